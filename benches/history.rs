@@ -58,8 +58,9 @@ fn main() {
     drop(held);
     app.update(Update::Frame(Arc::new(day.next().clone())));
     app.history = history;
-    app.stretch.goes_on(gputop::model::units::Mono(5_400_000));
-    app.stretch.goes_on(app.frame.mono);
+    app.time_window
+        .extend(gputop::model::units::Mono(5_400_000));
+    app.time_window.extend(app.frame.mono);
     for def in SCREENS {
         let Some(screen) = (def.sample)(&app) else {
             continue;
@@ -94,13 +95,13 @@ fn draw(app: &mut App, mut view: View, id: &str) {
 fn far_end(view: &mut View, app: &mut App) -> Duration {
     let now = app.frame.mono;
     let oldest = app.oldest();
-    while app.stretch.scroll(
+    while app.time_window.scroll(
         gputop::tui::time_window::ScrollDirection::Back,
         None,
         now,
         oldest,
     ) {}
-    assert!(app.stretch.length(now) == DAY || app.stretch.end().is_some());
+    assert!(app.time_window.length(now) == DAY || app.time_window.end().is_some());
     (0..10)
         .map(|_| press(view, app, '('))
         .max()

@@ -44,7 +44,7 @@ fn process(pid: Pid) {
         micros(took)
     );
     for stats in attached.stats().unwrap() {
-        if !stats.is_touched() {
+        if !stats.is_used() {
             continue;
         }
         let mut exact = 0;

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use gputop::cli::check_config;
-use gputop::collect::hook::{Spool, ToldPools};
+use gputop::collect::hook::{ReportedPools, Spool};
 use gputop::collect::memory::dump::Dump;
 use gputop::collect::torch::Attached;
 use gputop::diagnose::live::Observer;
@@ -76,7 +76,7 @@ const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 /// Sizes of the terminal that screens are drawn for.
 const SIZES: &[(u16, u16)] = &[(80, 24), (40, 6), (120, 40), (200, 60), (13, 3), (1, 1)];
 
-/// Log text, as one file and in two pieces, to printed explanations.
+/// Explains log text, as one file and in two parts, and prints the explanations.
 pub fn log(data: &[u8]) {
     let catalogue = Catalogue::embedded();
     let mut incidents = explain(catalogue, "rank_3.log", data);
@@ -106,18 +106,18 @@ fn print(incidents: &[Incident]) -> String {
     explanation::text(incidents, true, &style)
 }
 
-/// An agent's stream, compressed or as plain lines, to a drawn screen.
+/// Reads an agent's stream, compressed or as plain lines, and draws a screen.
 pub fn wire(data: &[u8]) {
     let updates = read_agent_stream(&packed(data));
     show(updates, data);
 }
 
-/// What the nvidia-smi loop prints, to a drawn screen.
+/// Reads the output of the nvidia-smi loop and draws a screen.
 pub fn nvidia_smi(data: &[u8]) {
     show(read_nvidia_smi(data), data);
 }
 
-/// Compresses what is not compressed: changes to plain lines reach further than changes to compressed ones.
+/// Compresses plain data. Mutations of plain lines reach more code than mutations of compressed ones.
 fn packed(data: &[u8]) -> Cow<'_, [u8]> {
     if data.starts_with(ZSTD_MAGIC) {
         return data.into();
@@ -125,7 +125,7 @@ fn packed(data: &[u8]) -> Cow<'_, [u8]> {
     zstd::encode_all(data, 1).map_or(data.into(), Cow::Owned)
 }
 
-/// Does what a dashboard does with updates: judges them, takes them in, draws.
+/// Processes updates like a dashboard: diagnoses them, updates the app, and draws.
 fn show(updates: Vec<Update>, choice: &[u8]) {
     let mut app = app();
     let mut observer = Observer::default();
@@ -143,8 +143,8 @@ fn show(updates: Vec<Update>, choice: &[u8]) {
                 Ok(stack) => observer.stack(stack),
                 Err(_) => Vec::new(),
             },
-            Update::RemoteIncident(kept) => {
-                stored.extend(Record::told(kept).as_ref().map(known));
+            Update::RemoteIncident(remote) => {
+                stored.extend(Record::from_remote(remote).as_ref().map(listed));
                 Vec::new()
             }
             Update::Jump { .. } => {
@@ -155,7 +155,7 @@ fn show(updates: Vec<Update>, choice: &[u8]) {
         };
         app.update(update);
         for revision in revisions {
-            app.take_found(WatchResult::Incident(Box::new(revision), None));
+            app.take_watch_result(WatchResult::Incident(Box::new(revision), None));
         }
     }
     if !stored.is_empty() {
@@ -166,12 +166,12 @@ fn show(updates: Vec<Update>, choice: &[u8]) {
     draw(&mut app, choice);
 }
 
-/// A stored incident as the screens know it.
-fn known(record: &Record) -> ListedIncident {
+/// Converts a stored incident to the form that screens use.
+fn listed(record: &Record) -> ListedIncident {
     ListedIncident {
         incident: Arc::new(record.incident.clone()),
         is_read: false,
-        place: IncidentSubject::of_record(record),
+        subject: IncidentSubject::of_record(record),
         scene: record.scene.as_deref().cloned().map(Arc::new),
         key: None,
     }
@@ -184,7 +184,7 @@ fn app() -> App {
     App::new(theme, keymap.clone(), None)
 }
 
-/// Draws the overview and one other screen; the input decides which one and in which size.
+/// Draws the overview and one other screen. The input selects the screen and the size.
 fn draw(app: &mut App, choice: &[u8]) {
     let number = hash(choice);
     let (width, height) = SIZES[number % SIZES.len()];
@@ -217,18 +217,18 @@ fn hash(bytes: &[u8]) -> usize {
     (hash >> 16) as usize
 }
 
-/// A memory snapshot, to everything that is printed and drawn of it.
+/// Reads a memory snapshot, prints it in all formats and draws its screen.
 pub fn snapshot_file(data: &[u8]) {
     let Ok(snapshot) = snapshot::read(data, data.len() as u64) else {
         return;
     };
     let studies: Vec<Study> = snapshot.devices.iter().map(Study::of).collect();
     let devices = snapshot.devices.iter().zip(&studies);
-    let shown = export::Shown {
+    let shown = export::SnapshotOutput {
         name: "snapshot.pickle",
         snapshot: &snapshot,
         devices: devices
-            .map(|(device, study)| export::Studied { device, study })
+            .map(|(device, study)| export::AnalysedDevice { device, study })
             .collect(),
     };
     let _ = export::text(&shown);
@@ -248,7 +248,7 @@ pub fn snapshot_file(data: &[u8]) {
     }
 }
 
-/// A recording: opened, moved in, and drawn. What is not a recording is taken for its lines.
+/// Opens a recording, jumps in it, and draws it. Other input is used as the lines of a recording.
 pub fn recording(data: &[u8]) {
     let bytes = if data.starts_with(b"{") {
         let hello = br#"{"hello":{}}"#;
@@ -293,7 +293,7 @@ pub fn recording(data: &[u8]) {
         loop {
             let next = async { tokio::time::timeout(REPLAY_TIMEOUT, source.next()).await };
             let Ok(Some(update)) = runtime.block_on(next) else {
-                // The stream has ended, or this request has no answer in a damaged recording.
+                // The stream was closed, or a damaged recording has no answer to this request.
                 break;
             };
             let is_last = is_answer(&update);
@@ -307,17 +307,17 @@ pub fn recording(data: &[u8]) {
     show(updates, data);
 }
 
-/// How long an answer of a replay is waited for.
+/// How long to wait for an answer of a replay.
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The root of the repository, from this crate or from the one in `fuzz`.
+/// Returns the root of the repository, from this crate or from the one in `fuzz`.
 pub fn repository() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let above = here.parent().filter(|_| !here.join("assets").exists());
     above.unwrap_or(here).to_owned()
 }
 
-/// A directory for files that a reader wants to open itself, one for each thread.
+/// Returns a directory for files that a reader opens itself, one for each thread.
 fn scratch() -> PathBuf {
     thread_local! {
         static FOLDER: RefCell<Option<tempfile::TempDir>> = const { RefCell::new(None) };
@@ -340,7 +340,7 @@ fn write(path: &Path, bytes: &[u8]) {
     std::io::Write::write_all(&mut file, bytes).expect("room for a scratch file");
 }
 
-/// A stored incident: listed, shown, merged with itself, and sent to another host.
+/// Lists, draws and merges a stored incident, and imports it as one of another host.
 pub fn incident(data: &[u8]) {
     let folder = scratch().join("incidents");
     if !folder.exists() {
@@ -356,9 +356,9 @@ pub fn incident(data: &[u8]) {
     let entries = store.list().map(|listing| listing.entries);
     for entry in entries.unwrap_or_default() {
         let record = entry.record;
-        let _ = print(std::slice::from_ref(&record.incident));
+        assert_printable(&print(std::slice::from_ref(&record.incident)));
         let mut app = app();
-        app.take_stored(vec![known(&record)]);
+        app.take_stored(vec![listed(&record)]);
         draw(&mut app, data);
         let _ = record.is_same(&record);
         let merged = record.clone().revised_by(record.clone());
@@ -378,7 +378,8 @@ pub fn incident(data: &[u8]) {
     let _ = store.list();
 }
 
-/// The memory of a PyTorch process. A first byte from `A` on selects a recorded one, and the rest changes words in it.
+/// Reads the memory of a PyTorch process. If the first byte is a capital letter, it selects a recorded dump, and the
+/// rest changes words in it.
 pub fn dump(data: &[u8]) {
     let dumps = recorded_dumps();
     let dump = match data.split_first() {
@@ -400,7 +401,7 @@ pub fn dump(data: &[u8]) {
     }
 }
 
-/// Recorded dumps, by the names of their files.
+/// Returns the recorded dumps, sorted by file name.
 fn recorded_dumps() -> &'static [Dump] {
     static DUMPS: OnceLock<Vec<Dump>> = OnceLock::new();
     DUMPS.get_or_init(|| {
@@ -418,18 +419,18 @@ fn recorded_dumps() -> &'static [Dump] {
     })
 }
 
-/// Applies edits of 6 bytes: where (4), and which word is put there (2). Words are small numbers, ends of the range,
-/// and addresses that occur in the dump, because random ones would be refused at once.
+/// Applies edits of 6 bytes: 4 bytes for the offset, 2 for the word to write. Words are small numbers, limits of the
+/// range and addresses in the dump, because random ones would be rejected immediately.
 fn edited(mut dump: Dump, edits: &[u8]) -> Dump {
-    let places: Vec<(u64, usize)> = dump
+    let ranges: Vec<(u64, usize)> = dump
         .bytes_mut()
         .map(|(address, bytes)| (address, bytes.len()))
         .collect();
-    let total: usize = places.iter().map(|(_, len)| len).sum();
+    let total: usize = ranges.iter().map(|(_, len)| len).sum();
     for edit in edits.chunks_exact(6).take(64) {
         let at = u32::from_le_bytes([edit[0], edit[1], edit[2], edit[3]]) as usize % total.max(1);
         let number = u64::from(edit[4]);
-        let (start, len) = places[usize::from(edit[4]) % places.len()];
+        let (start, len) = ranges[usize::from(edit[4]) % ranges.len()];
         let word = match edit[5] {
             0 => number,
             1 => number.wrapping_neg(),
@@ -444,8 +445,8 @@ fn edited(mut dump: Dump, edits: &[u8]) -> Dump {
             // Pointers and counters are aligned.
             let from = (at.saturating_sub(before)) & !7;
             if at < before + bytes.len() {
-                if let Some(place) = bytes.get_mut(from..from + 8) {
-                    place.copy_from_slice(&word.to_le_bytes());
+                if let Some(target) = bytes.get_mut(from..from + 8) {
+                    target.copy_from_slice(&word.to_le_bytes());
                 }
                 break;
             }
@@ -455,7 +456,7 @@ fn edited(mut dump: Dump, edits: &[u8]) -> Dump {
     dump
 }
 
-/// The two files that the Python hook writes: lines of events, and a page of statistics.
+/// Reads the input as both files that the Python hook writes: lines of events, and a page of statistics.
 pub fn hook(data: &[u8]) {
     let folder = scratch().join("hook");
     let _ = fs::create_dir(&folder);
@@ -469,14 +470,18 @@ pub fn hook(data: &[u8]) {
             let _ = serde_json::to_string(&event);
         }
     }
-    let mut pools = ToldPools::default();
+    let mut pools = ReportedPools::default();
     pools.take(data, process, Mono(1));
 }
 
 const PLANTED: &str = "hf_Q7dK2mVx9LpRt4WzYb8NcGs3HjFa6UeT1o";
 
-/// Redaction of text, arguments and variables. A token on a line or in an argument of its own never survives.
+/// Redacts text, arguments and variables. A token on a separate line or in a separate argument must be removed.
 pub fn redaction(data: &[u8]) {
+    if contains_planted(data) {
+        // Between other letters the token cannot be recognized.
+        return;
+    }
     let text = [data, b"\nlogin with ", PLANTED.as_bytes(), b" ok\n", data].concat();
     assert_hidden(&redact::text(&text));
     let words = data.split(|byte| *byte == 0);
@@ -492,12 +497,15 @@ pub fn redaction(data: &[u8]) {
 }
 
 fn assert_hidden(shown: &[u8]) {
-    let planted = PLANTED.as_bytes();
-    let is_shown = shown.windows(planted.len()).any(|window| window == planted);
-    assert!(!is_shown, "the planted token is shown");
+    assert!(!contains_planted(shown), "the planted token is shown");
 }
 
-/// Settings, key bindings, a theme and a filter from the same text.
+fn contains_planted(text: &[u8]) -> bool {
+    let planted = PLANTED.as_bytes();
+    text.windows(planted.len()).any(|window| window == planted)
+}
+
+/// Parses the same text as settings, key bindings, a theme and a filter.
 pub fn config(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for message in [
@@ -518,7 +526,7 @@ pub fn config(data: &[u8]) {
     }
 }
 
-/// Bytes that a terminal sends, to a screen drawn after each key.
+/// Handles the bytes that a terminal sends, and draws the screen after some of the keys.
 pub fn terminal(data: &[u8]) {
     let mut app = demo_app();
     let mut view = View::default();
@@ -553,7 +561,7 @@ pub fn terminal(data: &[u8]) {
 
 const MAX_EVENTS: usize = 64;
 
-/// An app with frames of the demo recording.
+/// Returns an app with frames of the demo recording.
 fn demo_app() -> App {
     static LINES: OnceLock<Vec<WireLine>> = OnceLock::new();
     let lines = LINES.get_or_init(|| {
@@ -580,8 +588,8 @@ fn demo_app() -> App {
     app
 }
 
-/// The events in what a terminal sends. crossterm's own parser is not public; this reads the sequences that it knows
-/// and that gputop reacts to. `ESC [ 8 ; HEIGHT ; WIDTH t` stands for a change of size.
+/// Parses the bytes that a terminal sends. crossterm's own parser is not public, so this handles the sequences that
+/// gputop reacts to. `ESC [ 8 ; HEIGHT ; WIDTH t` represents a resize.
 fn terminal_events(data: &[u8]) -> Vec<Event> {
     let text = String::from_utf8_lossy(data);
     let mut rest = text.as_ref();
@@ -611,7 +619,7 @@ fn terminal_events(data: &[u8]) -> Vec<Event> {
     events
 }
 
-/// The event of a sequence after `ESC [`, and what follows it.
+/// Parses a sequence after `ESC [`. Returns its event and the remaining text.
 fn control_sequence(text: &str) -> Option<(Option<Event>, &str)> {
     let is_final = |c: char| ('@'..='~').contains(&c);
     let end = text.find(is_final)?;

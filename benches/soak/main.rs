@@ -1,4 +1,4 @@
-//! Runs gputop for a long time under everything that changes at once, and fails if it grows or stops working.
+//! Runs gputop for a long time under constant change, and fails if its resource usage grows or it stops working.
 //!
 //! ```text
 //! cargo bench --bench soak                        # two minutes
@@ -17,7 +17,7 @@ mod usage;
 #[path = "../overhead/busy.rs"]
 #[allow(dead_code)]
 mod busy;
-// What the tests use, for use here.
+// Modules shared with the tests.
 #[path = "../../tests/it/fake_machine.rs"]
 #[allow(dead_code)]
 mod fake_machine;
@@ -50,10 +50,10 @@ use crate::usage::Watched;
 
 #[derive(Parser)]
 struct Args {
-    /// How long to run, without the planted failure at the end
+    /// Duration in seconds, not including the planted failure at the end
     #[arg(long, default_value_t = 120)]
     seconds: u64,
-    /// What `cargo bench` passes
+    /// Flag that `cargo bench` passes
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -69,7 +69,8 @@ const MAX_FLOOD_BYTES: u64 = 64 << 20;
 /// How long the planted failure may take to become an incident everywhere.
 const INCIDENT_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Keys that open, move, filter, sort and close. Not those that quit, suspend or write files into the working directory.
+/// Keys that open, move, filter, sort and close. Keys that quit, suspend or write files into the working directory are
+/// not included.
 const KEYS: &[&str] = &[
     "k",
     "j",
@@ -149,7 +150,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(!faults.is_empty()))
 }
 
-/// Everything that runs.
+/// All processes of the test.
 struct Soak {
     fake: FakeNvml,
     sshd: Sshd,
@@ -256,7 +257,7 @@ impl Soak {
         }
     }
 
-    /// xorshift64: the same keys in every run.
+    /// Returns a pseudo-random number by xorshift64, so that every run presses the same keys.
     fn below(&mut self, limit: usize) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -277,7 +278,7 @@ impl Soak {
         }
     }
 
-    /// A process writes an out-of-memory error; returns who did not store it.
+    /// Makes a process write an out-of-memory error. Returns an error for each program that did not store it.
     fn plant_failure(&mut self) -> Vec<String> {
         let (mut process, mut log) =
             with_log("planted.py", &self.folder.path().join("planted.log"));
@@ -286,7 +287,7 @@ impl Soak {
         let mut missing: Vec<&str> = self.watched.iter().map(|watched| watched.name).collect();
         let planted = Instant::now();
         while !missing.is_empty() && planted.elapsed() < INCIDENT_TIMEOUT {
-            // Again and again: what was written before its log was found does not count.
+            // Write it repeatedly, because text that was written before gputop found the log is ignored.
             log.write_all(OOM.as_bytes()).unwrap();
             thread::sleep(CHURN_INTERVAL);
             missing.retain(|name| !has_incident(&self.folder.path().join(name), pid));
@@ -303,7 +304,7 @@ impl Soak {
     }
 }
 
-/// A process whose standard error is a log, and that log.
+/// Starts a process whose standard error is a log. Returns both.
 fn with_log(name: &str, path: &PathBuf) -> (RealProcess, File) {
     let log = File::options()
         .create(true)

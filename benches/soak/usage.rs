@@ -1,13 +1,13 @@
-//! What a process holds over time: resident memory, descriptors, threads.
+//! Resource usage of a process over time: resident memory, descriptors and threads.
 
 use std::fs;
 
-/// The part of the time in which a process may still grow.
+/// The fraction of the time in which usage may still grow.
 const WARM_UP: f64 = 0.4;
-/// The part at the end that is compared with the end of the warm-up.
+/// Start of the final phase, whose median is compared with the warm-up.
 const END: f64 = 0.75;
 
-/// A quantity: its name, its unit, and by how much it may differ from the end of the warm-up.
+/// Each quantity with its unit, and the allowed growth after the warm-up.
 const QUANTITIES: [(&str, u64); 3] = [
     ("resident KiB", 12 << 10),
     ("descriptors", 6),
@@ -18,9 +18,9 @@ const QUANTITIES: [(&str, u64); 3] = [
 pub struct Watched {
     pub name: &'static str,
     pid: u32,
-    /// When, as a part of the whole time, and each quantity.
+    /// Progress from 0 to 1, and the value of each quantity.
     samples: Vec<(f64, [u64; 3])>,
-    has_ended: bool,
+    has_exited: bool,
 }
 
 impl Watched {
@@ -29,7 +29,7 @@ impl Watched {
             name,
             pid,
             samples: Vec::new(),
-            has_ended: false,
+            has_exited: false,
         }
     }
 
@@ -37,7 +37,7 @@ impl Watched {
     pub fn sample(&mut self, progress: f64) {
         match self.measure() {
             Some(sample) => self.samples.push((progress, sample)),
-            None => self.has_ended = true,
+            None => self.has_exited = true,
         }
     }
 
@@ -52,7 +52,7 @@ impl Watched {
         Some([field("VmRSS:")?, descriptors as u64, field("Threads:")?])
     }
 
-    /// The median and the maximum of a quantity in a part of the time.
+    /// Returns the median and the maximum of a quantity between two points of progress.
     fn over(&self, quantity: usize, from: f64, to: f64) -> (u64, u64) {
         let samples = self.samples.iter();
         let part = samples.filter(|(at, _)| (from..to).contains(at));
@@ -63,7 +63,7 @@ impl Watched {
     }
 }
 
-/// Prints what each process held; returns what grew.
+/// Prints the usage of each process. Returns an error for each quantity that grew.
 pub fn report(watched: &[Watched]) -> Vec<String> {
     let mut faults = Vec::new();
     println!(
@@ -83,8 +83,8 @@ pub fn report(watched: &[Watched]) -> Vec<String> {
                 ));
             }
         }
-        if process.has_ended || process.samples.is_empty() {
-            faults.push(format!("the {} ended by itself", process.name));
+        if process.has_exited || process.samples.is_empty() {
+            faults.push(format!("the {} exited unexpectedly", process.name));
         }
     }
     faults

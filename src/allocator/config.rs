@@ -1,8 +1,8 @@
-//! What a program was told of its allocator when it was started: `PYTORCH_CUDA_ALLOC_CONF`.
+//! Settings that a program gave its allocator at start: `PYTORCH_CUDA_ALLOC_CONF`.
 //!
-//! `max_split_size_mb:128,expandable_segments:True`. Only the options that change what fits are kept. A program may
-//! change each of them later (`_set_allocator_settings`, `set_per_process_memory_fraction`) or set the variable itself
-//! before it imports torch: neither can be seen, so what is not said here is not known, rather than off.
+//! Example: `max_split_size_mb:128,expandable_segments:True`. Only the options that affect memory use are read. A
+//! program may change each of them later (`_set_allocator_settings`, `set_per_process_memory_fraction`), or set the
+//! variable itself before it imports torch. Neither is visible here, so a missing option is unknown rather than off.
 
 use super::rules::{NEWEST, Roundup, Torch};
 use crate::model::nearest_name::instead_of;
@@ -11,8 +11,8 @@ use crate::model::units::Bytes;
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Config {
     pub max_split: Option<Bytes>,
-    /// Part of the device's memory that the process may reserve, by `per_process_memory_fraction`; from torch 2.10 on,
-    /// earlier ones refuse to start with it.
+    /// Share of the device's memory that the process may reserve (`per_process_memory_fraction`). Available from torch
+    /// 2.10 on; earlier releases refuse to start with it.
     pub memory_fraction: Option<f64>,
     pub expandable: Option<bool>,
     pub garbage_collection_threshold: Option<f64>,
@@ -21,7 +21,7 @@ pub struct Config {
     pub large_segment: Option<Bytes>,
 }
 
-/// Every option that some torch release knows, and the first that does.
+/// Every option of any torch release, with the first release that supports it.
 const OPTIONS: &[(&str, Torch)] = &[
     ("max_split_size_mb", (1, 10)),
     ("garbage_collection_threshold", (1, 12)),
@@ -45,7 +45,7 @@ const OPTIONS: &[(&str, Torch)] = &[
 ];
 
 impl Config {
-    /// Never fails: an option that is not understood is left out.
+    /// Parses leniently: skips options that are not understood.
     pub fn parse(text: &str) -> Self {
         let mut config = Self::default();
         for (key, value) in options(text).filter_map(|(_, option)| option) {
@@ -54,44 +54,44 @@ impl Config {
         config
     }
 
-    /// As somebody typed it for a torch release: what that release does not know is refused, in a sentence.
+    /// Parses a user's setting for a torch release. Returns a sentence if that release does not support it.
     pub fn read(text: &str, torch: Torch) -> Result<Self, String> {
         let mut config = Self::default();
         for (part, option) in options(text) {
             let Some((key, value)) = option else {
                 return Err(format!(
-                    "`{part}` is no option: they are written `key:value`"
+                    "`{part}` is not an option: write options as `key:value`"
                 ));
             };
             let Some((_, since)) = OPTIONS.iter().find(|(name, _)| *name == key) else {
                 let names = OPTIONS.iter().map(|(name, _)| *name);
                 return Err(format!(
-                    "no option is called `{key}`: {}",
+                    "unknown option `{key}`: {}",
                     instead_of(key, names)
                 ));
             };
             if key == "backend" && value != "native" {
                 return Err(format!(
-                    "`{value}` keeps no segments: only PyTorch's own allocator is played"
+                    "backend `{value}` cannot be simulated: only PyTorch's native allocator can"
                 ));
             }
             if torch < *since {
                 return Err(format!(
-                    "`{key}` came with torch {}.{}, and this is {}.{}",
+                    "`{key}` requires torch {}.{}, but this is {}.{}",
                     since.0, since.1, torch.0, torch.1
                 ));
             }
             if !config.take(key, value, torch) {
                 return Err(format!(
-                    "`{value}` is no value for `{key}`: {}",
-                    values(key)
+                    "`{value}` is not a valid value for `{key}`: expected {}",
+                    valid_values(key)
                 ));
             }
         }
         Ok(config)
     }
 
-    /// Whether the value was understood. An option that does not change what fits is.
+    /// Applies one option. Returns false if the value is invalid. Options that do not affect memory use are always valid.
     fn take(&mut self, key: &str, value: &str, torch: Torch) -> bool {
         fn put<T>(into: &mut Option<T>, value: Option<T>) -> bool {
             *into = value;
@@ -111,7 +111,7 @@ impl Config {
         }
     }
 
-    /// What may be reserved on a device with so much memory for programs; `None` without a limit.
+    /// Returns the maximum reserved memory on a device with `total` bytes for programs; `None` without a limit.
     pub fn limit(&self, total: Bytes) -> Option<Bytes> {
         #[allow(
             clippy::cast_precision_loss,
@@ -123,17 +123,19 @@ impl Config {
     }
 }
 
-/// The values of an option whose value was refused.
-fn values(key: &str) -> &'static str {
+/// Describes the valid values of an option.
+fn valid_values(key: &str) -> &'static str {
     match key {
         "expandable_segments" => "`True` or `False`",
         "roundup_power2_divisions" => "a power of two, or `[256:1,512:2,>:4]`",
-        "per_process_memory_fraction" | "garbage_collection_threshold" => "from 0.0 to 1.0",
+        "per_process_memory_fraction" | "garbage_collection_threshold" => {
+            "a number from 0.0 to 1.0"
+        }
         _ => "a whole number of MiB",
     }
 }
 
-/// `a:1,b:[256:1,512:2],c:x`: a comma inside brackets parts no options. Each as it stands there, and as key and value.
+/// Splits `a:1,b:[256:1,512:2],c:x` at commas outside brackets. Returns each part, and its key and value.
 fn options(text: &str) -> impl Iterator<Item = (&str, Option<(&str, &str)>)> {
     let mut depth = 0_i32;
     let parts = text.split(move |c| {
@@ -156,7 +158,7 @@ fn fraction(value: &str) -> Option<f64> {
     (0.0..=1.0).contains(&fraction).then_some(fraction)
 }
 
-/// One number for all sizes, or `[256:1,512:2,>:4]`: from 256 MiB on undivided, from 512 MiB on quarters.
+/// Parses one number for all sizes, or `[256:1,512:2,>:4]`: 1 division from 256 MiB, 2 from 512 MiB, 4 above.
 fn roundup(value: &str, torch: Torch) -> Option<Roundup> {
     let divisions = |text: &str| {
         let divisions = text.trim().parse::<u32>().ok()?;
@@ -172,7 +174,7 @@ fn roundup(value: &str, torch: Torch) -> Option<Roundup> {
         let (size, value) = part.split_once(':')?;
         let value = divisions(value)?;
         if size.trim() == ">" {
-            // Up to torch 2.9 the last size that was named goes with it.
+            // Up to torch 2.9, `>` also overrides the last size that was named.
             let above = usize::from(torch >= (2, 10));
             all[last.map_or(0, |last: usize| (last + above).min(15))..].fill(value);
             continue;
@@ -205,7 +207,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn options_that_matter_are_taken_from_among_the_others() {
+    fn parses_relevant_options_among_others() {
         let config = Config::parse(
             "roundup_power2_divisions:[256:1,512:2,>:4], max_split_size_mb:128,\
              per_process_memory_fraction:0.5,expandable_segments:True",
@@ -216,16 +218,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_or_not_understood_is_not_known() {
+    fn missing_and_invalid_options_are_unknown() {
         assert_eq!(Config::parse(""), Config::default());
-        let foolish = "max_split_size_mb:many,per_process_memory_fraction:7,expandable_segments:1";
-        assert_eq!(Config::parse(foolish), Config::default());
+        let invalid = "max_split_size_mb:many,per_process_memory_fraction:7,expandable_segments:1";
+        assert_eq!(Config::parse(invalid), Config::default());
         assert_eq!(Config::default().limit(Bytes::gib(80)), None);
     }
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(text: String) {
+        fn never_panics_on_arbitrary_text(text: String) {
             let _ = Config::parse(&text);
         }
     }

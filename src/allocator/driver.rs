@@ -1,48 +1,48 @@
-//! The driver's side of the [`model`](super::model): a [`Driver`], which for a replay is [`Simulated`], so much memory and
-//! addresses, and for the probe a real card.
+//! Memory sources for the [`model`](super::model). A replay uses [`Simulated`], which only counts memory and assigns
+//! addresses; the probe uses a real GPU.
 //!
-//! Addresses decide only between free blocks of the same size (up to torch 2.11: `Ties` of the rules), and
-//! there they do: `growing` of benches/hardware/whatif/scripts.py under `roundup_power2_divisions`, where many blocks
-//! are equal, makes the real allocator reserve anything from 296 to 336 MiB, by nothing but the addresses that its
-//! segments get. Where a driver puts them under settings that were not recorded cannot be known; it can be imitated.
-//! NVIDIA's goes down: in the built-in recording each of eighty segments of 1200 MiB lies right below the one before.
-//! So do these, and one that came back is handed out again for the same size, the highest first.
-//! tests/fake_cuda/runtime.cpp does exactly the same, so that the real allocator's choices can be compared.
+//! Addresses only decide between free blocks of the same size (up to torch 2.11: `TieBreak` of the rules), but there
+//! they matter. In `growing` of benches/hardware/whatif/scripts.py under `roundup_power2_divisions`, many blocks have
+//! the same size. The real allocator then reserves between 296 and 336 MiB, depending only on the addresses of its
+//! segments. The addresses under settings that were not recorded are unknown, but the driver's behaviour can be
+//! imitated. NVIDIA's addresses descend: in the built-in recording, each of eighty segments of 1200 MiB lies directly
+//! below the previous one. [`Simulated`] does the same, and reuses a freed segment for a request of equal size, highest
+//! address first. tests/fake_cuda/runtime.cpp behaves identically, so that the real allocator's choices can be compared.
 
 use std::collections::BTreeSet;
 
 use super::GRANULE;
 
-/// The end of what `cudaMalloc` hands out, and where address space is reserved.
+/// End of the addresses that `cudaMalloc` returns, and start of reserved address space.
 const END_OF_ALLOCATIONS: u64 = 0x7a20_0000_0000;
 const FIRST_RESERVATION: u64 = 0x6000_0000_0000;
 
-/// Where the model's memory comes from.
+/// The source of the model's memory.
 pub trait Driver {
-    /// Bytes that it could still give.
+    /// Returns the bytes that it can still provide.
     fn free(&self) -> u64;
-    /// `cudaMalloc`: an address, or `None` where it has not so much.
+    /// Equivalent of `cudaMalloc`: returns an address, or `None` if too little memory is free.
     fn alloc(&mut self, size: u64) -> Option<u64>;
-    /// `cudaFree`.
+    /// Equivalent of `cudaFree`.
     fn free_segment(&mut self, address: u64, size: u64);
-    /// Address space in whole pages, somewhat more than there is memory; its start and size.
+    /// Reserves address space in whole pages, slightly more than the total memory. Returns its start and size.
     fn reserve(&mut self, page: u64) -> Option<(u64, u64)>;
-    /// Memory for whole pages of reserved addresses: all of it or none.
+    /// Maps memory to whole pages of reserved addresses: all of them or none.
     fn map(&mut self, address: u64, size: u64, page: u64) -> bool;
     fn unmap(&mut self, address: u64, size: u64, page: u64);
 }
 
-/// A driver made of numbers.
+/// A driver that only does arithmetic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Simulated {
-    /// Of the whole card: address space is reserved for so much and an eighth more.
+    /// Memory of the whole GPU; reservations are an eighth larger than this.
     card: u64,
     available: u64,
     used: u64,
-    /// Below the lowest address that was handed out.
+    /// The lowest address that was handed out.
     end: u64,
     next_reservation: u64,
-    /// Sizes and addresses that came back.
+    /// Sizes and addresses of freed segments.
     returned: BTreeSet<(u64, u64)>,
 }
 
@@ -80,18 +80,18 @@ impl Driver for Simulated {
         if !self.take(size) {
             return None;
         }
-        let again = self
+        let reusable = self
             .returned
             .range(..=(size, u64::MAX))
             .next_back()
             .copied();
-        if let Some((found, address)) = again
+        if let Some((found, address)) = reusable
             && found == size
         {
             self.returned.remove(&(found, address));
             return Some(address);
         }
-        // In a replay without a limit even these may come to an end.
+        // In a replay without a memory limit, even addresses may run out.
         self.end = self.end.checked_sub(size)? / GRANULE.0 * GRANULE.0;
         Some(self.end)
     }
@@ -129,12 +129,12 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn addresses_go_down_and_the_highest_that_came_back_is_handed_out_first() {
+    fn addresses_descend_and_the_highest_freed_one_is_reused_first() {
         let mut driver = Simulated::new(100 * MIB, 100 * MIB);
         let mut alloc = |size| driver.alloc(size * MIB).expect("room");
         let (first, small, last) = (alloc(20), alloc(3), alloc(20));
         assert_eq!(first + 20 * MIB, END_OF_ALLOCATIONS);
-        // In whole granules.
+        // Segments are aligned to granules.
         assert_eq!((small, last), (first - 4 * MIB, first - 24 * MIB));
         driver.free_segment(last, 20 * MIB);
         driver.free_segment(first, 20 * MIB);

@@ -1,19 +1,19 @@
-//! FITS: the largest request that would succeed now, by the allocator's own rules, in the order in which it tries.
+//! FITS: the largest request that would succeed now, by the allocator's own rules, in the order of its attempts.
 //!
 //! 1. *From the cache*: the smallest free block of the same stream and pool that is large enough (`get_free_block`).
-//!    Requests up to 1 MiB search the small pool, all others the large one; private pools serve only their owner.
-//! 2. *From the driver*: a segment of 2 MiB for the small pool, of 20 MiB for requests below 10 MiB, else of the
+//!    Requests up to 1 MiB search the small pool, all others the large one. Private pools serve only their owner.
+//! 2. *From the driver*: a segment of 2 MiB for the small pool, of 20 MiB for requests below 10 MiB, otherwise of the
 //!    request's size rounded up to 2 MiB (`alloc_block`). With expandable segments the free tail of a segment grows
 //!    by pages of 20 MiB (2 MiB in the small pool) and gaps inside are mapped again (`find_expandable_block`).
-//! 3. *After a flush*: whole free segments, and whole free pages of expandable ones, of every stream go back to the
-//!    driver, which is then asked again (`release_cached_blocks`); `num_alloc_retries` counts it. Not while a CUDA
-//!    graph is captured, which cannot be seen from outside.
+//! 3. *After a flush*: wholly free segments of every stream, and whole free pages of expandable ones, are returned to
+//!    the driver, which is then asked again (`release_cached_blocks`). `num_alloc_retries` counts this. It does not
+//!    happen while a CUDA graph is captured, which is not visible from outside.
 //!
-//! From the cache, a request equal to the largest free block always succeeds, whatever `max_split_size_mb` is: it is
-//! smaller requests that are then turned away from blocks above it. So FITS needs no knowledge of that option, but
-//! [`serve`], which answers for one size, does.
+//! From the cache, a request equal to the largest free block always succeeds, whatever `max_split_size_mb` is: only
+//! smaller requests are denied blocks above that size. FITS therefore does not depend on the option, but [`serve`],
+//! which answers for one size, does.
 //!
-//! The driver's free memory counts in full: it maps pages of 2 MiB together, so it is not fragmented.
+//! The driver's free memory counts in full, because the driver can combine any 2 MiB pages and is not fragmented.
 
 use super::config::Config;
 use super::fragmentation::{is_shared, is_whole_free, page, whole_pages};
@@ -22,21 +22,21 @@ use super::{rounded, whole};
 use crate::model::pool::{Block, BlockState, PoolKind, PoolMap, PoolStats, Segment};
 use crate::model::units::Bytes;
 
-/// What is not in a map: the driver's side, and options where they are known.
+/// Conditions that are not part of a map: the driver's free memory, and options if known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Around {
-    /// What the driver can hand out, if that was read.
+    /// Memory that the driver can hand out, if it was read.
     pub driver_free: Option<Bytes>,
-    /// What this process may reserve more, under `set_per_process_memory_fraction`; `None` without such a limit.
+    /// Further memory that this process may reserve under `set_per_process_memory_fraction`; `None` without a limit.
     pub allowed_more: Option<Bytes>,
-    /// `max_split_size_mb`, when it is set.
+    /// `max_split_size_mb`, if set.
     pub max_split: Option<Bytes>,
-    /// `expandable_segments`; `None` is told from the map, where one expandable segment means yes.
+    /// `expandable_segments`; if `None`, derived from the map: one expandable segment means that it is on.
     pub expandable: Option<bool>,
 }
 
 impl Around {
-    /// Nothing is known but what the driver has free.
+    /// Returns conditions in which only the driver's free memory is known.
     pub fn with_free(driver_free: Option<Bytes>) -> Self {
         Self {
             driver_free,
@@ -44,8 +44,8 @@ impl Around {
         }
     }
 
-    /// With the options that the program was started with. `total` is what its device has for programs, `reserved`
-    /// what its pool holds there. A map that has expandable segments, or an option that says so, means yes.
+    /// Adds the options that the program was started with. `total` is the device memory available to programs, and
+    /// `reserved` the memory that the pool holds there. Expandable segments are on if the map or the option says so.
     pub fn with_config(
         driver_free: Option<Bytes>,
         config: &Config,
@@ -57,7 +57,7 @@ impl Around {
             driver_free,
             allowed_more: limit.map(|limit| Bytes(limit.0.saturating_sub(reserved.0))),
             max_split: config.max_split,
-            // A program may have turned them on since.
+            // The program may have turned them on since.
             expandable: config.expandable.filter(|&is_on| is_on),
         }
     }
@@ -72,18 +72,18 @@ impl Around {
 /// The largest request that each step could serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fits {
-    /// Without the driver. `None`: not read.
+    /// Without the driver. `None` if not read.
     pub cache: Option<Bytes>,
-    /// With what the driver has free. `None`: the driver did not say.
+    /// With the driver's free memory. `None` if the driver did not report it.
     pub driver: Option<Bytes>,
-    /// After everything that can go back to the driver went there. `None`: not known how much that is.
+    /// After all cached memory was returned to the driver. `None` if that amount is unknown.
     pub flushed: Option<Bytes>,
-    /// From the map, not from the statistics alone.
+    /// True if computed from the map, not only from the statistics.
     pub exact: bool,
 }
 
 impl Fits {
-    /// The largest of all that is known; `None` when nothing is.
+    /// Returns the largest known value.
     pub fn largest(&self) -> Option<Bytes> {
         [self.cache, self.driver, self.flushed]
             .into_iter()
@@ -91,13 +91,13 @@ impl Fits {
             .max()
     }
 
-    /// Every step is known, so no larger request succeeds.
+    /// Returns true if every step is known, so that no larger request can succeed.
     pub fn is_complete(&self) -> bool {
         self.cache.is_some() && self.driver.is_some() && self.flushed.is_some()
     }
 
-    /// From statistics alone, as the overview has them every second. A shared tail of expandable segments is not in
-    /// them, so the true figure may be larger by less than that tail.
+    /// Computes the values from statistics alone, as the overview does every second. Statistics do not contain the free
+    /// tail of expandable segments, so the true value may be larger by less than that tail.
     pub fn of_stats(stats: &PoolStats, around: &Around) -> Self {
         let expandable = around.expandable.unwrap_or(false);
         let step = |back| Some(from_driver(around.budget(back)?, expandable));
@@ -109,12 +109,12 @@ impl Fits {
         }
     }
 
-    /// From the map, the best over all streams.
+    /// Computes the values from the map, as the maximum over all streams.
     pub fn of_map(map: &PoolMap, around: &Around) -> Self {
         Self::on_streams(map, around, |_| true)
     }
 
-    /// From the map, for a request of one stream.
+    /// Computes the values from the map for a request on one stream.
     pub fn of_stream(map: &PoolMap, around: &Around, stream: u64) -> Self {
         Self::on_streams(map, around, |other| other == stream)
     }
@@ -136,8 +136,8 @@ impl Fits {
     }
 }
 
-/// Whole free segments by the statistics: reserved − active − inactive split. `None` when expandable segments may be
-/// in use, of which PyTorch counts no split bytes: a program without them has had some at its peak.
+/// Returns the bytes in wholly free segments by the statistics: reserved − active − inactive split. `None` if
+/// expandable segments may be in use, for which PyTorch counts no split bytes; a program without them has had some.
 pub fn returnable(stats: &PoolStats) -> Option<Bytes> {
     if stats.inactive_split.max(stats.inactive_split_peak) == Bytes(0) {
         return None;
@@ -150,7 +150,7 @@ pub fn returnable(stats: &PoolStats) -> Option<Bytes> {
     Some(Bytes(free.saturating_sub(stats.inactive_split.0)))
 }
 
-/// Free bytes beside live blocks by the statistics; `None` as for [`returnable`].
+/// Returns the free bytes in segments with live blocks, by the statistics; `None` as for [`returnable`].
 pub fn stuck(stats: &PoolStats) -> Option<Bytes> {
     returnable(stats).map(|_| stats.inactive_split)
 }
@@ -159,7 +159,7 @@ fn has_expandable(map: &PoolMap) -> bool {
     map.segments.iter().any(|segment| segment.expandable)
 }
 
-/// The largest request for which the driver, with `free` bytes, can give a new segment.
+/// Returns the largest request for which the driver, with `free` bytes, can provide a new segment.
 pub fn from_driver(free: u64, expandable: bool) -> Bytes {
     let large = if expandable {
         whole(free, LARGE_SEGMENT.0)
@@ -189,8 +189,8 @@ fn is_free(block: &Block) -> bool {
     block.state == BlockState::Free
 }
 
-/// The largest request that finds a piece of this size in this pool: the large pool sees none up to 1 MiB, the small
-/// pool none above.
+/// Returns the largest request that a free block of this size in this pool can serve: the large pool serves no request
+/// up to 1 MiB, and the small pool none above.
 fn usable(pool: PoolKind, size: u64) -> u64 {
     let size = whole(size, MIN_BLOCK.0);
     match pool {
@@ -200,14 +200,14 @@ fn usable(pool: PoolKind, size: u64) -> u64 {
     }
 }
 
-/// A stretch of an expandable segment that is in nobody's use: free memory, or room to map some.
+/// An unused part of an expandable segment: free memory, or address space to map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Piece {
+struct FreeRange {
     size: u64,
     mapped: bool,
 }
 
-/// The largest request that expandable segments serve when the driver maps up to `budget` bytes of new pages.
+/// Returns the largest request that expandable segments serve when the driver maps up to `budget` bytes of new pages.
 fn grown(map: &PoolMap, budget: u64, wanted: impl Fn(u64) -> bool) -> u64 {
     let mut best = 0;
     for (i, segment) in map.segments.iter().enumerate() {
@@ -215,16 +215,16 @@ fn grown(map: &PoolMap, budget: u64, wanted: impl Fn(u64) -> bool) -> u64 {
             continue;
         }
         let budget = whole(budget, page(segment.pool));
-        for run in runs(segment, room_behind(&map.segments, i)) {
+        for run in runs(segment, room_after(&map.segments, i)) {
             best = best.max(usable(segment.pool, widest(&run, budget)));
         }
     }
     best
 }
 
-/// Address space behind a mapped stretch: up to the next stretch. Behind the last there is more than the card holds
+/// Returns the address space after a mapped range, up to the next one. After the last range it exceeds the GPU's memory
 /// (PyTorch reserves 9/8 of it for each stream and pool).
-fn room_behind(segments: &[Segment], i: usize) -> u64 {
+fn room_after(segments: &[Segment], i: usize) -> u64 {
     let end = segments[i].address.saturating_add(segments[i].size.0);
     segments
         .get(i + 1)
@@ -232,8 +232,8 @@ fn room_behind(segments: &[Segment], i: usize) -> u64 {
         .map_or(u64::MAX, |next| next.address.saturating_sub(end))
 }
 
-/// Neighbouring pieces that no live block parts.
-fn runs(segment: &Segment, room: u64) -> Vec<Vec<Piece>> {
+/// Returns the runs of neighbouring free ranges without a live block between them.
+fn runs(segment: &Segment, room: u64) -> Vec<Vec<FreeRange>> {
     let mut runs = vec![Vec::new()];
     for block in &segment.blocks {
         let mapped = match block.state {
@@ -245,14 +245,14 @@ fn runs(segment: &Segment, room: u64) -> Vec<Vec<Piece>> {
             }
         };
         if let Some(run) = runs.last_mut() {
-            run.push(Piece {
+            run.push(FreeRange {
                 size: block.size.0,
                 mapped,
             });
         }
     }
     if let Some(run) = runs.last_mut() {
-        run.push(Piece {
+        run.push(FreeRange {
             size: room,
             mapped: false,
         });
@@ -261,22 +261,23 @@ fn runs(segment: &Segment, room: u64) -> Vec<Vec<Piece>> {
     runs
 }
 
-/// The widest window of a run whose unmapped part costs no more than `budget`; the last gap may be mapped in part.
-fn widest(run: &[Piece], budget: u64) -> u64 {
+/// Returns the size of the largest window of a run that can be mapped within `budget`. The last gap may be mapped in
+/// part.
+fn widest(run: &[FreeRange], budget: u64) -> u64 {
     let (mut best, mut end) = (0_u64, 0);
     let (mut free, mut gaps) = (0_u64, 0_u64);
     for start in 0..run.len() {
         while end < run.len() && gaps.saturating_add(gap(run[end])) <= budget {
             gaps += gap(run[end]);
-            free = free.saturating_add(held(run[end]));
+            free = free.saturating_add(mapped(run[end]));
             end += 1;
         }
-        let next = run.get(end).map_or(0, |piece| gap(*piece));
-        let mapped = gaps.saturating_add(next).min(budget);
-        best = best.max(free.saturating_add(mapped));
+        let next = run.get(end).map_or(0, |range| gap(*range));
+        let new_pages = gaps.saturating_add(next).min(budget);
+        best = best.max(free.saturating_add(new_pages));
         if end > start {
             gaps -= gap(run[start]);
-            free = free.saturating_sub(held(run[start]));
+            free = free.saturating_sub(mapped(run[start]));
         } else {
             end = start + 1;
         }
@@ -284,15 +285,15 @@ fn widest(run: &[Piece], budget: u64) -> u64 {
     best
 }
 
-fn gap(piece: Piece) -> u64 {
-    if piece.mapped { 0 } else { piece.size }
+fn gap(range: FreeRange) -> u64 {
+    if range.mapped { 0 } else { range.size }
 }
 
-fn held(piece: Piece) -> u64 {
-    if piece.mapped { piece.size } else { 0 }
+fn mapped(range: FreeRange) -> u64 {
+    if range.mapped { range.size } else { 0 }
 }
 
-/// The map after the allocator gave back what it can, and how much that was.
+/// Returns the map after the allocator returned all the memory that it can, and that amount.
 pub fn flush(map: &PoolMap) -> (PoolMap, u64) {
     let (mut segments, mut back) = (Vec::new(), 0_u64);
     for segment in &map.segments {
@@ -317,7 +318,7 @@ pub fn flush(map: &PoolMap) -> (PoolMap, u64) {
     (after, back)
 }
 
-/// An expandable segment without its whole free pages.
+/// Returns an expandable segment without its whole free pages.
 fn unmap(segment: &Segment) -> (Segment, u64) {
     let (mut blocks, mut back) = (Vec::new(), 0_u64);
     for block in &segment.blocks {
@@ -357,7 +358,7 @@ fn unmap(segment: &Segment) -> (Segment, u64) {
     (left, back)
 }
 
-/// How a request would be served.
+/// The way in which a request would be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestOutcome {
     Cache,
@@ -368,7 +369,7 @@ pub enum RequestOutcome {
     No,
 }
 
-/// What would become of one request on a stream. `None` when the driver's side is needed and was not read.
+/// Returns the outcome of a request on a stream. `None` if it depends on the driver's free memory, which was not read.
 pub fn serve(
     map: &PoolMap,
     around: &Around,
@@ -396,7 +397,7 @@ pub fn serve(
     })
 }
 
-/// What the driver is asked for when a request needs new memory (`get_allocation_size`; pages when expandable).
+/// Returns the driver memory needed for a request (`get_allocation_size`; pages if expandable).
 fn segment_of(size: u64, expandable: bool) -> u64 {
     match size {
         n if n <= SMALL_REQUEST.0 => SMALL_SEGMENT.0,
@@ -406,8 +407,8 @@ fn segment_of(size: u64, expandable: bool) -> u64 {
     }
 }
 
-/// `get_free_block`: best fit, and with `max_split_size` the smallest that fits must not be a large one that the
-/// request would waste.
+/// Checks for a cached block as `get_free_block` does: best fit, but with `max_split_size` a small request must not waste
+/// a large block.
 fn in_cache(map: &PoolMap, max_split: Option<Bytes>, size: u64, stream: u64) -> bool {
     let pool = if size <= SMALL_REQUEST.0 {
         PoolKind::Small
@@ -424,9 +425,9 @@ fn in_cache(map: &PoolMap, max_split: Option<Bytes>, size: u64, stream: u64) -> 
         return false;
     };
     match max_split.map(|m| m.0) {
-        Some(most) if pool == PoolKind::Large && !expandable => {
-            if size < most {
-                best.size.0 < most
+        Some(max) if pool == PoolKind::Large && !expandable => {
+            if size < max {
+                best.size.0 < max
             } else {
                 best.size.0 < size.saturating_add(LARGE_SEGMENT.0)
             }
@@ -447,7 +448,7 @@ mod tests {
         Around::with_free(Some(Bytes::mib(mib)))
     }
 
-    /// The mock-up of the product: a cache that holds plenty, and none of it in one piece.
+    /// A cache with plenty of memory, but in several blocks.
     fn scattered() -> PoolMap {
         map(vec![
             segment(
@@ -462,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn each_step_has_its_figure() {
+    fn each_step_has_its_own_value() {
         let fits = Fits::of_map(&scattered(), &free(2_001));
         assert_eq!(fits.cache, Some(Bytes::mib(900)));
         assert_eq!(fits.driver, Some(Bytes::mib(2_000)), "whole granules");
@@ -471,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_driver_gives_is_a_segment_and_not_the_request() {
+    fn the_driver_provides_whole_segments() {
         let table = [(0, 0), (1, 0), (2, 1), (9, 1), (10, 10), (19, 18), (21, 20)];
         for (mib, expected) in table {
             assert_eq!(from_driver(mib * MIB, false), Bytes::mib(expected), "{mib}");
@@ -481,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_tail_of_an_expandable_segment_grows_by_pages() {
+    fn the_free_tail_of_an_expandable_segment_grows_by_pages() {
         let parts = [
             ('a', 30 * MIB),
             ('f', 20 * MIB),
@@ -492,12 +493,12 @@ mod tests {
         let fits = Fits::of_map(&map, &free(50));
         assert_eq!(fits.cache, Some(Bytes::mib(40)));
         assert_eq!(fits.driver, Some(Bytes::mib(80)), "the tail and two pages");
-        // Pages 3 and 4 of the tail go and come back; in the hole at 30 to 50 no page is whole.
+        // Pages 3 and 4 of the tail are unmapped and mapped again; the free block from 30 to 50 contains no whole page.
         assert_eq!(fits.flushed, Some(Bytes::mib(80)));
     }
 
     #[test]
-    fn a_gap_of_an_expandable_segment_is_mapped_again() {
+    fn a_gap_in_an_expandable_segment_is_mapped_again() {
         let parts = [
             ('a', 20 * MIB),
             ('f', 20 * MIB),
@@ -550,13 +551,13 @@ mod tests {
         assert_eq!(
             served(50),
             Some(RequestOutcome::Flush),
-            "after its segment went back"
+            "after its segment was returned"
         );
         assert_eq!(served(201), Some(RequestOutcome::No));
     }
 
     #[test]
-    fn a_fraction_limits_what_is_asked_of_the_driver() {
+    fn a_memory_fraction_limits_requests_to_the_driver() {
         let around = Around {
             allowed_more: Some(Bytes::mib(100)),
             ..free(2_000)
@@ -567,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_program_was_started_with_limits_and_widens_what_fits() {
+    fn start_options_limit_what_fits() {
         let config = Config::parse("max_split_size_mb:64,per_process_memory_fraction:0.5");
         let (free, total) = (Some(Bytes::mib(2_000)), Some(Bytes::mib(4_000)));
         let around = Around::with_config(free, &config, total, Bytes::mib(1_900));
@@ -575,10 +576,10 @@ mod tests {
         assert_eq!(around.max_split, Some(Bytes::mib(64)));
         let fits = Fits::of_stats(&PoolStats::default(), &around);
         assert_eq!(fits.driver, Some(Bytes::mib(100)));
-        // It was raised since: nothing more is allowed, and nothing breaks.
+        // The pool now exceeds the limit: nothing more is allowed.
         let above = Around::with_config(free, &config, total, Bytes::mib(2_100));
         assert_eq!(above.allowed_more, Some(Bytes(0)));
-        // Without the device's size, or without the option, there is no limit to go by.
+        // Without the device's size or the option, the limit is unknown.
         let unknown = Around::with_config(free, &config, None, Bytes(0));
         assert_eq!(unknown.allowed_more, None);
 
@@ -591,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn statistics_tell_what_can_go_back_only_without_expandable_segments() {
+    fn statistics_show_returnable_memory_only_without_expandable_segments() {
         let mut stats = PoolStats {
             reserved: Sampled::new(Bytes::mib(1_000)),
             active: Sampled::new(Bytes::mib(600)),
@@ -608,13 +609,13 @@ mod tests {
         assert_eq!((fits.flushed, stuck(&stats)), (None, None));
         assert_eq!(fits.largest(), Some(Bytes::mib(120)));
         assert!(!fits.is_complete());
-        let nothing = Fits::of_stats(&PoolStats::default(), &Around::default());
-        assert_eq!(nothing.largest(), None);
+        let empty = Fits::of_stats(&PoolStats::default(), &Around::default());
+        assert_eq!(empty.largest(), None);
     }
 
     proptest! {
         #[test]
-        fn it_never_exceeds_what_the_parts_allow(map in any_map(), driver in 0..4_000_u64) {
+        fn never_exceeds_the_sum_of_its_parts(map in any_map(), driver in 0..4_000_u64) {
             let fits = Fits::of_map(&map, &free(driver));
             let of = Fragmentation::of(&map);
             prop_assert!(fits.cache <= Some(of.largest));
@@ -624,7 +625,7 @@ mod tests {
         }
 
         #[test]
-        fn it_is_what_a_request_of_that_size_gets(map in any_map(), driver in 0..4_000_u64) {
+        fn agrees_with_the_outcome_of_a_request_of_that_size(map in any_map(), driver in 0..4_000_u64) {
             let around = free(driver);
             for stream in 0..3 {
                 let fits = Fits::of_stream(&map, &around, stream);

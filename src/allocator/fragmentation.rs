@@ -1,11 +1,10 @@
-//! How the free memory of a pool is scattered: a histogram, the usual metrics, and which part of it can be used by
-//! whom.
+//! Fragmentation of a pool's free memory: a histogram, the usual metrics, and the requests that can use each part.
 //!
-//! Every free byte is in exactly one of three: *returnable* (the allocator can give it back to the driver by itself),
-//! *stuck* (it shares a segment with a live block, so only smaller requests of the same stream can use it) and *kept*
-//! (whole free segments of a private pool, which only its CUDA graph or MemPool can use). With expandable segments
-//! the unit that goes back is a page (2 MiB in the small pool, 20 MiB in the large one), so there it is pages and not
-//! segments that are returnable or not; PyTorch counts no inactive split bytes for them at all.
+//! Every free byte belongs to exactly one of three groups. *Returnable*: the allocator can return it to the driver by
+//! itself. *Stuck*: it shares a segment with a live block, so that only smaller requests of the same stream can use it.
+//! *Kept*: a wholly free segment of a private pool, which only the pool's CUDA graph or MemPool can use. With expandable
+//! segments, memory is returned in pages (2 MiB in the small pool, 20 MiB in the large one), so pages instead of
+//! segments are returnable or not. PyTorch counts no inactive split bytes for them.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +12,7 @@ use super::{LARGE_SEGMENT, SMALL_SEGMENT, whole};
 use crate::model::pool::{Block, BlockState, PoolKind, PoolMap, Segment};
 use crate::model::units::Bytes;
 
-/// Free blocks of a size: above half of `up_to`, up to it.
+/// Free blocks larger than half of `up_to` and at most `up_to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bucket {
     /// A power of two.
@@ -22,7 +21,7 @@ pub struct Bucket {
     pub bytes: Bytes,
 }
 
-/// The free blocks of one stream in one kind of pool: only requests of that stream find them.
+/// The free blocks of one stream in one kind of pool; only requests of that stream can use them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamPool {
     pub pool: PoolKind,
@@ -32,31 +31,31 @@ pub struct StreamPool {
     pub largest: Bytes,
 }
 
-/// Everything that is said of a map's free memory.
+/// Metrics of a map's free memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Fragmentation {
-    /// From the smallest block there is to the largest, without a gap.
+    /// Buckets from the smallest block to the largest, without gaps.
     pub histogram: Vec<Bucket>,
-    /// By free bytes, most first.
-    pub shelves: Vec<StreamPool>,
+    /// Free blocks by pool and stream, sorted by free bytes, largest first.
+    pub by_stream: Vec<StreamPool>,
     pub free: Bytes,
     /// The largest free block of all.
     pub largest: Bytes,
-    /// Free, beside a live block. See the module's words on expandable segments.
+    /// Free bytes in segments with a live block. See the module documentation on expandable segments.
     pub stuck: Bytes,
-    /// What `torch.cuda.memory_stats()` calls `inactive_split_bytes`: nothing of expandable segments.
+    /// `inactive_split_bytes` of `torch.cuda.memory_stats()`; excludes expandable segments.
     pub inactive_split: Bytes,
     pub returnable: Bytes,
-    /// Whole free segments of private pools.
+    /// Wholly free segments of private pools.
     pub kept: Bytes,
     pub allocated: Bytes,
     /// Freed, but another stream may still use it.
     pub active: Bytes,
-    /// What blocks of live tensors hold beyond what was asked for, where that is known.
+    /// Bytes in blocks of live tensors beyond the requested sizes, where known.
     pub rounding: Bytes,
-    /// The map says what was asked for, at least of one block.
+    /// True if the map contains the requested size of at least one block.
     pub rounding_known: bool,
-    /// Some segment is expandable.
+    /// True if any segment is expandable.
     pub expandable: bool,
 }
 
@@ -64,7 +63,7 @@ impl Fragmentation {
     pub fn of(map: &PoolMap) -> Self {
         let mut all = Self::default();
         let mut sizes: Vec<u64> = Vec::new();
-        let mut shelves: BTreeMap<(u8, u64), StreamPool> = BTreeMap::new();
+        let mut by_stream: BTreeMap<(u8, u64), StreamPool> = BTreeMap::new();
         for segment in &map.segments {
             all.expandable |= segment.expandable;
             let whole_free = is_whole_free(segment);
@@ -73,14 +72,14 @@ impl Fragmentation {
                 if block.state == BlockState::Free && block.size.0 > 0 {
                     all.take_free(segment, block, whole_free);
                     sizes.push(block.size.0);
-                    put_on_shelf(&mut shelves, segment, block.size);
+                    add_to_stream(&mut by_stream, segment, block.size);
                 }
             }
         }
         all.histogram = histogram(&sizes);
-        all.shelves = shelves.into_values().collect();
-        all.shelves
-            .sort_by_key(|shelf| std::cmp::Reverse(shelf.free));
+        all.by_stream = by_stream.into_values().collect();
+        all.by_stream
+            .sort_by_key(|entry| std::cmp::Reverse(entry.free));
         all
     }
 
@@ -115,15 +114,15 @@ impl Fragmentation {
         }
     }
 
-    /// 1 − largest free block / total free: 0 is one hole, near 1 is dust. `None` when nothing is free.
+    /// Returns 1 − largest free block / free bytes: 0 is one block, near 1 is many small ones. `None` if nothing is free.
     pub fn external(&self) -> Option<f64> {
         let free = share(self.largest.0, self.free.0)?;
         Some((1.0 - free).clamp(0.0, 1.0))
     }
 }
 
-/// The share of free bytes in blocks smaller than a request, for requests of each size of the histogram: what a
-/// tensor of that size cannot use although it is free. The last point is a request of the largest power of two.
+/// Returns the share of free bytes in blocks smaller than `request`, which a tensor of that size cannot use although
+/// they are free.
 pub fn unusable(map: &PoolMap, request: Bytes) -> Option<f64> {
     let (mut free, mut smaller) = (0_u64, 0_u64);
     for block in free_blocks(map) {
@@ -135,7 +134,7 @@ pub fn unusable(map: &PoolMap, request: Bytes) -> Option<f64> {
     share(smaller, free)
 }
 
-/// [`unusable`] for every power of two from 512 bytes to the first that no block reaches.
+/// Returns [`unusable`] for every power of two from 512 bytes to the first that is larger than all blocks.
 pub fn unusable_curve(map: &PoolMap) -> Vec<(Bytes, f64)> {
     let mut sizes: Vec<u64> = free_blocks(map).map(|block| block.size.0).collect();
     sizes.sort_unstable();
@@ -174,12 +173,12 @@ fn add(sum: &mut Bytes, more: u64) {
     sum.0 = sum.0.saturating_add(more);
 }
 
-/// Any request may use it; a private pool serves its owner alone.
+/// Returns true if any request may use the pool. A private pool serves only its owner.
 pub(super) fn is_shared(pool: PoolKind) -> bool {
     matches!(pool, PoolKind::Large | PoolKind::Small)
 }
 
-/// Nothing of it is live: the condition under which a segment that is not expandable goes back to the driver
+/// Returns true if no block of the segment is live. Only then is a non-expandable segment returned to the driver
 /// (`release_blocks`: `!block->prev && !block->next`).
 pub(super) fn is_whole_free(segment: &Segment) -> bool {
     segment
@@ -188,7 +187,7 @@ pub(super) fn is_whole_free(segment: &Segment) -> bool {
         .all(|block| matches!(block.state, BlockState::Free | BlockState::Unmapped))
 }
 
-/// Pages in which physical memory comes and goes in an expandable segment.
+/// Returns the size of the pages that an expandable segment maps and unmaps.
 pub(super) fn page(pool: PoolKind) -> u64 {
     match pool {
         PoolKind::Small => SMALL_SEGMENT.0,
@@ -196,8 +195,8 @@ pub(super) fn page(pool: PoolKind) -> u64 {
     }
 }
 
-/// The part of a free block of an expandable segment that is whole pages, as offsets into the block: what
-/// `ExpandableSegment::unmap` rounds to. A mapped stretch always begins with a page.
+/// Returns the part of a free block in an expandable segment that consists of whole pages, as offsets into the block.
+/// `ExpandableSegment::unmap` rounds in the same way. A mapped range always starts at a page boundary.
 pub(super) fn whole_pages(segment: &Segment, block: &Block) -> std::ops::Range<u64> {
     let page = page(segment.pool);
     let from = block.address.saturating_sub(segment.address);
@@ -222,8 +221,8 @@ fn returnable_of(segment: &Segment, block: &Block, whole_free: bool) -> u64 {
     }
 }
 
-fn put_on_shelf(shelves: &mut BTreeMap<(u8, u64), StreamPool>, segment: &Segment, size: Bytes) {
-    let shelf = shelves
+fn add_to_stream(by_stream: &mut BTreeMap<(u8, u64), StreamPool>, segment: &Segment, size: Bytes) {
+    let entry = by_stream
         .entry((segment.pool as u8, segment.stream))
         .or_insert(StreamPool {
             pool: segment.pool,
@@ -232,30 +231,30 @@ fn put_on_shelf(shelves: &mut BTreeMap<(u8, u64), StreamPool>, segment: &Segment
             free: Bytes(0),
             largest: Bytes(0),
         });
-    shelf.count += 1;
-    add(&mut shelf.free, size.0);
-    shelf.largest = shelf.largest.max(size);
+    entry.count += 1;
+    add(&mut entry.free, size.0);
+    entry.largest = entry.largest.max(size);
 }
 
-/// The exponent of the smallest power of two that is not below `size`; nothing is below 512 bytes.
+/// Returns the exponent of the smallest power of two that is at least `size`, with a minimum of 512 bytes.
 fn power(size: u64) -> u32 {
     (u64::BITS - size.saturating_sub(1).leading_zeros()).clamp(9, 63)
 }
 
-/// How many of the sizes, and how many bytes, lie at each power of two; without a gap from the least to the most.
+/// Returns the number of sizes and bytes for each power of two, without gaps from the smallest to the largest.
 pub fn histogram(sizes: &[u64]) -> Vec<Bucket> {
     let powers = || sizes.iter().map(|&size| power(size));
-    let (Some(least), Some(most)) = (powers().min(), powers().max()) else {
+    let (Some(min), Some(max)) = (powers().min(), powers().max()) else {
         return Vec::new();
     };
-    let mut buckets: Vec<Bucket> = (least..=most)
+    let mut buckets: Vec<Bucket> = (min..=max)
         .map(|power| Bucket {
             up_to: Bytes(1 << power),
             ..Bucket::default()
         })
         .collect();
     for &size in sizes {
-        let bucket = &mut buckets[(power(size) - least) as usize];
+        let bucket = &mut buckets[(power(size) - min) as usize];
         bucket.count += 1;
         add(&mut bucket.bytes, size);
     }
@@ -269,7 +268,7 @@ pub(crate) mod tests {
 
     pub const MIB: u64 = 1 << 20;
 
-    /// A segment from `(state, size)` pairs: `a`llocated, `f`ree, `w`aiting for another stream, `u`nmapped.
+    /// Returns a segment from `(state, size)` pairs: `a`llocated, `f`ree, `w`aiting for another stream, `u`nmapped.
     pub fn segment(
         address: u64,
         pool: PoolKind,
@@ -314,7 +313,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Any map an allocator could be in, and some it could not.
+    /// Returns any map that an allocator could produce, and some that it could not.
     pub fn any_map() -> impl Strategy<Value = PoolMap> {
         let block = (
             prop::sample::select(vec!['a', 'f', 'w', 'u']),
@@ -342,7 +341,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn free_bytes_are_returnable_stuck_or_kept_for_a_graph() {
+    fn free_bytes_are_returnable_stuck_or_kept() {
         let of = Fragmentation::of(&map(vec![
             segment(
                 0,
@@ -370,8 +369,8 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn of_an_expandable_segment_only_whole_free_pages_go_back() {
-        // Pages of 20 MiB: the hole reaches from 10 to 75, so pages 1 and 2 are whole.
+    fn only_whole_free_pages_of_an_expandable_segment_are_returnable() {
+        // Pages of 20 MiB: the free block extends from 10 to 75, so pages 1 and 2 are whole.
         let of = Fragmentation::of(&map(vec![segment(
             0,
             PoolKind::Large,
@@ -394,7 +393,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_histogram_goes_by_powers_of_two_without_a_gap() {
+    fn the_histogram_has_all_powers_of_two() {
         let blocks = [
             ('f', 512),
             ('a', 512),
@@ -409,7 +408,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_curve_ends_at_the_first_size_that_nothing_serves() {
+    fn the_curve_ends_at_the_first_size_without_a_block() {
         let parts = [('f', 1_024), ('a', 512), ('f', 3 * 1_024)];
         let map = map(vec![segment(0, PoolKind::Small, false, &parts)]);
         let curve = unusable_curve(&map);
@@ -428,27 +427,27 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn the_histogram_and_the_shelves_sum_to_all_that_is_free(map in any_map()) {
+        fn the_histogram_and_the_streams_add_up_to_all_free_bytes(map in any_map()) {
             let of = Fragmentation::of(&map);
             let count: u64 = of.histogram.iter().map(|b| b.count).sum();
             let bytes: u64 = of.histogram.iter().map(|b| b.bytes.0).sum();
             prop_assert_eq!(count, free_blocks(&map).count() as u64);
             prop_assert_eq!(bytes, of.free.0);
-            prop_assert_eq!(of.shelves.iter().map(|s| s.free.0).sum::<u64>(), of.free.0);
-            prop_assert_eq!(of.shelves.iter().map(|s| s.count).sum::<u64>(), count);
+            prop_assert_eq!(of.by_stream.iter().map(|s| s.free.0).sum::<u64>(), of.free.0);
+            prop_assert_eq!(of.by_stream.iter().map(|s| s.count).sum::<u64>(), count);
             for bucket in of.histogram.iter().filter(|b| b.count > 0) {
                 prop_assert!(bucket.bytes.0 <= bucket.count * bucket.up_to.0);
             }
         }
 
         #[test]
-        fn free_is_stuck_returnable_and_kept_and_nothing_else(map in any_map()) {
+        fn free_bytes_are_the_sum_of_the_three_groups(map in any_map()) {
             let of = Fragmentation::of(&map);
             prop_assert_eq!(of.stuck.0 + of.returnable.0 + of.kept.0, of.free.0);
         }
 
         #[test]
-        fn shares_are_shares_and_the_curve_only_rises(map in any_map()) {
+        fn shares_are_within_bounds_and_the_curve_rises(map in any_map()) {
             let external = Fragmentation::of(&map).external();
             prop_assert!(external.is_none_or(|e| (0.0..=1.0).contains(&e)));
             let curve = unusable_curve(&map);

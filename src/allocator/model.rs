@@ -1,20 +1,21 @@
-//! PyTorch's CUDA caching allocator, played through without a GPU: which segments and blocks a sequence of requests
-//! leads to under given [`Rules`], when it must flush, and where it runs out of memory.
+//! A simulation of PyTorch's CUDA caching allocator without a GPU. It computes the segments and blocks that a sequence
+//! of requests leads to under given [`Rules`], when the allocator flushes its cache, and where it runs out of memory.
 //!
 //! The rules are those of `DeviceCachingAllocator` in c10/cuda/CUDACachingAllocator.cpp, read in torch 1.13, 2.0, 2.2,
-//! 2.5 and 2.12, and proved on the real libc10_cuda.so of every release that the bed holds: after each operation of
-//! random traces the segments, the blocks and the statistics are the same (tests/bed/differential.rs).
+//! 2.5 and 2.12. They are verified against the real libc10_cuda.so of every torch release in the test bed: after each
+//! operation of random traces, segments, blocks and statistics are the same (tests/bed/differential.rs).
 //!
-//! In short, for a request:
+//! The steps for a request are:
 //!
-//! 1. round it up; up to 1 MiB it belongs to the small pool, above to the large one, of its private pool if it has one;
-//! 2. take the smallest free block of its stream that is large enough, the lowest address among equals;
-//! 3. otherwise collect garbage, if that is on, and get a segment from the driver (or map pages of an expandable one);
-//! 4. when the driver refuses, give blocks above `max_split_size` back and ask again; then give back all that is
-//!    wholly free and ask again (a *retry*); then it is out of memory;
-//! 5. cut off what is left of the block, if the rules say so. A freed block is merged with its free neighbours.
+//! 1. Round it up. Up to 1 MiB it belongs to the small pool, above that to the large one, or to those of its private
+//!    pool.
+//! 2. Take the smallest free block of its stream that is large enough, the lowest address among equals.
+//! 3. Otherwise collect garbage, if enabled, and get a segment from the driver (or map pages of an expandable one).
+//! 4. If the driver refuses, return blocks above `max_split_size` and try again; then return all wholly free segments
+//!    and try again (a *retry*); then fail with out of memory.
+//! 5. Split off the rest of the block if the rules allow it. A freed block is merged with its free neighbours.
 //!
-//! Time and memory: a few hundred nanoseconds an operation, some hundred bytes a live block, whatever came before.
+//! Cost: a few hundred nanoseconds per operation and some hundred bytes per live block, regardless of the history.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -25,45 +26,45 @@ use super::{GRANULE, MIN_BLOCK, OWN_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT};
 use crate::model::pool::{self, BlockState, PoolKind};
 use crate::model::units::Bytes;
 
-/// No block, no range.
+/// Stands for a missing block or range.
 const NONE: u32 = u32::MAX;
 
-/// Above it PyTorch does not even try.
+/// PyTorch rejects larger requests immediately.
 const LARGEST_REQUEST: u64 = 1 << 60;
 
-/// One device's allocator under one set of rules, over the memory of a driver.
+/// The allocator of one device under one set of rules, with memory from a driver.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model<D = Simulated> {
     rules: Rules,
-    /// What may be reserved, where a fraction of the card was set.
+    /// Maximum reserved memory, if a fraction of the GPU's memory was set.
     limit: Option<u64>,
     driver: D,
     blocks: Vec<Block>,
-    /// Places in `blocks` that hold none.
+    /// Unused entries of `blocks`.
     vacant: Vec<u32>,
-    /// Blocks made so far.
-    born: u64,
-    /// The shared small and large one first, then those of private pools, in pairs.
+    /// Number of blocks created so far.
+    created: u64,
+    /// The shared small and large pool first, then those of private pools, in pairs.
     pools: Vec<Pool>,
     private: BTreeMap<PoolId, Private>,
     ranges: Vec<Range>,
     live: HashMap<BlockId, u32>,
-    /// Freed by the program, not yet by the other streams that use them; in the order in which they were freed.
+    /// Blocks freed by the program but still used by other streams, in the order in which they were freed.
     waiting: BTreeSet<(u64, u32)>,
-    /// Blocks that ever waited.
+    /// Number of blocks that were ever in `waiting`.
     waited: u64,
     stats: Stats,
 }
 
-/// What PyTorch counts, in bytes where a name says no other.
+/// PyTorch's statistics, in bytes unless the name says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
     pub allocated: Counted,
     pub reserved: Counted,
-    /// Allocated, and freed but waiting for other streams.
+    /// Allocated blocks, and freed blocks that wait for other streams.
     pub active: Counted,
     pub requested: Counted,
-    /// Free blocks of segments that are split; nothing of expandable ones.
+    /// Free blocks in split segments; excludes expandable segments.
     pub inactive_split: Counted,
     pub segments: Counted,
     pub num_alloc_retries: u64,
@@ -87,7 +88,7 @@ impl Counted {
     }
 }
 
-/// How a request ended.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Address(u64),
@@ -99,16 +100,16 @@ struct Block {
     address: u64,
     size: u64,
     requested: u64,
-    /// Of a free block, how many searches its pool had seen when it became free; of a waiting one, its turn.
+    /// For a free block, the number of searches in its pool when it became free; for a waiting one, its turn.
     since: u64,
-    /// How many blocks, or segments, there had been when it, or its segment, was made. 0: not yet told.
-    born: u64,
+    /// Sequence number of the block, or of its segment, at creation. 0 if not assigned yet.
+    created: u64,
     stream: u64,
     id: BlockId,
     prev: u32,
     next: u32,
     pool: u32,
-    /// The expandable range that it lies in.
+    /// The expandable range that contains the block.
     range: u32,
     state: State,
 }
@@ -118,14 +119,13 @@ enum State {
     Allocated,
     Waiting,
     Free,
-    /// Of an expandable range, without memory.
+    /// Part of an expandable range without memory.
     Unmapped,
-    /// No block: its place is vacant.
+    /// An unused entry.
     Vacant,
 }
 
-/// Free blocks in the order in which PyTorch looks at them: by stream, size, age where that counts (see
-/// [`TieBreak`]), address.
+/// Sort key of free blocks in PyTorch's search order: stream, size, age if relevant (see [`TieBreak`]), address.
 type FreeKey = (u64, u64, u64, u64, u32);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,9 +133,9 @@ struct Pool {
     small: bool,
     owner: PoolId,
     free: BTreeSet<FreeKey>,
-    /// By stream, address.
+    /// Sorted by stream and address.
     unmapped: BTreeSet<(u64, u64, u32)>,
-    /// Searches for a free block, counted while garbage is collected: a block's age.
+    /// Number of searches for a free block while garbage collection is on; a block's age is based on it.
     searches: u64,
 }
 
@@ -151,23 +151,23 @@ impl Pool {
     }
 }
 
-/// A graph's or a `MemPool`'s own pools.
+/// The pools of a graph or of a `MemPool`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Private {
-    /// Where its small pool stands in `pools`; the large one follows.
+    /// Index of its small pool in `pools`; the large one follows.
     at: u32,
-    /// Nothing will allocate from it any more.
+    /// True if nothing will allocate from it any more.
     released: bool,
 }
 
-/// Address space of one stream and pool, a little more than the card, in which pages are mapped as they are needed.
+/// Address space of one stream and pool, slightly larger than the GPU's memory, to which pages are mapped on demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Range {
     address: u64,
     page: u64,
 }
 
-/// What a request looks for.
+/// A rounded request and the pool to serve it.
 #[derive(Debug, Clone, Copy)]
 struct BlockRequest {
     size: u64,
@@ -177,14 +177,14 @@ struct BlockRequest {
 }
 
 impl BlockRequest {
-    /// A block that nobody has and that has no neighbours, where what is wanted may be put.
-    fn whole(&self, address: u64, size: u64, range: u32, state: State) -> Block {
+    /// Returns a block without an owner or neighbours, in which the request can be placed.
+    fn unsplit_block(&self, address: u64, size: u64, range: u32, state: State) -> Block {
         Block {
             address,
             size,
             requested: 0,
             since: 0,
-            born: 0,
+            created: 0,
             stream: self.stream,
             id: 0,
             prev: NONE,
@@ -197,8 +197,8 @@ impl BlockRequest {
 }
 
 impl Model {
-    /// On a card that has `card` bytes, of which `available` are the allocator's to take: what is not is used by the
-    /// CUDA context, libraries and other programs.
+    /// Creates the allocator for a GPU with `card` bytes, of which `available` can be reserved. The CUDA context,
+    /// libraries and other programs use the rest.
     pub fn new(rules: Rules, card: Bytes, available: Bytes) -> Self {
         let limit = rules.limit(card);
         Self {
@@ -209,7 +209,7 @@ impl Model {
 }
 
 impl<D: Driver> Model<D> {
-    /// Over whatever memory the driver gives.
+    /// Creates an allocator with memory from the given driver.
     pub fn on(driver: D, rules: Rules) -> Self {
         Self {
             limit: None,
@@ -217,7 +217,7 @@ impl<D: Driver> Model<D> {
             rules,
             blocks: Vec::new(),
             vacant: Vec::new(),
-            born: 0,
+            created: 0,
             pools: vec![
                 Pool::new(true, PoolId::SHARED),
                 Pool::new(false, PoolId::SHARED),
@@ -239,17 +239,17 @@ impl<D: Driver> Model<D> {
         &self.stats
     }
 
-    /// What the driver could still give.
+    /// Returns the memory that the driver can still provide.
     pub fn driver_free(&self) -> Bytes {
         Bytes(self.driver.free())
     }
 
-    /// Live blocks, waiting ones among them.
+    /// Returns the number of live blocks, including waiting ones.
     pub fn live(&self) -> usize {
         self.live.len()
     }
 
-    /// Plays one operation. A request answers; whatever refers to a block that the model does not have does nothing.
+    /// Plays one operation. Returns the outcome of a request. Operations on unknown blocks have no effect.
     pub fn play(&mut self, op: &Op) -> Option<Outcome> {
         match *op {
             Op::Alloc {
@@ -264,12 +264,12 @@ impl<D: Driver> Model<D> {
                 pool,
                 ..
             } => {
-                // Its life is not known: it is tried, and let go at once.
+                // Its lifetime is unknown: try the request and free the block immediately.
                 let outcome = self.request(BlockId::MAX, requested.0, stream, pool);
                 return Some(match outcome {
                     Some(block) => {
                         let address = self.blocks[block as usize].address;
-                        self.let_go(block);
+                        self.mark_freed(block);
                         self.complete(block);
                         Outcome::Address(address)
                     }
@@ -280,7 +280,7 @@ impl<D: Driver> Model<D> {
                 if let Some(&block) = self.live.get(&block)
                     && self.blocks[block as usize].state == State::Allocated
                 {
-                    self.let_go(block);
+                    self.mark_freed(block);
                     self.waited += 1;
                     self.blocks[block as usize].since = self.waited;
                     self.waiting.insert((self.waited, block));
@@ -304,14 +304,14 @@ impl<D: Driver> Model<D> {
         None
     }
 
-    /// A request for a block that will be called `id`. A live block of that name is forgotten: the history has a gap.
+    /// Allocates a block named `id`. A live block of the same name is freed, because the history has a gap.
     pub fn alloc(&mut self, id: BlockId, requested: Bytes, stream: u64, pool: PoolId) -> Outcome {
         let Some(block) = self.request(id, requested.0, stream, pool) else {
             return Outcome::OutOfMemory;
         };
         if let Some(lost) = self.live.insert(id, block) {
             if !self.waiting.remove(&(self.block(lost).since, lost)) {
-                self.let_go(lost);
+                self.mark_freed(lost);
             }
             self.complete_unnamed(lost);
         }
@@ -344,7 +344,7 @@ impl<D: Driver> Model<D> {
                 at: next,
                 released: false,
             });
-            // Whoever allocates from it uses it again.
+            // A new allocation makes a released pool usable again.
             private.released = false;
             if private.at == next {
                 self.pools.push(Pool::new(true, owner));
@@ -369,12 +369,12 @@ impl<D: Driver> Model<D> {
 
     // --- free blocks
 
-    /// The smallest free block of the stream that is large enough, if the rules let it be used.
+    /// Takes the smallest free block of the stream that is large enough, if the rules permit its use.
     fn find(&mut self, wanted: &BlockRequest) -> Option<u32> {
-        let counts = self.collects_garbage();
+        let counts_searches = self.collects_garbage();
         let max_split = self.rules.max_split();
         let pool = &mut self.pools[wanted.pool as usize];
-        pool.searches += u64::from(counts);
+        pool.searches += u64::from(counts_searches);
         let blocks = &self.blocks;
         let mut fitting = pool
             .free
@@ -384,7 +384,7 @@ impl<D: Driver> Model<D> {
         let expands = |key: &FreeKey| blocks[key.4 as usize].range != NONE;
         if expands(&best) {
             if self.rules.expandable {
-                // A block before a gap counts with the gap: better one that fills a hole than one that can grow.
+                // A block before a gap counts with the gap: filling a free block is better than using one that can grow.
                 let size = |key: &FreeKey| {
                     let next = blocks[key.4 as usize].next;
                     let gap = blocks.get(next as usize);
@@ -402,12 +402,12 @@ impl<D: Driver> Model<D> {
             }
         }
         let found = best.1;
-        let turned_away = if wanted.size < max_split {
+        let is_rejected = if wanted.size < max_split {
             found >= max_split
         } else {
             found >= wanted.size.saturating_add(self.rules.non_split_rounding.0)
         };
-        if turned_away {
+        if is_rejected {
             return None;
         }
         pool.free.remove(&best);
@@ -431,9 +431,9 @@ impl<D: Driver> Model<D> {
 
     fn free_key(&self, at: u32) -> FreeKey {
         let block = self.block(at);
-        let age = match self.rules.ties() {
+        let age = match self.rules.tie_break() {
             TieBreak::Address => 0,
-            TieBreak::Block | TieBreak::Segment => block.born,
+            TieBreak::Block | TieBreak::Segment => block.created,
         };
         (block.stream, block.size, age, block.address, at)
     }
@@ -454,9 +454,9 @@ impl<D: Driver> Model<D> {
     // --- blocks and their neighbours
 
     fn new_block(&mut self, mut block: Block) -> u32 {
-        if block.born == 0 || self.rules.ties() == TieBreak::Block {
-            self.born += 1;
-            block.born = self.born;
+        if block.created == 0 || self.rules.tie_break() == TieBreak::Block {
+            self.created += 1;
+            block.created = self.created;
         }
         if let Some(at) = self.vacant.pop() {
             self.blocks[at as usize] = block;
@@ -493,7 +493,7 @@ impl<D: Driver> Model<D> {
         block.next = after;
     }
 
-    /// Takes the neighbour `other` into `at`, if it is of the same state; `at` itself is in no set. What was taken in.
+    /// Merges the neighbour `other` into `at` if it has the given state. `at` is in no set. Returns the bytes added.
     fn merge(&mut self, at: u32, other: u32, state: State) -> u64 {
         if other == NONE || self.block(other).state != state {
             return 0;
@@ -518,7 +518,7 @@ impl<D: Driver> Model<D> {
         taken.size
     }
 
-    /// Turns a free block that is in no set any more into the one that was asked for; the rest stays free.
+    /// Allocates a request in a free block that is in no set any more. The rest of the block stays free.
     fn hand_out(&mut self, found: u32, wanted: &BlockRequest, requested: u64, id: BlockId) -> u32 {
         let whole = *self.block(found);
         let was_split = self.is_split(found);
@@ -566,14 +566,14 @@ impl<D: Driver> Model<D> {
         }
     }
 
-    /// The program frees a block; other streams may still use it.
-    fn let_go(&mut self, at: u32) {
+    /// Marks a block as freed by the program; other streams may still use it.
+    fn mark_freed(&mut self, at: u32) {
         let block = &mut self.blocks[at as usize];
         block.state = State::Waiting;
         self.stats.allocated.sub(block.size);
     }
 
-    /// Nothing uses the block any more.
+    /// Makes a block free that nothing uses any more.
     fn complete(&mut self, at: u32) {
         let id = self.block(at).id;
         if self.live.get(&id) == Some(&at) {
@@ -592,7 +592,7 @@ impl<D: Driver> Model<D> {
             } else {
                 0
             };
-            // One change, so that a peak is never seen in between.
+            // A single update, so that the peak never includes an intermediate value.
             let before: u64 = taken.iter().sum();
             if split >= before {
                 self.stats.inactive_split.add(split - before);
@@ -606,7 +606,7 @@ impl<D: Driver> Model<D> {
 
     // --- memory from the driver
 
-    /// Steps 3 and 4: from the driver, after giving back what can be given back.
+    /// Performs steps 3 and 4: gets memory from the driver, after returning cached memory if necessary.
     fn get_new(&mut self, wanted: &BlockRequest) -> Option<u32> {
         if self.collects_garbage() {
             self.collect_garbage();
@@ -619,7 +619,7 @@ impl<D: Driver> Model<D> {
         {
             return Some(block);
         }
-        // A graph that is captured may not wait for the device.
+        // During graph capture, the allocator cannot wait for the device.
         let private = self.pools[wanted.pool as usize].owner.is_private();
         if private && self.rules.private_pools_capture() {
             return None;
@@ -641,11 +641,11 @@ impl<D: Driver> Model<D> {
         let address = self.driver.alloc(wanted.segment)?;
         self.stats.segments.add(1);
         self.stats.reserved.add(wanted.segment);
-        Some(self.new_block(wanted.whole(address, wanted.segment, NONE, State::Free)))
+        Some(self.new_block(wanted.unsplit_block(address, wanted.segment, NONE, State::Free)))
     }
 
     fn expand(&mut self, wanted: &BlockRequest) -> Option<u32> {
-        let mut at = self.room(wanted)?;
+        let mut at = self.find_range(wanted)?;
         if self.block(at).state == State::Unmapped {
             let size = self.block(at).size.min(wanted.size);
             if !self.map(at, size) {
@@ -665,8 +665,8 @@ impl<D: Driver> Model<D> {
         Some(at)
     }
 
-    /// The lowest place of the stream where free blocks and gaps together are large enough; a new range otherwise.
-    fn room(&mut self, wanted: &BlockRequest) -> Option<u32> {
+    /// Finds the lowest place of the stream where free blocks and gaps together are large enough, or adds a new range.
+    fn find_range(&mut self, wanted: &BlockRequest) -> Option<u32> {
         let usable =
             |at: u32| at != NONE && matches!(self.block(at).state, State::Free | State::Unmapped);
         let pool = &self.pools[wanted.pool as usize];
@@ -695,12 +695,12 @@ impl<D: Driver> Model<D> {
         }
         let range = u32::try_from(self.ranges.len()).ok()?;
         self.ranges.push(Range { address, page });
-        let at = self.new_block(wanted.whole(address, size, range, State::Unmapped));
+        let at = self.new_block(wanted.unsplit_block(address, size, range, State::Unmapped));
         self.put_unmapped(at);
         Some(at)
     }
 
-    /// Puts pages under the first `size` bytes of a gap: whole pages, or nothing.
+    /// Maps pages to the first `size` bytes of a gap: whole pages, or nothing.
     fn map(&mut self, at: u32, size: u64) -> bool {
         let gap = *self.block(at);
         let page = self.ranges[gap.range as usize].page;
@@ -729,7 +729,7 @@ impl<D: Driver> Model<D> {
 
     // --- memory back to the driver
 
-    /// Gives back all that nothing lives in: of the shared pools, and of private ones that were released.
+    /// Returns all unused memory to the driver: from the shared pools, and from private pools that were released.
     fn release_cached(&mut self) {
         for (_, at) in std::mem::take(&mut self.waiting) {
             self.complete(at);
@@ -766,7 +766,7 @@ impl<D: Driver> Model<D> {
         }
     }
 
-    /// A whole free segment goes back.
+    /// Returns a wholly free segment to the driver.
     fn release(&mut self, at: u32) {
         let block = *self.block(at);
         self.take_free(at);
@@ -776,7 +776,7 @@ impl<D: Driver> Model<D> {
         self.forget(at);
     }
 
-    /// The whole free pages of a free block go back.
+    /// Returns the whole pages of a free block to the driver.
     fn unmap(&mut self, at: u32) {
         let block = *self.block(at);
         let range = self.ranges[block.range as usize];
@@ -821,8 +821,8 @@ impl<D: Driver> Model<D> {
         }
     }
 
-    /// With `max_split_size`: one block that is never split and would do, or several that together would. Whether the
-    /// driver should be asked again.
+    /// With `max_split_size`: releases one oversize block that would be large enough, or several that would together.
+    /// Returns true if the driver should be asked again.
     fn release_oversize(&mut self, wanted: &BlockRequest) -> bool {
         let max_split = self.rules.max_split();
         if max_split == u64::MAX {
@@ -859,13 +859,13 @@ impl<D: Driver> Model<D> {
 
     // --- garbage collection
 
-    /// PyTorch heeds `garbage_collection_threshold` only where a fraction of the card was set.
+    /// PyTorch applies `garbage_collection_threshold` only if a fraction of the GPU's memory was set.
     fn collects_garbage(&self) -> bool {
         self.limit.is_some() && self.rules.garbage_collection_threshold > 0.0
     }
 
-    /// Gives whole free segments of the large pool back, those above the mean age first, until what is reserved is
-    /// below the threshold.
+    /// Returns wholly free segments of the large pool to the driver, those above the mean age first, until the reserved
+    /// memory is below the threshold.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -906,10 +906,10 @@ impl<D: Driver> Model<D> {
         }
     }
 
-    // --- to look at
+    // --- inspection
 
-    /// Every segment and block, by address, as `torch.cuda.memory_snapshot()` lists them: of an expandable range, each
-    /// mapped stretch.
+    /// Returns every segment and block by address, as `torch.cuda.memory_snapshot()` lists them. Each mapped part of an
+    /// expandable range is a segment.
     pub fn segments(&self) -> Vec<pool::Segment> {
         let mut segments: Vec<pool::Segment> = (0..u32::try_from(self.blocks.len())
             .unwrap_or(NONE))
@@ -922,8 +922,8 @@ impl<D: Driver> Model<D> {
 
     fn is_head(&self, at: u32) -> bool {
         let block = self.block(at);
-        let is_there = !matches!(block.state, State::Unmapped | State::Vacant);
-        is_there && (block.prev == NONE || self.block(block.prev).state == State::Unmapped)
+        let is_used = !matches!(block.state, State::Unmapped | State::Vacant);
+        is_used && (block.prev == NONE || self.block(block.prev).state == State::Unmapped)
     }
 
     fn segment(&self, head: u32) -> pool::Segment {

@@ -1,4 +1,4 @@
-//! A failure played under the settings that may have prevented it.
+//! Replays of a failure under settings that could have prevented it.
 
 use super::config::Config;
 use super::rules::{NEWEST, Rules};
@@ -7,8 +7,8 @@ use super::whatif::{Room, WhatifResult, replay};
 use crate::model::replay_result::{Fate, Replayed, SettingResult};
 use crate::model::units::Bytes;
 
-/// What is tried: every setting that a card names as a fix and that can be played (a test of `diagnose` says which is
-/// missing), so that a failure is played once, where its trace lies, whoever explains it.
+/// The settings that are tried: every setting that an explanation recommends and that can be replayed (a test in
+/// `diagnose` finds missing ones). A failure is replayed once, on the host that has its trace, for all readers.
 pub const REMEDIES: &[&str] = &[
     "expandable_segments:True",
     "expandable_segments:False",
@@ -20,44 +20,44 @@ pub const REMEDIES: &[&str] = &[
     "expandable_segments:True,expandable_segments_reserve:0.5",
 ];
 
-/// The trace up to the request that failed with so much free on the card; `None` where it holds no such one.
+/// Cuts the trace after the request that failed with `free` bytes free on the GPU. `None` if it has no such request.
 #[must_use]
 pub fn until(mut trace: Trace, free: Bytes) -> Option<Trace> {
-    let is_it =
+    let is_failure =
         |op: &Op| matches!(op, Op::Refused { driver_free, .. } if *driver_free == Some(free));
-    let at = trace.ops.iter().rposition(is_it)?;
+    let at = trace.ops.iter().rposition(is_failure)?;
     trace.ops.truncate(at + 1);
     Some(trace)
 }
 
-/// Plays `trace`, whose last operation is the request that failed, under each of [`REMEDIES`] that its release of torch
-/// knows. Which failure it was is for the caller to add.
+/// Plays `trace`, whose last operation is the failed request, under each of [`REMEDIES`] that its torch release
+/// supports. The caller identifies the failure in the result.
 ///
 /// # Errors
-/// Why nothing can be said, a sentence: where the program's own setting, played, does not fail where the program did,
-/// the model does not know something that the program did, such as a setting made in its code.
+/// Returns a sentence if the replay under the program's own setting does not fail where the program did. The program
+/// then did something that the model does not know, such as changing a setting in its code.
 pub fn try_all(trace: &Trace, room: Room) -> Result<Replayed, String> {
     let torch = trace.recorded.torch.unwrap_or(NEWEST);
     let present = Config::parse(trace.recorded.conf.as_deref().unwrap_or_default());
     let own = replay(trace, &Rules::new(torch, &present), room);
     if fate(&own, trace) != Fate::Same {
         return Err(
-            "The allocation trace, played again, does not fail where the program did: which settings help is not known."
+            "The replayed allocation trace does not fail where the program did, so the effect of other settings is unknown."
                 .to_owned(),
         );
     }
     let tried = REMEDIES.iter().filter_map(|conf| {
         let mut config = Config::read(conf, torch).ok()?;
-        // A limit that somebody set is none of the allocator's habits: it stays.
+        // A memory limit is the user's choice and not a remedy, so it stays.
         config.memory_fraction = config.memory_fraction.or(present.memory_fraction);
-        let outlook = replay(trace, &Rules::new(torch, &config), room);
-        let fate = fate(&outlook, trace);
+        let result = replay(trace, &Rules::new(torch, &config), room);
+        let fate = fate(&result, trace);
         Some(SettingResult {
             conf: (*conf).to_owned(),
             fate,
-            peak_reserved_bytes: outlook.peak_reserved,
+            peak_reserved_bytes: result.peak_reserved,
             fails_at_bytes: (fate == Fate::Earlier)
-                .then(|| outlook.last_oom.map(|oom| oom.requested))
+                .then(|| result.last_oom.map(|oom| oom.requested))
                 .flatten(),
         })
     });
@@ -70,8 +70,8 @@ pub fn try_all(trace: &Trace, room: Room) -> Result<Replayed, String> {
     })
 }
 
-fn fate(outlook: &WhatifResult, trace: &Trace) -> Fate {
-    match outlook.last_oom {
+fn fate(result: &WhatifResult, trace: &Trace) -> Fate {
+    match result.last_oom {
         Some(oom) if oom.operation < trace.ops.len() && !oom.recorded => Fate::Earlier,
         Some(oom) if oom.operation == trace.ops.len() => Fate::Same,
         _ => Fate::Fits,
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use crate::allocator::trace::{PoolId, Recorded, RecordedAction};
 
-    /// A live tensor at the beginning of a large hole, and a request larger than the hole.
+    /// A live tensor at the beginning of a large free block, and a request larger than the rest.
     fn pinned(wanted: u64) -> Trace {
         let alloc = |block, mib| Op::Alloc {
             block,
@@ -123,39 +123,39 @@ mod tests {
 
     fn tried(wanted: u64) -> Vec<SettingResult> {
         let trace = until(pinned(wanted), Bytes::mib(300)).expect("the failure");
-        try_all(&trace, room(900)).expect("something to tell").tried
+        try_all(&trace, room(900)).expect("results").tried
     }
 
     #[test]
-    fn what_saves_the_program_has_its_figures() {
+    fn successful_settings_have_their_figures() {
         let tried = tried(650);
-        let of = |conf: &str| {
+        let result_of = |conf: &str| {
             let one = tried.iter().find(|one| one.conf == conf);
             one.map(|one| (one.fate, one.peak_reserved_bytes))
         };
         let fits = Some((Fate::Fits, Bytes::mib(680)));
-        assert_eq!(of("expandable_segments:True"), fits);
-        // Large blocks stay whole: the small tensor gets a segment of its own.
-        assert_eq!(of("max_split_size_mb:256"), fits);
-        let fails = of("roundup_power2_divisions:8").map(|(fate, _)| fate);
+        assert_eq!(result_of("expandable_segments:True"), fits);
+        // Large blocks stay whole, so the small tensor gets its own segment.
+        assert_eq!(result_of("max_split_size_mb:256"), fits);
+        let fails = result_of("roundup_power2_divisions:8").map(|(fate, _)| fate);
         assert_eq!(fails, Some(Fate::Same));
-        // That release does not know it.
+        // torch 2.8 does not support this setting.
         assert_eq!(
-            of("expandable_segments:True,expandable_segments_reserve:0.5"),
+            result_of("expandable_segments:True,expandable_segments_reserve:0.5"),
             None
         );
     }
 
     #[test]
-    fn what_fits_under_no_setting_is_said_to() {
+    fn reports_requests_that_fit_under_no_setting() {
         assert!(tried(890).iter().all(|one| one.fate == Fate::Same));
         let trace = until(pinned(650), Bytes::mib(300)).expect("the failure");
-        let why = try_all(&trace, Room::ENDLESS).expect_err("nothing to tell");
+        let why = try_all(&trace, Room::ENDLESS).expect_err("no results");
         assert!(why.contains("does not fail where the program did"), "{why}");
     }
 
     #[test]
-    fn another_failure_than_the_one_that_is_explained_is_not_played() {
+    fn does_not_replay_a_different_failure() {
         assert_eq!(until(pinned(650), Bytes::mib(299)), None);
         assert_eq!(until(Trace::default(), Bytes(0)), None);
     }

@@ -1,4 +1,4 @@
-//! The settings of PyTorch's caching allocator that decide what fits, as one torch release understands them.
+//! The settings of PyTorch's caching allocator that affect memory use, as interpreted by one torch release.
 
 use super::config::Config;
 use super::{LARGE_SEGMENT, MIN_BLOCK};
@@ -7,30 +7,30 @@ use crate::model::units::Bytes;
 /// `(2, 8)` for torch 2.8.
 pub type Torch = (u16, u16);
 
-/// `(2, 8)` of `2.8.0+cu126`.
+/// Returns `(2, 8)` for `2.8.0+cu126`.
 pub fn torch_of(version: &str) -> Option<Torch> {
     let mut numbers = version.split(['.', '+']).map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// Whose rules count where the release is not known.
+/// The release whose rules apply if the release is unknown.
 pub const NEWEST: Torch = (2, 15);
 
-/// What [`model`](super::model) goes by.
+/// The rules that [`model`](super::model) follows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
     pub torch: Torch,
     pub expandable: bool,
-    /// `max_split_size_mb`; `None`: everything may be split.
+    /// `max_split_size_mb`; `None` if all blocks may be split.
     pub max_split: Option<Bytes>,
     /// `max_non_split_rounding_mb`.
     pub non_split_rounding: Bytes,
-    /// Of what may be reserved; 0 is off. Without a memory fraction it has no effect.
+    /// Share of the memory limit; 0 is off. Has no effect without a memory fraction.
     pub garbage_collection_threshold: f64,
     pub roundup: Roundup,
     /// `large_segment_size_mb`.
     pub large_segment: Bytes,
-    /// Part of the card that the process may reserve.
+    /// Share of the GPU's memory that the process may reserve.
     pub memory_fraction: Option<f64>,
 }
 
@@ -48,7 +48,8 @@ impl Rules {
         }
     }
 
-    /// What may be reserved on a card of that size; `None` without a limit. From torch 2.10 on the whole card is none.
+    /// Returns the maximum reserved memory on a GPU of that size, or `None` without a limit. From torch 2.10 on a
+    /// fraction of 1 is not a limit.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -61,8 +62,8 @@ impl Rules {
             .map(|fraction| Bytes((fraction * card.0 as f64) as u64))
     }
 
-    /// Which of several free blocks of a size is taken.
-    pub(super) fn ties(&self) -> TieBreak {
+    /// Returns the rule for choosing among free blocks of equal size.
+    pub(super) fn tie_break(&self) -> TieBreak {
         if self.torch < (2, 12) {
             TieBreak::Address
         } else if self.torch == (2, 12) {
@@ -72,18 +73,18 @@ impl Rules {
         }
     }
 
-    /// Up to torch 2.12 whoever allocates from a private pool is taken to capture a graph. Later ones ask the stream;
-    /// a history does not tell, and a `MemPool` captures nothing.
+    /// Up to torch 2.12 an allocation from a private pool is treated as graph capture. Later releases check the stream.
+    /// A history does not contain that information, and a `MemPool` does not capture anything.
     pub(super) fn private_pools_capture(&self) -> bool {
         self.torch < (2, 13)
     }
 
-    /// Up to torch 2.4 private pools get plain segments, whatever `expandable_segments` says.
+    /// Up to torch 2.4 private pools get regular segments regardless of `expandable_segments`.
     pub(super) fn private_pools_expand(&self) -> bool {
         self.torch >= (2, 5)
     }
 
-    /// A request larger than a whole range fails in all releases; up to 2.14 the range that was reserved for it stays.
+    /// A request larger than a whole range fails in all releases. Up to 2.14 the range reserved for it is not released.
     pub(super) fn gives_short_ranges_back(&self) -> bool {
         self.torch >= (2, 15)
     }
@@ -92,7 +93,7 @@ impl Rules {
         self.max_split.map_or(u64::MAX, |size| size.0)
     }
 
-    /// The size of the block that a request gets at least.
+    /// Returns the minimum block size for a request.
     pub(super) fn round(&self, requested: u64) -> u64 {
         if requested < MIN_BLOCK.0 {
             return MIN_BLOCK.0;
@@ -109,18 +110,18 @@ impl Rules {
     }
 }
 
-/// Among free blocks of one stream and size.
+/// The choice among free blocks of one stream and size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TieBreak {
     /// The lowest address.
     Address,
-    /// The one that was made first.
+    /// The block that was created first.
     Block,
-    /// In the segment that was made first; there the lowest address.
+    /// The block in the segment that was created first; within it the lowest address.
     Segment,
 }
 
-/// Up to the next of `divisions` equal steps between two powers of two.
+/// Rounds up to the next of `divisions` equal steps between two powers of two.
 fn round_to_division(size: u64, divisions: u64) -> u64 {
     if size.is_power_of_two() {
         return size;
@@ -133,8 +134,8 @@ fn round_to_division(size: u64, divisions: u64) -> u64 {
     size.next_multiple_of(step)
 }
 
-/// `roundup_power2_divisions`: for sizes from 1 MiB, 2 MiB, 4 MiB … to 32 GiB and above; smaller ones go by the first.
-/// 0 and 1 divide nothing.
+/// `roundup_power2_divisions` for sizes from 1 MiB, 2 MiB, 4 MiB … to 32 GiB and above; smaller sizes use the first.
+/// Values of 0 and 1 have no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Roundup(pub [u32; 16]);
 

@@ -1,8 +1,8 @@
-//! Early warnings: what a pool's samples of the last minutes say is about to go wrong.
+//! Early warnings derived from a pool's samples of the last minutes.
 //!
-//! One sample a second with the least and the greatest allocated since the one before, so that a peak between two
-//! frames counts. Counters of PyTorch go back to 0 when the program asks for it (`reset_accumulated_memory_stats`):
-//! only a rise is a rise. Each warning is a note with its figures; none is a guess at the cause.
+//! There is one sample per second, with the minimum and maximum allocated since the previous one, so that a peak between
+//! two frames counts. PyTorch's counters restart at 0 when the program resets them (`reset_accumulated_memory_stats`),
+//! so only increases count. Each warning is a note with its figures; none guesses the cause.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -11,16 +11,16 @@ use super::gib;
 use crate::model::pool::PoolStats;
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// A pool at one moment, as far as warnings need it.
+/// State of a pool at one time, as far as warnings need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sample {
     pub at: Mono,
-    /// Least and greatest since the sample before.
+    /// Minimum and maximum since the previous sample.
     pub allocated: (Bytes, Bytes),
     pub reserved: Bytes,
     pub retries: u64,
     pub ooms: u64,
-    /// What the driver can still hand out, if that was read.
+    /// Memory that the driver can still hand out, if it was read.
     pub driver_free: Option<Bytes>,
 }
 
@@ -37,7 +37,7 @@ impl Sample {
     }
 }
 
-/// What a note is about.
+/// The subject of a note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NoteKind {
     OomCaught,
@@ -47,7 +47,7 @@ pub enum NoteKind {
 }
 
 impl NoteKind {
-    /// What is said before the command in a table, in a word: `flushing`.
+    /// Returns a one-word tag shown before the command in a table: `flushing`.
     pub fn word(self) -> &'static str {
         match self {
             Self::OomCaught => "oom",
@@ -58,25 +58,26 @@ impl NoteKind {
     }
 }
 
-/// Something worth a look, though nothing has failed for good.
+/// A condition worth attention, although nothing has failed permanently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     pub kind: NoteKind,
-    /// A clause with its figures and no period: `the cache was flushed 3 times to make room (retries 2 to 5)`.
+    /// A clause with its figures and no period: `the cache was flushed 3 times to make room (num_alloc_retries 5)`.
     pub text: String,
-    /// When it began.
+    /// Time at which the condition began.
     pub since: Mono,
 }
 
-/// As much as the longest rule looks back.
-const KEPT: Millis = Millis(600_000);
-/// One sample is kept for each of the first; faster frames are joined. The longer a pool is watched the wider they are: up to
-/// [`WINDOW`], which is all that the rules tell apart then.
+/// Length of the history; the longest rule looks back this far.
+const RETENTION: Millis = Millis(600_000);
+/// Widths of a time step, of which one sample is stored each; faster frames are merged. The longer a pool is watched, the
+/// wider the steps become, up to [`WINDOW`]: the rules need no finer resolution then.
 const STEPS: [Millis; 4] = [Millis(1_000), Millis(2_000), Millis(5_000), WINDOW];
-/// Samples of one pool; of more the step grows. A host has dozens of pools, and a hundred hosts are watched at once.
+/// Maximum number of samples of one pool; above it the step grows. A host has dozens of pools, and gputop may watch a
+/// hundred hosts at once.
 const MAX_SAMPLES: usize = 64;
 
-/// The samples of one pool over the last ten minutes: two KiB.
+/// The samples of one pool over the last ten minutes, in 2 KiB.
 #[derive(Debug, Clone, Default)]
 pub struct PoolSamples {
     samples: VecDeque<Packed>,
@@ -90,24 +91,24 @@ impl PoolSamples {
             // Another boot, or a jump in a recording.
             *self = Self::default();
         }
-        self.forget_before(Mono(sample.at.0.saturating_sub(KEPT.0)));
-        while !self.take_in(sample) {
+        self.forget_before(Mono(sample.at.0.saturating_sub(RETENTION.0)));
+        while !self.try_add(sample) {
             if usize::from(self.step) + 1 < STEPS.len() {
                 self.step += 1;
-                self.join_again();
+                self.merge_again();
             } else {
                 self.samples.pop_front();
             }
         }
     }
 
-    /// Whether there was room.
-    fn take_in(&mut self, sample: Sample) -> bool {
+    /// Adds a sample. Returns false if there is no room.
+    fn try_add(&mut self, sample: Sample) -> bool {
         let step = STEPS[usize::from(self.step)].0;
         if let Some(last) = self.samples.back_mut()
             && sample.at.0 / step == last.at.0 / step
         {
-            *last = join(last.sample(), sample).into();
+            *last = merge(last.sample(), sample).into();
             return true;
         }
         let has_room = self.samples.len() < MAX_SAMPLES;
@@ -117,36 +118,36 @@ impl PoolSamples {
         has_room
     }
 
-    /// After the step grew.
-    fn join_again(&mut self) {
+    /// Merges the samples again after the step grew.
+    fn merge_again(&mut self) {
         for sample in std::mem::take(&mut self.samples) {
-            self.take_in(sample.sample());
+            self.try_add(sample.sample());
         }
     }
 
-    fn forget_before(&mut self, moment: Mono) {
-        while self.samples.front().is_some_and(|first| first.at < moment) {
+    fn forget_before(&mut self, time: Mono) {
+        while self.samples.front().is_some_and(|first| first.at < time) {
             self.samples.pop_front();
         }
     }
 
-    /// The moment of the last sample, to tell whether the pool is still watched.
+    /// Returns the time of the last sample, which shows whether the pool is still watched.
     pub fn last_at(&self) -> Option<Mono> {
         self.samples.back().map(|last| last.at)
     }
 
-    /// What there is to say, the worst first.
+    /// Returns the notes, most severe first.
     pub fn notes(&self) -> Vec<Note> {
         notes(&self.samples())
     }
 
-    /// Oldest first.
+    /// Returns the samples, oldest first.
     pub fn samples(&self) -> Vec<Sample> {
         self.samples.iter().map(|packed| packed.sample()).collect()
     }
 }
 
-/// A [`Sample`] in less than half of the room.
+/// A [`Sample`] in less than half of its size.
 #[derive(Debug, Clone, Copy)]
 struct Packed {
     at: Mono,
@@ -157,7 +158,7 @@ struct Packed {
     driver_free: Option<Blocks>,
 }
 
-/// Bytes in the blocks of 512 that PyTorch allocates: two TiB at most, and never none.
+/// Bytes in PyTorch's blocks of 512, plus one so that the value is never zero; at most 2 TiB.
 #[derive(Debug, Clone, Copy)]
 struct Blocks(NonZeroU32);
 
@@ -203,8 +204,8 @@ impl Packed {
     }
 }
 
-/// One sample of two in the same step: both extremes stay, everything else is the newer one's.
-fn join(last: Sample, next: Sample) -> Sample {
+/// Merges two samples of the same step: keeps both extremes, and the newer value of everything else.
+fn merge(last: Sample, next: Sample) -> Sample {
     let (low, high) = last.allocated;
     Sample {
         at: last.at,
@@ -213,7 +214,7 @@ fn join(last: Sample, next: Sample) -> Sample {
     }
 }
 
-/// What `samples`, oldest first, have to say; the worst first.
+/// Returns the notes on `samples`, which are sorted oldest first. The most severe note is first.
 pub fn notes(samples: &[Sample]) -> Vec<Note> {
     [ooms, retries, cache_fills_the_card, low_water]
         .iter()
@@ -221,17 +222,17 @@ pub fn notes(samples: &[Sample]) -> Vec<Note> {
         .collect()
 }
 
-/// A counter over the samples: the moment and the value before its first rise, how often it rose, its last value.
-fn rise(samples: &[Sample], counter: fn(&Sample) -> u64) -> Option<(Mono, u64, u64)> {
+/// Returns the time of a counter's first increase, the sum of its increases, and its last value.
+fn increase(samples: &[Sample], counter: fn(&Sample) -> u64) -> Option<(Mono, u64, u64)> {
     let mut first = None;
     let mut sum = 0_u64;
     for pair in samples.windows(2) {
         let (before, after) = (counter(&pair[0]), counter(&pair[1]));
-        // Smaller than before is a reset; what it holds now was counted since.
-        let rose = after.checked_sub(before).unwrap_or(after);
-        if rose > 0 {
+        // A smaller value than before means a reset; the new value was counted since then.
+        let added = after.checked_sub(before).unwrap_or(after);
+        if added > 0 {
             first.get_or_insert(pair[1].at);
-            sum = sum.saturating_add(rose);
+            sum = sum.saturating_add(added);
         }
     }
     Some((first?, sum, samples.last().map(counter)?))
@@ -246,34 +247,34 @@ fn times(count: u64) -> String {
 }
 
 fn ooms(samples: &[Sample]) -> Option<Note> {
-    let (since, rose, now) = rise(samples, |s| s.ooms)?;
+    let (since, count, now) = increase(samples, |s| s.ooms)?;
     Some(Note {
         kind: NoteKind::OomCaught,
         text: format!(
-            "out of memory {}, and the program went on (num_ooms {now})",
-            times(rose)
+            "out of memory {}, and the program continued (num_ooms {now})",
+            times(count)
         ),
         since,
     })
 }
 
 fn retries(samples: &[Sample]) -> Option<Note> {
-    let (since, rose, now) = rise(samples, |s| s.retries)?;
+    let (since, count, now) = increase(samples, |s| s.retries)?;
     Some(Note {
         kind: NoteKind::RetriesRising,
         text: format!(
             "the cache was flushed {} to make room (num_alloc_retries {now})",
-            times(rose)
+            times(count)
         ),
         since,
     })
 }
 
-/// For so long the card must have been full.
-const FULL_FOR: Millis = Millis(120_000);
+/// Minimum time for which the GPU must have been full.
+const MIN_FULL_TIME: Millis = Millis(120_000);
 
-/// The cache fills the card although tensors have not come near it in all the time that is known: others could use
-/// that memory, and so could larger requests. A cache that an evaluation did use stays silent.
+/// The cache fills the GPU, although tensors have not come near that size in all the known time. Other processes or
+/// larger requests could use that memory. A cache that an evaluation did use causes no note.
 fn cache_fills_the_card(samples: &[Sample]) -> Option<Note> {
     let last = samples.last()?;
     let is_full = |s: &Sample| {
@@ -282,29 +283,29 @@ fn cache_fills_the_card(samples: &[Sample]) -> Option<Note> {
     };
     let full = samples.iter().rev().take_while(|s| is_full(s)).count();
     let since = samples[samples.len() - full..].first()?.at;
-    if last.at.since(since) < FULL_FOR {
+    if last.at.since(since) < MIN_FULL_TIME {
         return None;
     }
-    let most = samples.iter().map(|s| s.allocated.1).max()?;
-    let unused = last.reserved.0.checked_sub(most.0)?;
-    // A tenth is what rounding and usual fragmentation leave.
-    if unused < last.reserved.0 / 10 || !is_flat(samples, most) {
+    let max = samples.iter().map(|s| s.allocated.1).max()?;
+    let unused = last.reserved.0.checked_sub(max.0)?;
+    // Rounding and usual fragmentation account for about a tenth.
+    if unused < last.reserved.0 / 10 || !is_flat(samples, max) {
         return None;
     }
     Some(Note {
         kind: NoteKind::CacheFillsTheCard,
         text: format!(
-            "{} GiB reserved, {} left at the driver, and tensors never took more than {}",
+            "{} GiB reserved, {} free on the GPU, and tensors never used more than {}",
             gib(last.reserved),
             gib(last.driver_free?),
-            gib(most)
+            gib(max)
         ),
         since,
     })
 }
 
-/// The greatest allocated of the last minute is not above that of the time before: it is not on its way up.
-fn is_flat(samples: &[Sample], most: Bytes) -> bool {
+/// Returns true if the maximum allocated of the last minute does not exceed the earlier one, so it is not increasing.
+fn is_flat(samples: &[Sample], max: Bytes) -> bool {
     let Some(last) = samples.last() else {
         return false;
     };
@@ -313,21 +314,22 @@ fn is_flat(samples: &[Sample], most: Bytes) -> bool {
         .filter(|s| last.at.since(s.at) >= Millis(60_000))
         .map(|s| s.allocated.1)
         .max();
-    before.is_some_and(|before| most.0 - before.0 <= most.0 / 50)
+    before.is_some_and(|before| max.0 - before.0 <= max.0 / 50)
 }
 
-/// Longer than a step of most programs, so that each window has seen the low point of one.
+/// Longer than a step of most programs, so that each window contains the low point of one.
 const WINDOW: Millis = Millis(10_000);
-/// Four minutes of them.
+/// Minimum number of windows for a verdict: four minutes.
 const MIN_WINDOWS: usize = 24;
-/// A low point only counts when memory did not fall below it for a minute after.
-const CONFIRM: usize = 6;
-/// The rise must show in each of so many parts of the time: a step, such as an evaluation that began, shows in one.
+/// A low point only counts if memory did not fall below it for a minute afterwards.
+const CONFIRMING_WINDOWS: usize = 6;
+/// The growth must show in each of this many parts of the time. A single jump, such as a starting evaluation, shows in
+/// one part only.
 const PARTS: usize = 4;
-/// Less is noise.
-const MIN_RISE: Bytes = Bytes::mib(64);
+/// Smaller growth is noise.
+const MIN_GROWTH: Bytes = Bytes::mib(64);
 
-/// The least and the greatest allocated of each window, the unfinished last one left out.
+/// Returns the minimum and maximum allocated of each window, except for the unfinished last one.
 fn windows(samples: &[Sample], width: Millis) -> Vec<(Mono, Bytes, Bytes)> {
     let mut windows: Vec<(Mono, Bytes, Bytes)> = Vec::new();
     for sample in samples {
@@ -345,7 +347,7 @@ fn windows(samples: &[Sample], width: Millis) -> Vec<(Mono, Bytes, Bytes)> {
     windows
 }
 
-/// Low points of allocated that climb.
+/// Increasing low points of the allocated memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Growth {
     pub since: Mono,
@@ -354,35 +356,36 @@ pub struct Growth {
     pub a_minute: Bytes,
 }
 
-/// Memory that something keeps at every step: the low points climb, all the time, while tensors come and go above
-/// them. Loading a model climbs too, but nothing goes; a phase of evaluation is a step, and comes down again.
+/// Returns the growth of memory that is retained at every step: the low points increase steadily while tensors above
+/// them come and go. Loading a model increases memory too, but frees nothing. An evaluation is a single jump that comes
+/// down again.
 fn growth(windows: &[(Mono, Bytes, Bytes)]) -> Option<Growth> {
     climb(windows).filter(|_| comes_and_goes(windows))
 }
 
-/// The low points climb all the time.
+/// Returns the growth if the low points increase steadily.
 fn climb(windows: &[(Mono, Bytes, Bytes)]) -> Option<Growth> {
-    let count = windows.len().checked_sub(CONFIRM)?;
+    let count = windows.len().checked_sub(CONFIRMING_WINDOWS)?;
     if windows.len() < MIN_WINDOWS {
         return None;
     }
-    // From behind, the least of everything later: memory never fell below it again.
+    // For each window, the minimum of it and all later ones: memory never fell below that again.
     let mut floor: Vec<Bytes> = windows.iter().map(|w| w.1).collect();
     for i in (0..floor.len() - 1).rev() {
         floor[i] = floor[i].min(floor[i + 1]);
     }
     let (first, last) = (floor[0], floor[count - 1]);
-    let rise = last.0.checked_sub(first.0)?;
-    let least = MIN_RISE.0.max(first.0 / 200);
+    let growth = last.0.checked_sub(first.0)?;
+    let min_growth = MIN_GROWTH.0.max(first.0 / 200);
     let climbs = (0..PARTS).all(|part| {
         let at = |n: usize| floor[n * (count - 1) / PARTS].0;
-        at(part + 1).saturating_sub(at(part)) >= rise / (PARTS as u64 * 4)
+        at(part + 1).saturating_sub(at(part)) >= growth / (PARTS as u64 * 4)
     });
-    if rise < least || !climbs {
+    if growth < min_growth || !climbs {
         return None;
     }
     let length = windows[count - 1].0.since(windows[0].0).0.max(1);
-    let a_minute = u128::from(rise) * 60_000 / u128::from(length);
+    let a_minute = u128::from(growth) * 60_000 / u128::from(length);
     Some(Growth {
         since: windows[0].0,
         first,
@@ -396,7 +399,7 @@ fn low_water(samples: &[Sample]) -> Option<Note> {
     Some(Note {
         kind: NoteKind::LowWaterRising,
         text: format!(
-            "the low point of allocated rose from {} to {} GiB, {} a minute: each step keeps something",
+            "lowest allocated memory rose from {} to {} GiB, {} per minute: each step retains memory",
             gib(growth.first),
             gib(growth.last),
             growth.a_minute.short()
@@ -405,39 +408,39 @@ fn low_water(samples: &[Sample]) -> Option<Note> {
     })
 }
 
-/// What the time before a failure was like; for a note all of it must be surer, since nothing has failed.
+/// Observations on the time before a failure. A note requires stronger evidence, since nothing has failed yet.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Before {
-    /// How long it was watched.
+    /// Length of the observed time.
     pub watched: Millis,
-    /// The climb of the low points, of a program that has finished a step; its others may be too short to be seen.
+    /// Growth of the low points, if the program has finished a step; later steps may be too short to be visible.
     pub growth: Option<Growth>,
-    /// Enough was seen to tell that they did not climb.
+    /// True if the observations suffice to rule out growth.
     pub is_flat: bool,
-    /// The greatest allocated of all windows but the last.
+    /// The maximum allocated of all windows except for the last.
     pub greatest: Option<Bytes>,
-    /// Allocated came down again at least once: a step was finished.
+    /// True if allocated memory came down at least once, so that a step was finished.
     pub came_down: bool,
-    /// How often the cache was flushed to make room.
+    /// Number of times the cache was flushed to make room.
     pub retries: u64,
 }
 
-/// `samples` of one pool, oldest first, up to its failure.
+/// Evaluates the samples of one pool, oldest first, up to its failure.
 pub fn before(samples: &[Sample]) -> Before {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
         return Before::default();
     };
     let watched = last.at.since(first.at);
-    // A run that fails in its first minutes has shorter windows, as many as it takes to tell.
+    // A run that fails in its first minutes gets shorter windows, so that there are enough of them.
     let width = Millis((watched.0 / 40).clamp(1_000, WINDOW.0));
     let windows = windows(samples, width);
     let earlier = &windows[..windows.len().saturating_sub(1)];
     let greatest = earlier.iter().map(|w| w.2).max();
-    // A tenth: what is freed between two layers is no finished step.
-    let mut most = Bytes(0);
+    // Below a tenth, memory may have been freed between two layers rather than at the end of a step.
+    let mut max = Bytes(0);
     let came_down = samples.iter().any(|sample| {
-        let fell = sample.allocated.0.0 < most.0 - most.0 / 10;
-        most = most.max(sample.allocated.1);
+        let fell = sample.allocated.0.0 < max.0 - max.0 / 10;
+        max = max.max(sample.allocated.1);
         fell
     });
     Before {
@@ -446,22 +449,22 @@ pub fn before(samples: &[Sample]) -> Before {
         is_flat: is_level(&windows),
         greatest: greatest.filter(|_| earlier.len() >= 5),
         came_down,
-        retries: rise(samples, |s| s.retries).map_or(0, |(_, rose, _)| rose),
+        retries: increase(samples, |s| s.retries).map_or(0, |(_, count, _)| count),
     }
 }
 
-/// Over long enough a time the low points are where they were.
+/// Returns true if the low points have not increased over a long enough time.
 fn is_level(windows: &[(Mono, Bytes, Bytes)]) -> bool {
-    let Some(confirmed) = windows.len().checked_sub(CONFIRM) else {
+    let Some(confirmed) = windows.len().checked_sub(CONFIRMING_WINDOWS) else {
         return false;
     };
     let floor = |windows: &[(Mono, Bytes, Bytes)]| windows.iter().map(|w| w.1).min();
     let first = floor(windows).unwrap_or_default();
     let last = floor(&windows[confirmed..]).unwrap_or_default();
-    windows.len() >= MIN_WINDOWS && last.0 - first.0 < MIN_RISE.0.max(first.0 / 200)
+    windows.len() >= MIN_WINDOWS && last.0 - first.0 < MIN_GROWTH.0.max(first.0 / 200)
 }
 
-/// In most windows allocated fell again after it rose.
+/// Returns true if allocated memory rose and fell again in most windows.
 fn comes_and_goes(windows: &[(Mono, Bytes, Bytes)]) -> bool {
     let falls = windows
         .windows(2)
@@ -481,11 +484,11 @@ mod tests {
         Bytes((gib * GIB) as u64)
     }
 
-    /// A second at a time; `of` says (least, greatest, reserved) in GiB, the card has 24.
-    fn series(seconds: u64, of: impl Fn(u64) -> (f64, f64, f64)) -> Vec<Sample> {
+    /// Returns one sample per second. `values` returns (minimum, maximum, reserved) in GiB; the GPU has 24.
+    fn series(seconds: u64, values: impl Fn(u64) -> (f64, f64, f64)) -> Vec<Sample> {
         (0..seconds)
             .map(|second| {
-                let (low, high, reserved) = of(second);
+                let (low, high, reserved) = values(second);
                 Sample {
                     at: Mono(1_000_000 + second * 1_000),
                     allocated: (bytes(low), bytes(high)),
@@ -501,20 +504,20 @@ mod tests {
         notes(samples).into_iter().map(|note| note.kind).collect()
     }
 
-    /// Training: from parameters up to the peak of the backward pass and back, each second.
+    /// Training: from the parameters up to the peak of the backward pass and back, every second.
     fn training(_: u64) -> (f64, f64, f64) {
         (6.0, 18.0, 20.0)
     }
 
     #[test]
-    fn healthy_training_is_silent() {
+    fn healthy_training_causes_no_notes() {
         assert_eq!(kinds(&series(600, training)), []);
         assert_eq!(kinds(&[]), []);
         assert_eq!(kinds(&series(1, training)), []);
     }
 
     #[test]
-    fn an_evaluation_that_spikes_is_silent_while_it_runs_and_after() {
+    fn an_evaluation_spike_causes_no_notes_during_and_after_it() {
         let spike = |s| match s {
             300..=420 => (9.0, 22.5, 23.5),
             421.. => (6.0, 18.0, 23.5),
@@ -526,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn checkpoints_are_silent() {
+    fn checkpoints_cause_no_notes() {
         let saving = |s: u64| match s % 100 {
             90..=99 => (6.0, 6.0, 20.0),
             _ => training(s),
@@ -535,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn loading_a_model_is_silent() {
+    fn loading_a_model_causes_no_notes() {
         #[allow(clippy::cast_precision_loss)]
         let loading = |s: u64| {
             let at = s as f64 / 30.0;
@@ -545,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_of_counters_is_silent() {
+    fn a_reset_of_counters_causes_no_notes() {
         let mut samples = series(600, training);
         for sample in &mut samples[..300] {
             (sample.retries, sample.ooms) = (5, 2);
@@ -554,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_to_make_room_is_a_note_with_its_count() {
+    fn notes_a_flush_with_its_count() {
         let mut samples = series(600, training);
         samples[200..].iter_mut().for_each(|s| s.retries = 2);
         samples[400..].iter_mut().for_each(|s| s.retries = 3);
@@ -568,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rise_after_a_reset_counts_from_the_reset() {
+    fn counts_an_increase_after_a_reset_from_the_reset() {
         let mut samples = series(60, training);
         samples[..30].iter_mut().for_each(|s| s.ooms = 7);
         samples[40..].iter_mut().for_each(|s| s.ooms = 1);
@@ -576,12 +579,12 @@ mod tests {
         assert_eq!(notes[0].kind, NoteKind::OomCaught);
         assert_eq!(
             notes[0].text,
-            "out of memory once, and the program went on (num_ooms 1)"
+            "out of memory once, and the program continued (num_ooms 1)"
         );
     }
 
     #[test]
-    fn a_cache_that_fills_the_card_and_is_never_used_is_a_note() {
+    fn notes_an_unused_cache_that_fills_the_gpu() {
         let samples = series(300, |s| {
             if s < 100 {
                 training(s)
@@ -595,20 +598,20 @@ mod tests {
         assert_eq!(notes[0].since, samples[100].at);
         assert_eq!(
             notes[0].text,
-            "23.50 GiB reserved, 0.50 left at the driver, and tensors never took more than 18.00"
+            "23.50 GiB reserved, 0.50 free on the GPU, and tensors never used more than 18.00"
         );
-        // Tensors that grow into the cache are what it is for.
+        // Tensors that grow into the cache are its purpose.
         #[allow(clippy::cast_precision_loss)]
         let growing = series(300, |s| (6.0, 15.0 + s as f64 / 100.0, 23.5));
         assert_eq!(kinds(&growing), []);
     }
 
     #[test]
-    fn a_leak_at_every_step_is_a_note_with_its_rate() {
+    fn notes_a_leak_at_every_step_with_its_rate() {
         #[allow(clippy::cast_precision_loss)]
         let leaking = |s: u64| {
-            let kept = s as f64 * 0.004;
-            (6.0 + kept, 16.0 + kept, 20.0)
+            let leaked = s as f64 * 0.004;
+            (6.0 + leaked, 16.0 + leaked, 20.0)
         };
         assert_eq!(kinds(&series(200, leaking)), [], "too soon to tell");
         let samples = series(420, leaking);
@@ -617,67 +620,67 @@ mod tests {
         assert_eq!(notes[0].kind, NoteKind::LowWaterRising);
         assert_eq!(
             notes[0].text,
-            "the low point of allocated rose from 6.00 to 7.36 GiB, 246M a minute: each step keeps something"
+            "lowest allocated memory rose from 6.00 to 7.36 GiB, 246M per minute: each step retains memory"
         );
     }
 
     #[test]
-    fn a_leak_is_seen_through_steps_longer_than_a_window() {
+    fn notes_a_leak_with_steps_longer_than_a_window() {
         #[allow(clippy::cast_precision_loss)]
         let slow = |s: u64| {
-            let kept = 6.0 + (s / 25) as f64 * 0.1;
+            let retained = 6.0 + (s / 25) as f64 * 0.1;
             if s % 25 < 12 {
-                (kept, kept + 2.0, 20.0)
+                (retained, retained + 2.0, 20.0)
             } else {
-                (kept + 8.0, kept + 10.0, 20.0)
+                (retained + 8.0, retained + 10.0, 20.0)
             }
         };
         assert_eq!(kinds(&series(600, slow)), [NoteKind::LowWaterRising]);
     }
 
     fn watched(samples: impl IntoIterator<Item = Sample>) -> PoolSamples {
-        let mut watch = PoolSamples::default();
-        samples.into_iter().for_each(|sample| watch.push(sample));
-        watch
+        let mut pool = PoolSamples::default();
+        samples.into_iter().for_each(|sample| pool.push(sample));
+        pool
     }
 
     #[test]
-    fn a_watch_forgets_what_is_older_than_ten_minutes_and_starts_anew_when_time_jumps_back() {
-        let rose = series(2_000, training).into_iter().map(|sample| Sample {
+    fn forgets_old_samples_and_restarts_when_time_jumps_back() {
+        let failing = series(2_000, training).into_iter().map(|sample| Sample {
             ooms: u64::from(sample.at > Mono(1_100_000)),
             ..sample
         });
-        let mut watch = watched(rose.clone().take(600));
-        assert_eq!(watch.notes()[0].kind, NoteKind::OomCaught);
-        watch = watched(rose);
-        let samples = watch.samples();
+        let mut pool = watched(failing.clone().take(600));
+        assert_eq!(pool.notes()[0].kind, NoteKind::OomCaught);
+        pool = watched(failing);
+        let samples = pool.samples();
         let length = samples[samples.len() - 1].at.since(samples[0].at);
         assert!((590_000..=600_000).contains(&length.0), "{length:?}");
-        assert_eq!(watch.notes(), []);
-        watch.push(series(1, training)[0]);
-        assert_eq!(watch.samples.len(), 1);
+        assert_eq!(pool.notes(), []);
+        pool.push(series(1, training)[0]);
+        assert_eq!(pool.samples.len(), 1);
     }
 
     #[test]
-    fn a_watch_is_small_however_often_and_however_long() {
+    fn memory_is_bounded_at_any_rate_and_duration() {
         assert_eq!(size_of::<Packed>(), 32);
-        let often = series(3_000, training).into_iter().flat_map(|sample| {
+        let frequent = series(3_000, training).into_iter().flat_map(|sample| {
             let later = |millis| Sample {
                 at: Mono(sample.at.0 + millis),
                 ..sample
             };
             [sample, later(300), later(600)]
         });
-        let mut watch = PoolSamples::default();
-        for sample in often {
-            watch.push(sample);
-            assert!(watch.samples.capacity() <= MAX_SAMPLES);
+        let mut pool = PoolSamples::default();
+        for sample in frequent {
+            pool.push(sample);
+            assert!(pool.samples.capacity() <= MAX_SAMPLES);
         }
     }
 
-    /// The shorter it is watched the finer: after any time there are enough for the rules.
+    /// The resolution decreases with the time watched, but always suffices for the rules.
     #[test]
-    fn what_a_watch_joins_loses_no_extreme_and_no_rise() {
+    fn merging_samples_loses_no_extreme_and_no_increase() {
         for seconds in [30_u64, 63, 64, 65, 127, 128, 200, 319, 321, 599] {
             let spike = seconds / 3;
             let mut samples = series(seconds, |second| match second == spike {
@@ -687,27 +690,28 @@ mod tests {
             samples[(seconds / 2) as usize..]
                 .iter_mut()
                 .for_each(|sample| sample.retries = 3);
-            let kept = watched(samples.iter().copied()).samples();
+            let merged = watched(samples.iter().copied()).samples();
             let extremes = |samples: &[Sample]| {
                 let low = samples.iter().map(|sample| sample.allocated.0).min();
                 let high = samples.iter().map(|sample| sample.allocated.1).max();
                 low.zip(high)
             };
-            assert_eq!(extremes(&kept), extremes(&samples), "{seconds} s");
-            assert!(kept.len() as u64 >= (seconds / 10).max(seconds.min(26)));
-            let rose = |samples: &[Sample]| rise(samples, |s| s.retries).map(|(_, rose, _)| rose);
-            assert_eq!(rose(&kept), Some(3), "{seconds} s");
+            assert_eq!(extremes(&merged), extremes(&samples), "{seconds} s");
+            assert!(merged.len() as u64 >= (seconds / 10).max(seconds.min(26)));
+            let count =
+                |samples: &[Sample]| increase(samples, |s| s.retries).map(|(_, count, _)| count);
+            assert_eq!(count(&merged), Some(3), "{seconds} s");
             let came_down = |samples: &[Sample]| before(samples).came_down;
-            assert_eq!(came_down(&kept), came_down(&samples), "{seconds} s");
+            assert_eq!(came_down(&merged), came_down(&samples), "{seconds} s");
         }
     }
 
     #[test]
-    fn what_a_watch_joins_says_what_all_samples_say() {
+    fn merged_samples_cause_the_same_notes_as_all_samples() {
         #[allow(clippy::cast_precision_loss)]
         let leaking = |s: u64| {
-            let kept = s as f64 * 0.004;
-            (6.0 + kept, 16.0 + kept, 20.0)
+            let leaked = s as f64 * 0.004;
+            (6.0 + leaked, 16.0 + leaked, 20.0)
         };
         let full = |s| match s {
             ..100 => training(s),
@@ -716,9 +720,9 @@ mod tests {
         for seconds in [200, 260, 300, 420, 599] {
             let samples = [series(seconds, leaking), series(seconds, full)];
             for samples in samples {
-                let watch = watched(samples.iter().copied());
-                let of_watch: Vec<_> = watch.notes().iter().map(|note| note.kind).collect();
-                assert_eq!(of_watch, kinds(&samples), "{seconds} s");
+                let pool = watched(samples.iter().copied());
+                let merged: Vec<_> = pool.notes().iter().map(|note| note.kind).collect();
+                assert_eq!(merged, kinds(&samples), "{seconds} s");
             }
         }
     }

@@ -1,9 +1,9 @@
-//! A history played under other settings: what would have been reserved, and whether it would have fitted.
+//! Replays of a history under other settings: how much memory would be reserved, and whether the requests would fit.
 //!
-//! [`replay`] goes through a [`Trace`] once per setting and keeps the peaks, the retries, where it runs out of memory,
-//! and a [`Curve`] of a bounded number of points. A request that succeeded in the recording and fails here ends the
-//! replay: nobody knows what the program would have done. One that failed in the recording too
-//! ([`Op::Refused`]) is tried, and the history goes on as it did.
+//! [`replay`] goes through a [`Trace`] once per setting and records the peaks, the retries, the out-of-memory failures,
+//! and a [`Curve`] with a bounded number of points. If a request succeeded in the recording and fails here, the replay
+//! stops, because the program's reaction is unknown. A request that also failed in the recording
+//! ([`Op::Refused`]) is tried, and the replay continues with the recorded history.
 
 use super::model::{Model, Outcome};
 use super::rules::Rules;
@@ -11,17 +11,17 @@ use super::trace::{Op, PoolId, RecordedAction, Trace};
 use super::{GRANULE, MIN_BLOCK};
 use crate::model::units::Bytes;
 
-/// What the allocator may take, and on what card.
+/// Memory available to the allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// The whole card.
+    /// Memory of the whole GPU.
     pub card: Bytes,
-    /// Of it, what others hold: the CUDA context, libraries, other programs.
+    /// Part of it used by others: the CUDA context, libraries, other programs.
     pub outside: Bytes,
 }
 
 impl Room {
-    /// Nothing runs out of memory.
+    /// Enough memory that no request fails.
     pub const ENDLESS: Self = Self {
         card: Bytes(1 << 50),
         outside: Bytes(0),
@@ -32,37 +32,37 @@ impl Room {
     }
 }
 
-/// How a history went under one setting.
+/// The result of a replay under one setting.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WhatifResult {
     pub peak_reserved: Bytes,
     pub peak_allocated: Bytes,
-    /// Reserved and in no block, at the moment when the most was reserved.
+    /// Bytes reserved but in no block at the peak of reserved memory.
     pub idle_at_peak: Bytes,
     pub num_alloc_retries: u64,
     pub num_ooms: u64,
-    /// The first request that failed.
+    /// The first failed request.
     pub oom: Option<Oom>,
-    /// The last one: of those that failed in the recording too, several may.
+    /// The last failed request; several may fail if they also failed in the recording.
     pub last_oom: Option<Oom>,
-    /// Operations played: all, or those up to the one that ended the program.
+    /// Number of operations played: all, or those up to the failure that stopped the replay.
     pub played: usize,
     pub end: Model,
     pub curve: Curve,
 }
 
-/// A request that failed.
+/// A failed request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Oom {
-    /// Which operation, counted from 1; 0 is one of the blocks that were there before the first.
+    /// Number of the operation, counted from 1; 0 for a block that existed before the first operation.
     pub operation: usize,
     pub requested: Bytes,
-    /// It failed in the recording too.
+    /// True if it also failed in the recording.
     pub recorded: bool,
 }
 
 impl WhatifResult {
-    /// Every request succeeded.
+    /// Returns true if every request succeeded.
     pub fn fits(&self) -> bool {
         self.oom.is_none()
     }
@@ -88,9 +88,9 @@ pub fn replay(trace: &Trace, rules: &Rules, room: Room) -> WhatifResult {
     let mut idle_at_peak = idle(&model);
     let mut peak = model.stats().reserved.peak;
     let mut played = 0;
-    let ended = oom.is_some();
+    let start_failed = oom.is_some();
     for (at, op) in trace.ops.iter().enumerate() {
-        if ended {
+        if start_failed {
             break;
         }
         played = at + 1;
@@ -150,29 +150,29 @@ fn failed(op: &Op, operation: usize) -> Option<Oom> {
     }
 }
 
-/// The largest request on the default stream that succeeds at the end of a replay.
+/// Returns the largest request on the default stream that succeeds at the end of a replay.
 pub fn largest_fit(model: &Model) -> Bytes {
     let (mut fits, mut fails) = (
         0,
         model.stats().reserved.current + model.driver_free().0 + 1,
     );
-    // By whole segments first, then to the block.
+    // Search in steps of whole segments first, then of blocks.
     for step in [GRANULE.0, MIN_BLOCK.0] {
         fails = fails.div_ceil(step) * step;
         while fails - fits > step {
             let middle = (fits + (fails - fits) / 2) / step * step;
-            let tried = middle.max(fits + step);
-            if succeeds(model, Bytes(tried)) {
-                fits = tried;
+            let size = middle.max(fits + step);
+            if succeeds(model, Bytes(size)) {
+                fits = size;
             } else {
-                fails = tried;
+                fails = size;
             }
         }
     }
     Bytes(fits)
 }
 
-/// Whether one more request would succeed.
+/// Returns true if one more request would succeed.
 pub fn succeeds(model: &Model, requested: Bytes) -> bool {
     let mut model = model.clone();
     let refused = Op::Refused {
@@ -184,29 +184,29 @@ pub fn succeeds(model: &Model, requested: Bytes) -> bool {
     matches!(model.play(&refused), Some(Outcome::Address(_)))
 }
 
-/// The most that a request takes beyond its size: it is rounded up, and a small one gets a segment of 20 MiB.
-const ROUNDING: u64 = 20 << 20;
+/// Maximum memory that a request takes beyond its size: it is rounded up, and a small one gets a segment of 20 MiB.
+const MAX_OVERHEAD: u64 = 20 << 20;
 
-/// What the allocator could take in all, from the last OOM: what it had reserved and what the driver had free then.
-/// Where the driver had enough, a memory fraction forbade it, which is at least what was ever reserved. `None` where there
-/// was no OOM.
+/// Returns the total memory available to the allocator: its reserved memory plus the driver's free memory at the last
+/// failure. If the driver had enough memory, a memory fraction caused the failure; the limit is then at least the peak
+/// of reserved memory. `None` if no request failed.
 pub fn available(trace: &Trace) -> Option<Bytes> {
     let end = trace.recorded.reserved_end?.0;
     let (mut reserved, mut peak, mut room) = (end, end, None);
     for op in trace.ops.iter().rev() {
         match *op {
             Op::Recorded(RecordedAction::Reserved(size)) => {
-                reserved = reserved.saturating_sub(size.0)
+                reserved = reserved.saturating_sub(size.0);
             }
             Op::Recorded(RecordedAction::Returned(size)) => {
-                reserved = reserved.saturating_add(size.0)
+                reserved = reserved.saturating_add(size.0);
             }
             Op::Refused {
                 requested,
                 driver_free: Some(free),
                 ..
             } if room.is_none() => {
-                let is_forbidden = free.0 >= requested.0.saturating_add(ROUNDING);
+                let is_forbidden = free.0 >= requested.0.saturating_add(MAX_OVERHEAD);
                 room = Some((!is_forbidden).then(|| reserved.saturating_add(free.0)));
             }
             _ => {}
@@ -216,17 +216,17 @@ pub fn available(trace: &Trace) -> Option<Bytes> {
     let peak = trace
         .recorded
         .reserved_peak
-        .map_or(peak, |told| told.0.max(peak));
+        .map_or(peak, |recorded| recorded.0.max(peak));
     room.map(|driver| Bytes(driver.unwrap_or(peak)))
 }
 
-/// How many points a curve has at most.
-const POINTS: usize = 512;
+/// Maximum number of points of a curve.
+const MAX_POINTS: usize = 512;
 
-/// The greatest values of equally long stretches of a history.
+/// The maxima of equally long sections of a history.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Curve {
-    /// Operations in each point.
+    /// Number of operations per point.
     pub each: usize,
     pub points: Vec<Point>,
 }
@@ -240,17 +240,17 @@ pub struct Point {
 impl Curve {
     fn new(operations: usize) -> Self {
         Self {
-            each: operations.div_ceil(POINTS).max(1),
+            each: operations.div_ceil(MAX_POINTS).max(1),
             points: Vec::new(),
         }
     }
 
     fn note(&mut self, at: usize, allocated: u64, reserved: u64) {
-        let place = at / self.each;
-        if self.points.len() <= place {
-            self.points.resize(place + 1, Point::default());
+        let index = at / self.each;
+        if self.points.len() <= index {
+            self.points.resize(index + 1, Point::default());
         }
-        let point = &mut self.points[place];
+        let point = &mut self.points[index];
         point.allocated = point.allocated.max(Bytes(allocated));
         point.reserved = point.reserved.max(Bytes(reserved));
     }
@@ -286,7 +286,7 @@ mod tests {
         }
     }
 
-    /// Growing sequence lengths: no freed buffer is large enough for the next.
+    /// Growing sequence lengths: no freed buffer is large enough for the next one.
     fn growing() -> Trace {
         let mut ops = Vec::new();
         for step in 0..40_u64 {
@@ -302,20 +302,20 @@ mod tests {
     }
 
     #[test]
-    fn expandable_segments_save_a_program_whose_buffers_grow() {
+    fn expandable_segments_help_a_program_whose_buffers_grow() {
         let trace = growing();
         let native = replay(&trace, &rules(""), Room::ENDLESS);
         let expandable = replay(&trace, &rules("expandable_segments:True"), Room::ENDLESS);
         assert!(native.fits() && expandable.fits());
         assert_eq!(native.peak_allocated, expandable.peak_allocated);
         assert!(native.peak_reserved.0 > 2 * expandable.peak_reserved.0);
-        // Its cache is in small pieces and cannot go back while it is not asked for; a small card makes it.
+        // The cache is in small blocks and is returned only on demand, which a small GPU causes.
         let tight = replay(&trace, &rules(""), room(700));
         assert!(tight.fits() && tight.num_alloc_retries > 0);
     }
 
     #[test]
-    fn the_request_that_fails_ends_the_history_unless_it_failed_before() {
+    fn a_new_failure_stops_the_replay_but_a_recorded_one_does_not() {
         let refused = Op::Refused {
             requested: Bytes::mib(900),
             stream: 0,
@@ -333,10 +333,10 @@ mod tests {
             ],
             ..Trace::default()
         };
-        let outlook = replay(&trace, &rules(""), room(1000));
-        let first = outlook.oom.expect("an OOM");
+        let result = replay(&trace, &rules(""), room(1000));
+        let first = result.oom.expect("an OOM");
         assert_eq!((first.operation, first.recorded), (3, true));
-        assert_eq!((outlook.played, outlook.num_ooms), (5, 2));
+        assert_eq!((result.played, result.num_ooms), (5, 2));
         assert_eq!(available(&trace), None);
         trace.recorded.reserved_end = Some(Bytes::mib(700));
         trace
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(available(&trace), Some(Bytes::mib(900)));
         let larger = replay(&trace, &rules(""), room(2000));
         assert!(larger.fits() && larger.played == 7);
-        // The driver had plenty: a memory fraction forbade it, and what was reserved before is what it allows.
+        // The driver had plenty of memory, so a memory fraction was the limit: at least the memory reserved before.
         if let Op::Refused { driver_free, .. } = &mut trace.ops[2] {
             *driver_free = Some(Bytes::gib(100));
         }
@@ -355,30 +355,30 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_then_is_found_to_the_block() {
+    fn largest_fit_is_exact_to_the_block() {
         let mut trace = Trace::default();
         trace.ops.push(alloc(1, 100));
-        let outlook = replay(&trace, &rules(""), room(1000));
-        assert_eq!(largest_fit(&outlook.end), Bytes::mib(900));
-        assert!(succeeds(&outlook.end, Bytes::mib(900)));
-        assert!(!succeeds(&outlook.end, Bytes(Bytes::mib(900).0 + 1)));
+        let result = replay(&trace, &rules(""), room(1000));
+        assert_eq!(largest_fit(&result.end), Bytes::mib(900));
+        assert!(succeeds(&result.end, Bytes::mib(900)));
+        assert!(!succeeds(&result.end, Bytes(Bytes::mib(900).0 + 1)));
         trace.ops.extend(free(1));
-        let outlook = replay(&trace, &rules(""), room(1001));
-        assert_eq!(largest_fit(&outlook.end), Bytes::mib(1000));
+        let result = replay(&trace, &rules(""), room(1001));
+        assert_eq!(largest_fit(&result.end), Bytes::mib(1000));
         trace.ops = vec![alloc(1, 2000)];
-        let outlook = replay(&trace, &rules(""), room(1000));
-        assert_eq!(outlook.oom.map(|oom| oom.operation), Some(1));
+        let result = replay(&trace, &rules(""), room(1000));
+        assert_eq!(result.oom.map(|oom| oom.operation), Some(1));
     }
 
     #[test]
-    fn a_long_history_keeps_a_short_curve() {
+    fn a_long_history_has_a_short_curve() {
         let ops = (0..5000).flat_map(|n| [vec![alloc(n, 3)], free(n).to_vec()].concat());
         let trace = Trace {
             ops: ops.collect(),
             ..Trace::default()
         };
         let curve = replay(&trace, &rules(""), Room::ENDLESS).curve;
-        assert!(curve.points.len() <= POINTS && curve.points.len() > POINTS / 2);
+        assert!(curve.points.len() <= MAX_POINTS && curve.points.len() > MAX_POINTS / 2);
         assert!(
             curve
                 .points

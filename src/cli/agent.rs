@@ -39,7 +39,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let runtime = runtime()?;
     let _guard = runtime.enter();
     let source = local::start(Options {
-        leave: Permissions {
+        permissions: Permissions {
             signals: args
                 .allow_signals
                 .then_some(())

@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::{print, print_json, say};
 use crate::allocator::fits::{Around, Fits};
 use crate::allocator::fragmentation::Fragmentation;
-use crate::collect::hook::told_by;
+use crate::collect::hook::reported_by;
 use crate::collect::memory::MemoryError;
 use crate::collect::memory::dump::Recorder;
 use crate::collect::memory::live::Live;
@@ -170,7 +170,7 @@ pub fn run(args: &Args) -> Result<u8> {
         Ok(document) => (document, 0),
         Err(failure) => (unreadable(pid, &failure), exit_code(&failure)),
     };
-    document.reported_pools = told_by(proc_root, pid)
+    document.reported_pools = reported_by(proc_root, pid)
         .others
         .into_iter()
         .map(ReportedPoolJson::from)
@@ -285,7 +285,7 @@ fn read_while_paused(attached: &mut Attached<Live>) -> Result<Vec<DeviceReadout>
         return Err(Failure::Busy);
     }
     let readouts = in_use(stats).into_iter().map(|stats| {
-        let map = attached.map_of_held(stats.ordinal);
+        let map = attached.map_of_paused(stats.ordinal);
         (stats, map)
     });
     Ok(readouts.collect())
@@ -293,8 +293,8 @@ fn read_while_paused(attached: &mut Attached<Live>) -> Result<Vec<DeviceReadout>
 
 /// Returns the devices with allocations, or one device if there are no allocations yet.
 fn in_use(mut stats: Vec<DeviceStats>) -> Vec<DeviceStats> {
-    if stats.iter().any(DeviceStats::is_touched) {
-        stats.retain(DeviceStats::is_touched);
+    if stats.iter().any(DeviceStats::is_used) {
+        stats.retain(DeviceStats::is_used);
     } else {
         stats.truncate(1);
     }
@@ -332,7 +332,7 @@ fn device(
         Reading::from(map.map(|map| map.segments).map_err(|why| why.missing()));
     // Free blocks in private pools (CUDA graphs, MemPools) cannot serve other requests.
     let shared = fragmentation
-        .shelves
+        .by_stream
         .iter()
         .filter(|pool| pool.pool != PoolKind::Private);
     let largest = match shared.map(|pool| pool.largest).max() {

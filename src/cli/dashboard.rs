@@ -27,7 +27,7 @@ use crate::source::Update;
 #[cfg(local)]
 use crate::source::local;
 use crate::source::remote::{self, Connection, Target};
-use crate::tui::{self, Host, Left};
+use crate::tui::{self, CloseReason, Host};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -69,7 +69,7 @@ fn this_host(_: &Settings, _: &Runtime) -> Result<u8> {
 #[cfg(local)]
 fn this_host(settings: &Settings, runtime: &Runtime) -> Result<u8> {
     let source = local::start(Options {
-        leave: Permissions::readonly(settings.readonly),
+        permissions: Permissions::readonly(settings.readonly),
         ..agent_options(settings.interval)
     })?;
     let mut host = Host::new(settings.app(None), source);
@@ -132,7 +132,7 @@ fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runti
 
 fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<Host> {
     let mut app = settings.app(None);
-    app.leave = app.leave.and(Permissions {
+    app.permissions = app.permissions.and(Permissions {
         signals: args
             .allowed
             .signals
@@ -152,7 +152,7 @@ fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<Host
     app.hello = Arc::new(pending_hello(&connection.target));
     let way_in = interactive_login(&connection);
     Ok(Host {
-        way_in,
+        login: way_in,
         ..Host::new(app, remote::start(connection)?)
     })
 }
@@ -212,9 +212,9 @@ pub fn why_no_gpus(frame: &Frame) -> Option<String> {
 }
 
 /// Returns the exit code for the way in which the dashboard ended.
-pub fn exit_code(left: Left) -> u8 {
+pub fn exit_code(left: CloseReason) -> u8 {
     match left {
-        Left::ByUser | Left::TerminalGone => 0,
-        Left::BySignal(number) => u8::try_from(128 + number).unwrap_or(2),
+        CloseReason::User | CloseReason::TerminalClosed => 0,
+        CloseReason::Signal(number) => u8::try_from(128 + number).unwrap_or(2),
     }
 }

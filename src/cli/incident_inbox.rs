@@ -100,12 +100,12 @@ fn unread_and_newest(store: &Store) -> Result<Vec<ListedIncident>, StoreError> {
 }
 
 fn listed(entry: Entry, with_scene: bool) -> ListedIncident {
-    let place = IncidentSubject::of_record(&entry.record);
+    let subject = IncidentSubject::of_record(&entry.record);
     let scene = entry.record.scene.filter(|_| with_scene);
     ListedIncident {
         incident: Arc::new(entry.record.incident),
         is_read: entry.is_read,
-        place,
+        subject,
         scene: scene.map(|mut scene| {
             scene.forget_blocks();
             Arc::new(*scene)

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use crate::incidents::{Changes, Store, Uid};
 use crate::model::remote_incident::{OnShelf, RemoteIncident};
 use crate::source::live_message::Reply;
-use crate::source::remote::MAX_ON_SHELF;
+use crate::source::remote::MAX_LISTED_INCIDENTS;
 use crate::source::remote::serve::IncidentRequests;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -28,7 +28,10 @@ pub fn serve() -> Option<IncidentRequests> {
     thread
         .spawn(move || watch(&store, &requests, &replies))
         .ok()?;
-    Some(IncidentRequests { asked, told })
+    Some(IncidentRequests {
+        asked,
+        replies: told,
+    })
 }
 
 /// Serves the store until the client disconnects.
@@ -37,7 +40,7 @@ fn watch(store: &Store, requests: &Receiver<String>, replies: &UnboundedSender<R
     loop {
         if changes.are_new(store) {
             let list = Reply {
-                shelf: Some(recent(store)),
+                stored_incidents: Some(recent(store)),
                 ..Reply::default()
             };
             if replies.send(list).is_err() {
@@ -62,8 +65,8 @@ fn watch(store: &Store, requests: &Receiver<String>, replies: &UnboundedSender<R
 
 /// Returns the recent incidents, newest first.
 fn recent(store: &Store) -> Vec<OnShelf> {
-    let mut recent = store.shelf(MAX_AGE).unwrap_or_default();
-    recent.truncate(MAX_ON_SHELF);
+    let mut recent = store.recent_files(MAX_AGE).unwrap_or_default();
+    recent.truncate(MAX_LISTED_INCIDENTS);
     recent
 }
 

@@ -15,7 +15,7 @@ use super::settings::{ConfigArgs, Flags, IncidentArgs, Settings};
 use super::{say, say_styled};
 use crate::diagnose::recovery;
 use crate::export::explanation::{self, Style};
-use crate::incidents::{Record, save, within};
+use crate::incidents::{Record, save, with_timeout};
 use crate::run::{self, CommandLine, Explanation, Finished, Hook, Rank};
 
 #[derive(Debug, clap::Args)]
@@ -61,7 +61,7 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
         None
     } else {
         let trace = args.trace_allocs;
-        within(HOME_TIMEOUT, move || Hook::prepare(trace)).flatten()
+        with_timeout(HOME_TIMEOUT, move || Hook::prepare(trace)).flatten()
     };
     let command = CommandLine {
         program: program.clone(),
@@ -76,7 +76,7 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
             return Ok(why.code());
         }
     };
-    let code = finished.ended.code();
+    let code = finished.exit.code();
     report(|| explain(finished, rank.as_ref(), hook.as_ref(), flags));
     for trace in hook.iter().flat_map(Hook::traces) {
         say(&format!("gputop: allocation trace: {}\n", trace.display()));
@@ -103,8 +103,9 @@ fn explain(finished: Finished, rank: Option<&Rank>, hook: Option<&Hook>, flags: 
             };
             let text = explanation::text(std::slice::from_ref(&*incident), false, &style);
             say_styled(&format!("\n{text}"));
-            let fault =
-                run::while_wanted(|is_cancelled| save_incident(*record, flags, is_cancelled));
+            let fault = run::run_until_cancelled(|is_cancelled| {
+                save_incident(*record, flags, is_cancelled)
+            });
             if let Some(fault) = fault {
                 say(&format!("gputop: {fault}\n"));
             }
@@ -120,7 +121,7 @@ const HOME_TIMEOUT: Duration = Duration::from_secs(2);
 /// Saves the incident and runs the user's `on_incident` command. Returns an error message if one of them failed.
 fn save_incident(record: Record, flags: &Flags, is_cancelled: &Arc<AtomicBool>) -> Option<String> {
     let flags = flags.clone();
-    let settings = within(HOME_TIMEOUT, move || {
+    let settings = with_timeout(HOME_TIMEOUT, move || {
         let settings = Settings::read(&flags);
         settings.map(|settings| settings.on_incident)
     });

@@ -11,7 +11,7 @@ use super::decompress::decompressed;
 use super::progress::{Progress, WithProgress};
 use super::settings::{ConfigArgs, Flags, ScreenArgs, Settings, has_terminal};
 use super::{dashboard, print, print_json, runtime};
-use crate::export::snapshot::{Shown, Studied, json, text};
+use crate::export::snapshot::{AnalysedDevice, SnapshotOutput, json, text};
 use crate::model::text::visible;
 use crate::snapshot::{self, Snapshot, Study};
 use crate::tui;
@@ -68,11 +68,11 @@ pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u
         return Ok(dashboard::exit_code(left));
     }
     let devices = snapshot.devices.iter().zip(&studies);
-    let shown = Shown {
+    let shown = SnapshotOutput {
         name: &name,
         snapshot: &snapshot,
         devices: devices
-            .map(|(device, study)| Studied { device, study })
+            .map(|(device, study)| AnalysedDevice { device, study })
             .collect(),
     };
     if args.json {

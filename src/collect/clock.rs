@@ -1,27 +1,27 @@
-//! The two clocks of this host. Only the agent and the collectors' own start-up ask them; everything else is
-//! handed the time.
+//! The two clocks of this host. Only the agent and the collectors read them; all other code takes the time as an
+//! argument.
 
 use nix::time::{ClockId, clock_gettime};
 
 use crate::model::units::{Mono, UnixMillis};
 
-/// Since boot, suspended time included: never jumps, and is the clock of a process's start time.
+/// Returns the time since boot, including suspended time. It never jumps; process start times use the same clock.
 pub fn now_mono() -> Mono {
     Mono(u64::try_from(milliseconds(ClockId::CLOCK_BOOTTIME)).unwrap_or_default())
 }
 
-/// By the wall clock, which may be set back: for showing only.
+/// Returns the wall-clock time, for display only: it may be set back.
 pub fn now_wall() -> UnixMillis {
     UnixMillis(milliseconds(ClockId::CLOCK_REALTIME))
 }
 
-/// The wall-clock time of the boot, by which a start in ticks since boot becomes a time of day.
-pub fn boot_moment() -> UnixMillis {
+/// Returns the wall-clock time of the boot, used to convert a start time in ticks since boot to a time of day.
+pub fn boot_time() -> UnixMillis {
     let since_boot = i64::try_from(now_mono().0).unwrap_or(i64::MAX);
     UnixMillis(now_wall().0.saturating_sub(since_boot))
 }
 
-/// Both clocks exist in every kernel that has an NVIDIA driver, so a failure has no meaning worth a type.
+/// Reads a clock. Both clocks exist in every kernel that the NVIDIA driver supports, so a failure returns 0.
 fn milliseconds(clock: ClockId) -> i64 {
     clock_gettime(clock).map_or(0, |t| t.tv_sec() * 1000 + t.tv_nsec() / 1_000_000)
 }
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_monotonic_clock_is_the_kernels_uptime() {
+    fn monotonic_clock_matches_kernel_uptime() {
         let before = now_mono();
         let uptime = std::fs::read_to_string("/proc/uptime").expect("uptime");
         let after = now_mono();

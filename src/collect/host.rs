@@ -1,7 +1,7 @@
-//! The host line (CPU, memory, load) and what is said of the host once, in the hello.
+//! Host figures (CPU, memory, load) and the hello message, which describes the host once.
 //!
-//! Through sysinfo, with the narrowest refresh: usage of the CPUs and memory. The frequency of each core is left
-//! out; reading it opens one file a core and costs a hundred times the rest on a big machine.
+//! Reads CPU usage and memory through sysinfo with the narrowest refresh. Core frequencies are skipped: reading them
+//! opens one file per core and costs a hundred times as much as the rest on a large machine.
 
 use std::fs;
 use std::path::Path;
@@ -14,14 +14,15 @@ use crate::model::reading::{Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Mono, Percent};
 
-/// `PROC_PID_INIT_INO` of the kernel's include/linux/proc_ns.h: fixed for the namespace the driver counts in.
+/// The initial PID namespace, whose PIDs the driver reports. The inode number is fixed: `PROC_PID_INIT_INO` in the
+/// kernel's include/linux/proc_ns.h.
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 pub struct HostReader {
-    /// Absent on a system that sysinfo does not support.
+    /// `None` on a system that sysinfo does not support.
     system: Option<System>,
-    /// When sysinfo last took the CPU times, none before the first reading.
-    cpu_taken: Option<Mono>,
+    /// Time of sysinfo's last CPU refresh; `None` before the first one.
+    cpu_refreshed: Option<Mono>,
     cpu: Reading<Percent>,
 }
 
@@ -35,7 +36,7 @@ impl HostReader {
     pub fn new() -> Self {
         Self {
             system: System::new().ok(),
-            cpu_taken: None,
+            cpu_refreshed: None,
             cpu: Reading::missing(Reason::NotRead, "needs two readings"),
         }
     }
@@ -47,7 +48,7 @@ impl HostReader {
                 ..Host::default()
             };
         };
-        if let Some(cpu) = refresh_cpu(system, &mut self.cpu_taken, now) {
+        if let Some(cpu) = refresh_cpu(system, &mut self.cpu_refreshed, now) {
             self.cpu = Reading::Value(cpu);
         }
         system.refresh_memory_specifics(MemoryRefreshKind::nothing().with_ram().with_swap());
@@ -61,32 +62,32 @@ impl HostReader {
     }
 }
 
-/// sysinfo's figure is the difference of two of its own refreshes and stands still when they are closer than its
-/// minimum; its first is the average since boot, which is dropped.
-fn refresh_cpu(system: &mut System, taken: &mut Option<Mono>, now: Mono) -> Option<Percent> {
-    // Strictly more: our milliseconds are cut to whole ones, sysinfo's are not.
+/// Refreshes the CPU usage if enough time has passed. sysinfo computes the difference of two refreshes and does not
+/// update it when they are closer than its minimum interval. Its first figure is the average since boot, so it is dropped.
+fn refresh_cpu(system: &mut System, refreshed: &mut Option<Mono>, now: Mono) -> Option<Percent> {
+    // Strictly greater: these milliseconds are truncated, sysinfo's are not.
     let is_due = |at| u128::from(now.since(at).0) > MINIMUM_CPU_UPDATE_INTERVAL.as_millis();
-    if !taken.is_none_or(is_due) {
+    if !refreshed.is_none_or(is_due) {
         return None;
     }
     system.refresh_cpu_specifics(CpuRefreshKind::nothing().with_usage());
-    taken
+    refreshed
         .replace(now)
         .map(|_| Percent::rounded(f64::from(system.global_cpu_usage())))
 }
 
 fn cores(system: &System) -> Reading<u32> {
     match u32::try_from(system.cpus().len()) {
-        Ok(0) | Err(_) => Reading::missing(Reason::Unknown, "/proc/stat could not be read"),
+        Ok(0) | Err(_) => Reading::missing(Reason::Unknown, "cannot read /proc/stat"),
         Ok(cores) => Reading::Value(cores),
     }
 }
 
-/// The four memory fields.
+/// Fills the four memory fields.
 fn memory(system: &System) -> Host {
     let total = system.total_memory();
     let read = |bytes: u64| match total {
-        0 => Reading::missing(Reason::Unknown, "/proc/meminfo could not be read"),
+        0 => Reading::missing(Reason::Unknown, "cannot read /proc/meminfo"),
         _ => Reading::Value(Bytes(bytes)),
     };
     Host {
@@ -100,29 +101,24 @@ fn memory(system: &System) -> Host {
 
 fn load() -> Reading<Vec<f64>> {
     System::load_average().map_or_else(
-        |_| Reading::missing(Reason::Unknown, "/proc/loadavg could not be read"),
+        |_| Reading::missing(Reason::Unknown, "cannot read /proc/loadavg"),
         |load| Reading::Value(vec![load.one, load.five, load.fifteen]),
     )
 }
 
-/// What stays the same while an agent runs.
+/// Returns the facts that do not change while an agent runs.
 pub fn hello() -> Hello {
     Hello {
         schema: SCHEMA,
         requires: Vec::new(),
-        // The kernel gives a new one at every read.
+        // The kernel generates a new UUID on every read.
         agent: first_line(Path::new("/proc/sys/kernel/random/uuid")).unwrap_or_default(),
         version: env!("CARGO_PKG_VERSION").into(),
         host: host_name(),
         reduced: false,
         boot_id: first_line(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default(),
         kernel: first_line(Path::new("/proc/sys/kernel/osrelease")).map_or_else(
-            || {
-                Reading::missing(
-                    Reason::Unknown,
-                    "/proc/sys/kernel/osrelease could not be read",
-                )
-            },
+            || Reading::missing(Reason::Unknown, "cannot read /proc/sys/kernel/osrelease"),
             Reading::Value,
         ),
         namespace: pid_namespace(Path::new("/proc")),
@@ -132,7 +128,7 @@ pub fn hello() -> Hello {
     }
 }
 
-/// Whether the PIDs under this /proc are the driver's.
+/// Returns whether PIDs under this /proc are the PIDs that the driver reports.
 pub fn pid_namespace(proc_root: &Path) -> PidNamespace {
     match fs::read_link(proc_root.join("self/ns/pid")) {
         Ok(link) if link.as_os_str() == INITIAL_PID_NAMESPACE => PidNamespace::Host,
@@ -141,7 +137,7 @@ pub fn pid_namespace(proc_root: &Path) -> PidNamespace {
     }
 }
 
-/// The inode of our PID namespace.
+/// Returns the inode of gputop's own PID namespace.
 fn namespace_id(proc_root: &Path) -> Reading<u64> {
     let link = fs::read_link(proc_root.join("self/ns/pid")).ok();
     let id = link
@@ -149,7 +145,7 @@ fn namespace_id(proc_root: &Path) -> Reading<u64> {
         .and_then(Path::to_str)
         .and_then(|link| link.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok());
     id.map_or_else(
-        || Reading::missing(Reason::Unknown, "/proc/self/ns/pid could not be read"),
+        || Reading::missing(Reason::Unknown, "cannot read /proc/self/ns/pid"),
         Reading::Value,
     )
 }
@@ -173,7 +169,7 @@ mod tests {
     use crate::collect::clock::now_mono;
 
     #[test]
-    fn cpu_needs_two_readings_and_memory_one() {
+    fn cpu_needs_two_readings_and_memory_needs_one() {
         let mut reader = HostReader::new();
         let first = reader.read(now_mono());
         assert_eq!(
@@ -184,8 +180,8 @@ mod tests {
         assert!(first.cores.get() >= Some(1));
         assert_eq!(first.load.value().map(Vec::len), Some(3));
 
-        let taken = now_mono();
-        while now_mono().since(taken).0 <= 205 {
+        let refreshed = now_mono();
+        while now_mono().since(refreshed).0 <= 205 {
             std::hint::spin_loop();
         }
         let second = reader.read(now_mono());
@@ -194,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_initial_namespace_is_told_from_a_container() {
+    fn distinguishes_initial_namespace_from_container() {
         let root = tempfile::tempdir().expect("tempdir");
         let ns = root.path().join("self/ns");
         assert_eq!(pid_namespace(root.path()), PidNamespace::Unknown);
@@ -207,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hello_names_the_boot() {
+    fn hello_contains_boot_id() {
         let hello = hello();
         assert_eq!(hello.boot_id.len(), 36);
         assert_eq!(hello.ticks_per_second, 100);

@@ -1,8 +1,8 @@
-//! What this host tells: readers of the kernel and of the driver.
+//! Collectors: they read the kernel, the driver and other processes of this host.
 //!
-//! A reader turns one source into the model and nothing else: it knows no screen, keeps no history and judges
-//! nothing. What it cannot read becomes a [`Missing`](crate::model::reading::Missing) with its reason. Text of other
-//! programs leaves here harmless ([`visible`](crate::model::text::visible)) and without secrets ([`redact`](crate::redact)).
+//! A collector converts one source into the model. It does not depend on screens, keep history or draw conclusions.
+//! A value that cannot be read becomes a [`Missing`](crate::model::reading::Missing) with its reason. Text from other
+//! programs is escaped ([`visible`](crate::model::text::visible)) and freed of secrets ([`redact`](crate::redact)) here.
 
 pub mod agent;
 pub mod clock;

@@ -1,5 +1,5 @@
-//! Probes a card of this host: what is known of it, and the map of the process that is asked about, become what the
-//! probe's child is told; what cannot be probed is refused here, without a child.
+//! Probes a GPU of this host: builds the request for the probe's child process from the GPU's state and the map of the
+//! selected process. A GPU that cannot be probed is rejected here, without starting a child.
 
 use std::path::Path;
 use std::thread;
@@ -12,7 +12,7 @@ use crate::model::frame::{Frame, SCHEMA};
 use crate::model::gpu::{Gpu, Memory, MigInstance};
 use crate::model::probe::{
     DEFAULT_ARENA, DEFAULT_LIMIT, Outcome, POLICIES, Policy, Probe, ProbeRequest, ProcessSide,
-    default_headroom, least_free,
+    default_headroom, min_free,
 };
 use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;
@@ -21,57 +21,60 @@ use crate::probe::pattern::{self, Pattern, TimedMap};
 use crate::probe::{ChildRequest, process_side};
 use crate::user_files::{Base, directory};
 
-/// Does it, and waits until everything is given back. Takes up to seconds.
-pub fn probe(wish: &ProbeRequest, frame: &Frame, proc_root: &Path) -> Probe {
+/// Runs a probe and waits until all its memory is freed. Takes up to several seconds.
+pub fn probe(wanted: &ProbeRequest, frame: &Frame, proc_root: &Path) -> Probe {
     let (time, at) = (now_wall(), now_mono());
-    let mut probe = match ask(wish, frame) {
-        Ok(ask) => with_process(ask, wish, frame, proc_root),
-        Err(why) => refused(&wish.gpu, why),
+    let mut probe = match child_request(wanted, frame) {
+        Ok(request) => with_process(request, wanted, frame, proc_root),
+        Err(why) => refused(&wanted.gpu, why),
     };
     probe.time = time;
     probe.at = at.into();
     probe
 }
 
-/// Whether a probe would work on a GPU: a child loads the driver and looks at it, creates no context and holds nothing.
+/// Checks whether a probe would work on a GPU. A child loads the driver and queries the GPU; it creates no context and
+/// allocates nothing.
 ///
 /// # Errors
-/// Why it would not: a clause.
-pub fn outlook(gpu: &GpuUuid, frame: &Frame) -> Result<ProbeReadiness, String> {
-    let wish = ProbeRequest {
+/// Returns a clause that says why a probe would fail.
+pub fn readiness(gpu: &GpuUuid, frame: &Frame) -> Result<ProbeReadiness, String> {
+    let wanted = ProbeRequest {
         gpu: gpu.clone(),
         ..ProbeRequest::default()
     };
-    let ask = ChildRequest {
+    let request = ChildRequest {
         look: true,
         limit: Millis(0),
         locks: None,
-        ..ask(&wish, frame)?
+        ..child_request(&wanted, frame)?
     };
     let total = target(gpu, &frame.gpus).and_then(|target| target.memory().total.get());
-    let probe = crate::probe::probe(&ask);
+    let probe = crate::probe::probe(&request);
     if probe.outcome != Outcome::Done {
-        return Err(probe.reason.unwrap_or_else(|| "for no known reason".into()));
+        return Err(probe
+            .reason
+            .unwrap_or_else(|| "for an unknown reason".into()));
     }
     let without = probe.patterns.into_iter();
     Ok(ProbeReadiness {
-        headroom: total.map(|total| default_headroom(total, ask.others)),
+        headroom: total.map(|total| default_headroom(total, request.others)),
         without: without
             .filter_map(|run| Some((run.policy, run.missing?)))
             .collect(),
     })
 }
 
-/// A probe that would work.
+/// Result of a successful check: a probe would work.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProbeReadiness {
-    /// What it would leave free.
+    /// Memory that the probe would leave free.
     pub headroom: Option<Bytes>,
-    /// Policies that it could not run, and why.
+    /// Policies that the probe could not run, and why.
     pub without: Vec<(Policy, String)>,
 }
 
-/// A probe that never was, and why.
+/// Returns the result of a probe that was rejected, with the reason.
 pub fn refused(gpu: &GpuUuid, why: String) -> Probe {
     Probe {
         schema: SCHEMA,
@@ -83,20 +86,20 @@ pub fn refused(gpu: &GpuUuid, why: String) -> Probe {
 }
 
 fn with_process(
-    mut ask: ChildRequest,
-    wish: &ProbeRequest,
+    mut request: ChildRequest,
+    wanted: &ProbeRequest,
     frame: &Frame,
     proc_root: &Path,
 ) -> Probe {
     let mut side = None;
-    ask.pattern = pattern::synthetic(ask.arena);
-    if let Some(process) = wish.process {
-        match maps_of(process, &wish.gpu, frame, proc_root) {
+    request.pattern = pattern::synthetic(request.arena);
+    if let Some(process) = wanted.process {
+        match maps_of(process, &wanted.gpu, frame, proc_root) {
             Ok(seen) => {
-                let pattern = pattern_of(process, &seen, ask.arena);
-                // An empty cache tells nothing of what its program will ask for.
+                let pattern = pattern_of(process, &seen, request.arena);
+                // An empty cache does not show which sizes the program will request.
                 if !pattern.requests.is_empty() {
-                    ask.pattern = pattern;
+                    request.pattern = pattern;
                 }
                 side = seen.last().map(|seen| process_side(&seen.map));
             }
@@ -109,67 +112,67 @@ fn with_process(
             }
         }
     }
-    let mut probe = crate::probe::probe(&ask);
+    let mut probe = crate::probe::probe(&request);
     probe.process = side;
     probe
 }
 
-/// How often the process is looked at, and how long it goes on in between: half a second in all.
-const LOOKS: usize = 12;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(40);
+/// Number of samples of the process and the interval between them: half a second in total.
+const SAMPLES: usize = 12;
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(40);
 
-/// Its requests, from the best that is known of them.
+/// Returns the process's allocation pattern from the best source available: its trace, the samples, or its blocks.
 fn pattern_of(process: ProcessKey, seen: &[TimedMap], arena: Bytes) -> Pattern {
     let source = format!("PID {}", process.pid);
     let Some(last) = seen.last() else {
         return Pattern::default();
     };
     if let Some(trace) = last_history(process, last.map.ordinal) {
-        return pattern::of_trace(&trace, &format!("{source}, its trace"), arena);
+        return pattern::of_trace(&trace, &format!("{source}, allocation trace"), arena);
     }
-    pattern::of_maps(seen, &format!("{source}, watched"), arena).unwrap_or_else(|| {
-        let source = format!("{source}, its present blocks");
+    pattern::of_maps(seen, &format!("{source}, sampled"), arena).unwrap_or_else(|| {
+        let source = format!("{source}, current blocks");
         pattern::of_map(&last.map, &source, arena)
     })
 }
 
-/// The device's maps of the process while it goes on, at least one: those of this GPU where it could be told which, else
-/// of what holds most.
+/// Returns at least one map of the process's pool on this GPU, taken while it runs. If the pool's GPU is unknown, uses
+/// the pool that reserves the most memory.
 fn maps_of(
     process: ProcessKey,
     gpu: &GpuUuid,
     frame: &Frame,
     proc_root: &Path,
 ) -> Result<Vec<TimedMap>, String> {
-    let say = |failure: Failure| failure.missing().to_string();
-    let mut attached = Attached::open(proc_root, process.pid).map_err(say)?;
-    let placed = frame.pools.iter().flat_map(|pools| pools.of(process));
-    let here = placed
+    let message = |failure: Failure| failure.missing().to_string();
+    let mut attached = Attached::open(proc_root, process.pid).map_err(message)?;
+    let pools = frame.pools.iter().flat_map(|pools| pools.of(process));
+    let on_gpu = pools
         .filter(|pool| pool.gpu.value() == Some(gpu))
         .map(|pool| pool.ordinal)
         .next();
-    let ordinal = match here {
+    let ordinal = match on_gpu {
         Some(ordinal) => ordinal,
         None => {
-            let stats = attached.stats().map_err(say)?;
-            let most = stats.iter().max_by_key(|s| s.reserved_bytes.all.current);
-            most.map_or(0, |stats| stats.ordinal)
+            let stats = attached.stats().map_err(message)?;
+            let largest = stats.iter().max_by_key(|s| s.reserved_bytes.all.current);
+            largest.map_or(0, |stats| stats.ordinal)
         }
     };
     let mut all: Vec<TimedMap> = Vec::new();
-    for look in 0..LOOKS {
-        if look > 0 {
-            thread::sleep(BETWEEN_LOOKS);
+    for sample in 0..SAMPLES {
+        if sample > 0 {
+            thread::sleep(SAMPLE_INTERVAL);
         }
         let (mut map, stats) = match attached.map_and_stats(ordinal) {
             Ok(found) => found,
-            // It may have ended meanwhile: what was seen counts.
-            Err(_) if look > 0 => break,
-            Err(failure) => return Err(say(failure)),
+            // The process may have exited meanwhile; use the samples taken so far.
+            Err(_) if sample > 0 => break,
+            Err(failure) => return Err(message(failure)),
         };
         map.process = process;
         map.at = now_mono();
-        // What is of several moments says nothing of who lived when; one is better than none.
+        // An inexact map mixes several instants, so block lifetimes cannot be derived from it. Keep one as a fallback.
         let is_first = all.is_empty();
         if map.exact || is_first {
             let requests = u64::try_from(stats.allocation.all.allocated).unwrap_or_default();
@@ -183,14 +186,14 @@ fn maps_of(
     Ok(all)
 }
 
-/// What the child is told, without the pattern.
-fn ask(wish: &ProbeRequest, frame: &Frame) -> Result<ChildRequest, String> {
-    let target = target(&wish.gpu, &frame.gpus)
-        .ok_or_else(|| format!("there is no GPU {} here", wish.gpu))?;
+/// Builds the child's request, without the pattern.
+fn child_request(wanted: &ProbeRequest, frame: &Frame) -> Result<ChildRequest, String> {
+    let target = target(&wanted.gpu, &frame.gpus)
+        .ok_or_else(|| format!("GPU {} not found on this host", wanted.gpu))?;
     if target.mig.is_none() && target.gpu.mig_enabled.get() == Some(true) {
         return Err(match target.gpu.mig.first() {
             Some(mig) => format!(
-                "the GPU is in MIG mode, its memory belongs to its devices; probe one of those: --gpu {}",
+                "the GPU is in MIG mode; probe one of its MIG devices instead: --gpu {}",
                 mig.uuid
             ),
             None => "the GPU is in MIG mode and has no MIG device".into(),
@@ -198,14 +201,14 @@ fn ask(wish: &ProbeRequest, frame: &Frame) -> Result<ChildRequest, String> {
     }
     let memory = target.memory();
     let others = target.others();
-    let ask = ChildRequest {
-        gpu: wish.gpu.clone(),
+    let request = ChildRequest {
+        gpu: wanted.gpu.clone(),
         nvml_free: memory.free.clone(),
         others,
-        limit: wish.limit.unwrap_or(DEFAULT_LIMIT),
-        headroom: wish.headroom,
-        force: wish.force,
-        policies: match wish.policies.as_slice() {
+        limit: wanted.limit.unwrap_or(DEFAULT_LIMIT),
+        headroom: wanted.headroom,
+        force: wanted.force,
+        policies: match wanted.policies.as_slice() {
             [] => POLICIES.to_vec(),
             some => some.to_vec(),
         },
@@ -215,23 +218,24 @@ fn ask(wish: &ProbeRequest, frame: &Frame) -> Result<ChildRequest, String> {
         locks: directory(Base::Runtime, "probe").ok(),
         parent: std::process::id(),
     };
-    if let (Some(free), Some(total), false) = (memory.free.get(), memory.total.get(), wish.force) {
-        let least = least_free(total, wish.headroom, others);
+    if let (Some(free), Some(total), false) = (memory.free.get(), memory.total.get(), wanted.force)
+    {
+        let least = min_free(total, wanted.headroom, others);
         if free < least {
-            return Err(too_little(free, least, others));
+            return Err(not_enough_free(free, least, others));
         }
     }
-    Ok(ask)
+    Ok(request)
 }
 
-fn too_little(free: Bytes, least: Bytes, others: bool) -> String {
+fn not_enough_free(free: Bytes, least: Bytes, others: bool) -> String {
     let because = if others {
-        " because other processes live there"
+        ", larger because other processes use the GPU,"
     } else {
         ""
     };
     format!(
-        "{free} are free, and the probe wants {least}: its headroom{because} and a context of its own; --headroom sets less, --force takes half of what is free"
+        "only {free} is free, but the probe needs {least}: the headroom{because} plus its own context. Lower it with --headroom, or use half of the free memory with --force"
     )
 }
 
@@ -259,7 +263,7 @@ impl Target<'_> {
         self.mig.map_or(&self.gpu.memory, |mig| &mig.memory)
     }
 
-    /// Whether anybody lives there; where the driver does not tell, somebody may.
+    /// Returns true if other processes use the GPU, or if the driver does not list its processes.
     fn others(&self) -> bool {
         let Reading::Value(listed) = &self.gpu.processes else {
             return true;

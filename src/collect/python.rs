@@ -1,11 +1,11 @@
-//! The Python stack of a process, read through py-spy's library from outside.
+//! Reads the Python stack of another process with the py-spy library.
 //!
-//! py-spy would stop the process while it reads; it is told not to. A read may then be torn, so a thread's stack
-//! counts only when two reads in a row gave the same. The thread `python` attaches to a process once (some ten
-//! milliseconds) and keeps that while the process is watched; a read is about a millisecond.
+//! By default py-spy stops the process while it reads; here it runs in its non-blocking mode. Such a read may be
+//! inconsistent, so a thread's stack is accepted only if two consecutive reads are equal. The thread `python` attaches
+//! to a process once (about 10 ms) and stays attached while the process is watched. One read takes about 1 ms.
 //!
-//! What was asked for at a moment (an allocation failed, a new maximum) is read at once or not at all: a stack of
-//! more than a second later tells nothing of it.
+//! A stack for an event (a failed allocation, a new maximum) is read immediately or not at all: a stack that was taken
+//! more than a second later does not explain the event.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -27,30 +27,30 @@ use crate::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// How often two reads are compared before a program counts as one that does not hold still.
-const TRIES: usize = 5;
+/// Maximum number of comparisons of two reads, before the program counts as changing.
+const MAX_TRIES: usize = 5;
 const MAX_THREADS: usize = 16;
 const MAX_FRAMES: usize = 64;
 const MAX_TEXT: usize = 200;
-/// A stack that was taken longer after the moment is not of that moment.
+/// Maximum delay between an event and the stack that is taken for it.
 const MAX_LAG: Millis = Millis(1_000);
-/// An attachment is a table of symbols: some megabytes.
+/// Maximum number of attachments. Each holds a symbol table of several megabytes.
 const MAX_ATTACHED: usize = 32;
-/// py-spy knows no other place.
+/// py-spy always reads this directory.
 const PROC: &str = "/proc";
 
-/// Whose stack is wanted, and for what.
+/// A request for the stack of one process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StackRequest {
     pub process: ProcessKey,
     pub why: StackWhy,
-    /// The last moment at which it had not happened yet.
+    /// The last known time before the event.
     pub since: Mono,
     pub allocated: Option<Bytes>,
 }
 
 impl StackRequest {
-    pub fn asked(process: ProcessKey) -> Self {
+    pub fn by_user(process: ProcessKey) -> Self {
         Self {
             process,
             why: StackWhy::Request,
@@ -67,48 +67,45 @@ enum StackCommand {
     Take(StackRequest),
 }
 
-/// A handle on the thread, which ends when the last one is dropped.
+/// A handle to the thread, which exits when the last handle is dropped.
 #[derive(Debug, Clone)]
 pub struct Python {
-    orders: Sender<StackCommand>,
+    commands: Sender<StackCommand>,
 }
 
 impl Python {
-    /// `answer` is called on the thread, for every request and for what was read in time.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
+    /// Starts the thread. It calls `answer` for every request by the user, and for event stacks that were read in time.
     pub fn start(answer: impl Fn(ProcessKey, Stack) + Send + 'static) -> io::Result<Self> {
-        let (orders, inbox) = mpsc::channel();
+        let (commands, receiver) = mpsc::channel();
         std::thread::Builder::new()
             .name("python".into())
             .spawn(move || {
                 let mut reader = PythonReader::default();
-                while let Ok(order) = inbox.recv() {
-                    match order {
+                while let Ok(command) = receiver.recv() {
+                    match command {
                         StackCommand::Watch(keys) => reader.watch(&keys),
-                        StackCommand::Take(wanted) => {
-                            if let Some(stack) = reader.take(wanted) {
-                                answer(wanted.process, stack);
+                        StackCommand::Take(request) => {
+                            if let Some(stack) = reader.take(request) {
+                                answer(request.process, stack);
                             }
                         }
                     }
                 }
             })?;
-        Ok(Self { orders })
+        Ok(Self { commands })
     }
 
-    /// Attachments to all other processes are given up.
+    /// Sets the watched processes. Detaches from all others.
     pub fn watch(&self, processes: Vec<ProcessKey>) {
-        let _ = self.orders.send(StackCommand::Watch(processes));
+        let _ = self.commands.send(StackCommand::Watch(processes));
     }
 
-    pub fn take(&self, wanted: StackRequest) {
-        let _ = self.orders.send(StackCommand::Take(wanted));
+    pub fn take(&self, request: StackRequest) {
+        let _ = self.commands.send(StackCommand::Take(request));
     }
 }
 
-/// The attachments; what the thread does, without the thread.
+/// The attached processes. This is the thread's work, separated from the thread for tests.
 #[derive(Default)]
 pub struct PythonReader {
     attached: BTreeMap<ProcessKey, PythonSpy>,
@@ -119,17 +116,17 @@ impl PythonReader {
         self.attached.retain(|key, _| processes.contains(key));
     }
 
-    /// Nothing when it is too late, or could not be read and nobody asked.
-    pub fn take(&mut self, wanted: StackRequest) -> Option<Stack> {
-        let is_asked = wanted.why == StackWhy::Request;
-        let is_late = |at: Mono| !is_asked && at.since(wanted.since) > MAX_LAG;
+    /// Reads a stack. Returns `None` if it is too late, or if reading fails and the user did not request it.
+    pub fn take(&mut self, request: StackRequest) -> Option<Stack> {
+        let is_by_user = request.why == StackWhy::Request;
+        let is_late = |at: Mono| !is_by_user && at.since(request.since) > MAX_LAG;
         if is_late(now_mono()) {
             return None;
         }
-        match self.read(wanted) {
+        match self.read(request) {
             Ok(stack) if is_late(stack.at) => None,
-            Err(why) if !is_asked => {
-                let pid = wanted.process.pid.0;
+            Err(why) if !is_by_user => {
+                let pid = request.process.pid.0;
                 tracing::debug!(pid, %why, "no Python stack");
                 None
             }
@@ -137,23 +134,23 @@ impl PythonReader {
         }
     }
 
-    fn read(&mut self, wanted: StackRequest) -> Stack {
-        let key = wanted.process;
+    fn read(&mut self, request: StackRequest) -> Stack {
+        let key = request.process;
         check(key)?;
-        let known = self.attached.remove(&key);
-        let is_known = known.is_some();
-        let mut spy = known.map_or_else(|| attach(key), Ok)?;
-        let mut read = still(&mut spy, key);
-        // A program that was executed in the place of the first has its interpreter elsewhere.
-        if is_known && read.as_ref().is_err_and(|failure| !failure.is_moving) {
+        let attached = self.attached.remove(&key);
+        let was_attached = attached.is_some();
+        let mut spy = attached.map_or_else(|| attach(key), Ok)?;
+        let mut read = read_stable(&mut spy, key);
+        // After an exec the interpreter is at another address.
+        if was_attached && read.as_ref().is_err_and(|failure| !failure.is_changing) {
             spy = attach(key)?;
-            read = still(&mut spy, key);
+            read = read_stable(&mut spy, key);
         }
-        // The PID was this process before and after, so what was read is of it.
+        // The PID belonged to this process before and after the read, so the stack belongs to it.
         check(key)?;
         if read
             .as_ref()
-            .map_or_else(|failure| failure.is_moving, |_| true)
+            .map_or_else(|failure| failure.is_changing, |_| true)
         {
             if self.attached.len() >= MAX_ATTACHED {
                 self.attached.clear();
@@ -163,7 +160,7 @@ impl PythonReader {
         let StableThreads {
             at,
             mut threads,
-            moving,
+            changing,
         } = read.map_err(|failure| failure.why)?;
         threads.sort_by_key(|thread| !thread.is_main);
         let beyond = threads.len().saturating_sub(MAX_THREADS);
@@ -171,22 +168,22 @@ impl PythonReader {
         Ok(PythonStack {
             process: key,
             at,
-            why: wanted.why,
-            lag: at.since(wanted.since),
-            allocated: wanted.allocated,
+            why: request.why,
+            lag: at.since(request.since),
+            allocated: request.allocated,
             threads,
-            left_out: u32::try_from(moving + beyond).unwrap_or(u32::MAX),
+            left_out: u32::try_from(changing + beyond).unwrap_or(u32::MAX),
         })
     }
 }
 
-/// Whether the PID still is that process.
+/// Fails if the PID no longer belongs to the process.
 fn check(key: ProcessKey) -> Result<(), Missing> {
     let path = Path::new(PROC).join(key.pid.to_string()).join("stat");
     let start = StatFile::open(&path).and_then(|file| Ok(file.read(&mut StatBuffer::new())?.start));
     match start {
         Ok(start) if start == key.start => Ok(()),
-        Ok(_) => Err(Missing::new(Reason::Gone, "the process has ended")),
+        Ok(_) => Err(Missing::new(Reason::Gone, "the process has exited")),
         Err(error) => Err(Access::new(Path::new(PROC)).missing("the Python stack", &error)),
     }
 }
@@ -194,7 +191,7 @@ fn check(key: ProcessKey) -> Result<(), Missing> {
 fn config() -> Config {
     Config {
         blocking: LockingStrategy::NonBlocking,
-        // Without it py-spy would look for `__init__.py` in the folders of the program, which may hang.
+        // Otherwise py-spy searches the program's directories for `__init__.py`, which may hang.
         full_filenames: true,
         ..Config::default()
     }
@@ -207,7 +204,7 @@ fn attach(key: ProcessKey) -> Result<PythonSpy, Missing> {
     })
 }
 
-/// Runs a part of py-spy, which reads what may be torn: neither its errors nor a panic end the thread.
+/// Calls py-spy. It may read inconsistent data, so both its errors and its panics become a reason.
 fn guarded<T>(
     part: impl FnOnce() -> Result<T, Box<dyn Error + Send + Sync>>,
 ) -> Result<T, Missing> {
@@ -222,52 +219,53 @@ fn guarded<T>(
 
 fn missing(error: &(dyn Error + 'static)) -> Missing {
     let mut causes = std::iter::successors(Some(error), |&error| error.source());
-    let refused = causes.find_map(|error| {
+    let process_error = causes.find_map(|error| {
         let error = error.downcast_ref::<io::Error>()?;
-        // What is torn leads to addresses that are not mapped; these tell of the process as a whole.
-        let is_whole = [Errno::EACCES, Errno::EPERM, Errno::ESRCH, Errno::ENOENT]
+        // Inconsistent data leads to unmapped addresses. These errors concern the whole process instead.
+        let is_process_error = [Errno::EACCES, Errno::EPERM, Errno::ESRCH, Errno::ENOENT]
             .iter()
             .any(|errno| error.raw_os_error() == Some(*errno as i32));
-        is_whole.then_some(error)
+        is_process_error.then_some(error)
     });
-    if let Some(error) = refused {
+    if let Some(error) = process_error {
         return Access::new(Path::new(PROC)).missing("the Python stack", error);
     }
     let text = error.to_string();
     if text.contains("Failed to find python version") {
         return Missing::new(
             Reason::Unsupported,
-            "no Python interpreter is in this process",
+            "no Python interpreter found in this process",
         );
     }
     if text.starts_with("Unsupported version of Python") {
         return Missing::new(Reason::Unsupported, visible(text.as_bytes(), MAX_TEXT));
     }
-    let text = format!("the Python stack could not be read: {text}");
+    let text = format!("cannot read the Python stack: {text}");
     Missing::new(Reason::Unknown, visible(text.as_bytes(), MAX_TEXT))
 }
 
-/// The threads of which two reads agree.
+/// The threads whose stacks are equal in two reads.
 struct StableThreads {
     at: Mono,
     threads: Vec<StackThread>,
-    /// How many others there are.
-    moving: usize,
+    /// Number of threads whose stacks differ.
+    changing: usize,
 }
 
 struct Failure {
     why: Missing,
-    /// The reads as such succeed.
-    is_moving: bool,
+    /// True if the reads succeed but differ.
+    is_changing: bool,
 }
 
-/// Reads until two reads in a row agree on every thread; at last takes those that agreed, if the main one did.
-fn still(spy: &mut PythonSpy, key: ProcessKey) -> Result<StableThreads, Failure> {
-    let mut partly = None;
+/// Reads until two consecutive reads agree on every thread. After the last try, returns the threads that agreed if the
+/// main thread is among them.
+fn read_stable(spy: &mut PythonSpy, key: ProcessKey) -> Result<StableThreads, Failure> {
+    let mut partial = None;
     let mut before: Option<Vec<StackTrace>> = None;
     let mut failed = None;
-    for _ in 0..=TRIES {
-        // One that fails is torn, more often than not.
+    for _ in 0..=MAX_TRIES {
+        // A failed read is usually an inconsistent one.
         let now = match guarded(|| Ok(spy.get_stack_traces()?)) {
             Ok(traces) => traces,
             Err(why) => {
@@ -278,31 +276,30 @@ fn still(spy: &mut PythonSpy, key: ProcessKey) -> Result<StableThreads, Failure>
         failed = None;
         if let Some(before) = &before {
             let at = now_mono();
-            let is_still = |trace: &&StackTrace| before.iter().any(|b| is_same_stack(b, trace));
-            let held: Vec<_> = now.iter().filter(is_still).collect();
-            let moving = now.len() - held.len();
+            let is_stable = |trace: &&StackTrace| before.iter().any(|b| is_same_stack(b, trace));
+            let stable: Vec<_> = now.iter().filter(is_stable).collect();
+            let changing = now.len() - stable.len();
             let read = StableThreads {
                 at,
-                threads: held.iter().filter_map(|trace| thread(trace, key)).collect(),
-                moving,
+                threads: stable
+                    .iter()
+                    .filter_map(|trace| thread(trace, key))
+                    .collect(),
+                changing,
             };
-            if moving == 0 {
+            if changing == 0 {
                 return Ok(read);
             }
             if read.threads.iter().any(|thread| thread.is_main) {
-                partly = Some(read);
+                partial = Some(read);
             }
         }
         before = Some(now);
     }
-    partly.ok_or_else(|| Failure {
-        is_moving: failed.is_none(),
-        why: failed.unwrap_or_else(|| {
-            Missing::new(
-                Reason::NotRead,
-                "the program did not hold still: no two reads in a row were the same",
-            )
-        }),
+    partial.ok_or_else(|| Failure {
+        is_changing: failed.is_none(),
+        why: failed
+            .unwrap_or_else(|| Missing::new(Reason::NotRead, "the stack changed in every read")),
     })
 }
 
@@ -310,13 +307,13 @@ fn is_same_stack(a: &StackTrace, b: &StackTrace) -> bool {
     a.thread_id == b.thread_id && a.frames == b.frames
 }
 
-/// Of the hook that `gputop run` adds, which may be at work in a thread or have one of its own.
+/// The file of gputop's hook, which runs inside the program's threads and in its own thread.
 const HOOK: &str = "/gputop_hook.py";
 
-/// Where the program stands: what the hook does in its place is left out, and a thread that is the hook's.
+/// Converts a thread's stack. Frames of gputop's hook are removed; returns `None` for the hook's own thread.
 fn thread(trace: &StackTrace, key: ProcessKey) -> Option<StackThread> {
     let name = trace.thread_name.as_deref().unwrap_or_default();
-    // Inside a container threads have other numbers, and before Python 3.11 none is known.
+    // In a container the thread ids differ, and before Python 3.11 they are unknown.
     let is_main = trace.os_thread_id == Some(key.pid.0.into()) || name == "MainThread";
     let is_hook = |frame: &py_spy::Frame| frame.filename.ends_with(HOOK);
     let hook = trace.frames.iter().rposition(is_hook);
@@ -339,7 +336,7 @@ fn frame(frame: &py_spy::Frame) -> StackFrame {
     }
 }
 
-/// A long path loses its beginning: its end tells more.
+/// Shortens a long path at its start: its end is more informative.
 fn path(text: &str) -> String {
     let beyond = text.chars().count().saturating_sub(MAX_TEXT - 1);
     if beyond == 0 {

@@ -1,41 +1,42 @@
-//! One error card: what it looks like, what it can mean, what decides between the meanings, what to do.
+//! Error cards: how to recognize an error, its possible causes, the evidence that decides between them, and fixes.
 //!
-//! A card is a file in `assets/cards`: TOML between two lines of `+++`, then Markdown for who reads on. The TOML:
+//! A card is a file in `assets/cards`: TOML between two lines of `+++`, then a description in Markdown. The TOML:
 //!
 //! ```toml
-//! id = "cuda-example-700"          # the file's name
+//! id = "cuda-example-700"          # same as the file name
 //! family = "launch"
-//! headline = "ILLEGAL ADDRESS"     # capitals, before GPU and process
-//! titles = ["A kernel of {python_file} touched {address}.", "A kernel touched an address it may not."]
+//! headline = "ILLEGAL ADDRESS"     # in capitals, printed before GPU and process
+//! titles = ["A kernel of {python_file} accessed {address}.", "A kernel accessed an invalid address."]
 //! severity = "fatal"               # note, caught, fatal
-//! confidence = 0.95                # that the card is right when its text is there
-//! follows = ["assert-*"]           # where one of these failed before, this is a consequence of it
+//! confidence = 0.95                # probability that the card is right if a signature matches
+//! follows = ["assert-*"]           # this error is a consequence if one of these cards came before
 //! needs = [
-//!   "Which kernel: `CUDA_LAUNCH_BLOCKING=1 python train.py` names it.",
-//!   { says = "The largest hole: ...", unless = "largest-hole-small" },   # not where this evidence is there
+//!   "Run `CUDA_LAUNCH_BLOCKING=1 python train.py` to see which kernel failed.",
+//!   # omitted if there is such evidence:
+//!   { says = "`gputop run` measures the largest free block.", unless = "largest-free-block-too-small" },
 //! ]
-//! not_helpful = ["empty_cache(): nothing is full"]
+//! not_helpful = ["Calling empty_cache(): memory is not full"]
 //!
 //! [[signature]]
 //! match = 'CUDA error: an illegal memory access was encountered'
-//! unless = ['is skipped']          # in the same message
+//! unless = ['is skipped']          # no match if this is in the same message
 //!
-//! [[extract]]                      # more fields, from the text beside the match
+//! [[extract]]                      # further fields, from text near the match
 //! match = 'GPU(?<gpu_index>\d+)'
 //!
-//! [labels]                         # what stands under a field where the message is quoted
-//! address = "where"
+//! [labels]                         # annotation under a field in the quoted message
+//! address = "accessed address"
 //!
 //! [[cause]]
 //! id = "custom-kernel"
-//! title = "a custom kernel"
-//! seen = [{ match = 'flash_attn', says = "flash_attn is in the stack" }]
+//! title = "A custom kernel computes a wrong address"
+//! seen = [{ match = 'flash_attn', says = "the stack contains flash_attn" }]
 //! evidence = ["in-backward"]
 //! against = ["many-ranks"]
-//! needs = "the kernel's name: ..."
+//! needs = "compare the kernel name with your extensions"
 //!
 //! [[fix]]
-//! title = "find the kernel"
+//! title = "Find the kernel"
 //! change = "CUDA_LAUNCH_BLOCKING=1 python train.py"
 //! kind = "command"
 //! for = "custom-kernel"
@@ -48,17 +49,17 @@
 //! text = '''...'''
 //! ```
 //!
-//! Signatures are regular expressions, matched against text that [`super::text`] has made plain. A space in one
-//! matches any run of white space, also the end of a line, since terminals and loggers wrap. `{SIZE}` stands for a
-//! figure with its unit, `{ASSERT}` for the line that a failed device-side assertion prints. A named group is a field of [`crate::model::incident::Fields`]; what it is read as follows
-//! from its name ([`super::fields`]).
+//! Signatures are regular expressions. They are matched against text that [`super::text`] has cleaned. A space matches
+//! any white space, including line ends, since terminals and loggers wrap. `{SIZE}` matches a figure with its unit,
+//! `{ASSERT}` the line of a failed device-side assertion. A named group is a field of
+//! [`crate::model::incident::Fields`]; its name determines its type ([`super::fields`]).
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::model::incident::{FixKind, Severity};
 
-/// What marks the beginning and the end of the TOML.
+/// Line before and after the TOML.
 const FENCE: &str = "+++";
 
 #[derive(Debug, Clone, Deserialize)]
@@ -66,32 +67,32 @@ const FENCE: &str = "+++";
 pub struct Card {
     pub id: String,
     pub family: String,
-    /// What happened in capitals: `OUT OF MEMORY`.
+    /// The error in capitals: `OUT OF MEMORY`.
     pub headline: String,
-    /// One sentence each, `{field}` filled in; the first whose fields are all known is taken.
+    /// Sentences with `{field}` placeholders. The first one whose fields are all known is used.
     pub titles: Vec<String>,
     #[serde(default = "fatal")]
     pub severity: Severity,
-    /// 0 to 1.
-    #[serde(default = "quite_sure")]
+    /// From 0 to 1.
+    #[serde(default = "default_confidence")]
     pub confidence: f64,
-    /// Takes signatures, extracts and labels of that card; `when` decides between them.
+    /// Card whose signatures, extracts and labels this card shares. `when` decides between the two.
     #[serde(default)]
     pub shares: Option<String>,
-    /// Evidence that must speak for this card before it is chosen.
+    /// Evidence that is required for this card.
     #[serde(default)]
     pub when: Vec<String>,
-    /// Of the cards whose text matched and whose `when` holds, the lowest is right.
-    #[serde(default = "middle")]
+    /// Priority among the cards whose signature matches and whose `when` holds. The lowest wins.
+    #[serde(default = "default_order")]
     pub order: u32,
-    /// Cards of which this is a consequence, `nccl-*` for a family of ids; `*` for any other.
+    /// Cards that can cause this error: an id, `nccl-*` for all ids with that prefix, or `*` for any.
     #[serde(default)]
     pub follows: Vec<String>,
     #[serde(default)]
     pub needs: Vec<CheckHint>,
     #[serde(default)]
     pub not_helpful: Vec<String>,
-    /// What people search for when they mean this.
+    /// Search terms.
     #[serde(default)]
     pub aliases: Vec<String>,
     #[serde(default, rename = "signature")]
@@ -119,21 +120,21 @@ pub struct Card {
 #[serde(deny_unknown_fields)]
 pub struct Signature {
     pub r#match: String,
-    /// None of these in the message, from the beginning of its line to 400 bytes after the match.
+    /// Expressions that prevent a match, from the start of its line to 400 bytes after it.
     #[serde(default)]
     pub unless: Vec<String>,
-    /// Prose holds these words as well: they count where a machine printed them only.
+    /// True if prose can contain the same words. Then only machine-printed text matches.
     #[serde(default)]
     pub plain_words: bool,
-    /// Says that it happened, but not what: of two matches of one card the one that says more is quoted.
+    /// True if the text shows the error but not its details. Another match of the same card is quoted instead.
     #[serde(default)]
     pub weak: bool,
-    /// Literals of which each match holds one, worked out by the build.
+    /// Literals, one of which is in each match. Computed by the build script.
     #[serde(default)]
     pub needles: Option<Vec<String>>,
 }
 
-/// A field that stands beside the match: all matches count for a repeated group, else the nearest.
+/// A field near the match. For a repeated group all occurrences count, otherwise the first.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Extract {
@@ -142,7 +143,7 @@ pub struct Extract {
     pub reach: Reach,
 }
 
-/// What would make it surer, and how to get it: a sentence, or one that falls away once this evidence is there.
+/// A line for the CHECK section, optionally omitted if some evidence is present.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub enum CheckHint {
@@ -158,7 +159,7 @@ impl CheckHint {
         }
     }
 
-    /// The evidence that makes it needless.
+    /// Returns the evidence that makes the check unnecessary.
     #[must_use]
     pub fn unless(&self) -> Option<&String> {
         match self {
@@ -168,11 +169,11 @@ impl CheckHint {
     }
 }
 
-/// Where an extract looks.
+/// Text that an extract searches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reach {
-    /// From the beginning of the match's line to 2 KiB after the match.
+    /// From the start of the line of the match to 2 KiB after the match.
     #[default]
     Message,
     /// The whole excerpt.
@@ -183,24 +184,24 @@ pub enum Reach {
 #[serde(deny_unknown_fields)]
 pub struct CauseRule {
     pub id: String,
-    /// A clause: `a custom kernel`.
+    /// A sentence without a period.
     pub title: String,
-    /// Names of [`super::evidence::EVIDENCE`] that speak for it.
+    /// Names from [`super::evidence::EVIDENCE`] that speak for the cause.
     #[serde(default)]
     pub evidence: Vec<String>,
-    /// Names of evidence that speaks against it.
+    /// Names of evidence that speaks against the cause.
     #[serde(default)]
     pub against: Vec<String>,
-    /// Text that speaks for it.
+    /// Text that speaks for the cause.
     #[serde(default)]
     pub seen: Vec<TextClue>,
-    /// Text that speaks against it.
+    /// Text that speaks against the cause.
     #[serde(default)]
     pub denied: Vec<TextClue>,
-    /// What is taken when nothing speaks: `possible`, or `unknown` for a cause that only a measurement can show.
+    /// Verdict without evidence: `possible`, or `unknown` for a cause that only a measurement can show.
     #[serde(default)]
     pub prior: Prior,
-    /// What would tell, and how to get it; shown while the verdict is open.
+    /// Command or observation that checks the cause. Shown while the verdict is possible or unknown.
     #[serde(default)]
     pub needs: Option<String>,
 }
@@ -214,7 +215,7 @@ pub enum Prior {
     Unknown,
 }
 
-/// A sentence that holds where the text is seen.
+/// A clause that is used if its expression matches.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TextClue {
@@ -226,7 +227,7 @@ pub struct TextClue {
 #[serde(deny_unknown_fields)]
 pub struct FixRule {
     pub title: String,
-    /// The exact text to use, `{field}` filled in.
+    /// The exact text to copy, with `{field}` placeholders.
     pub change: String,
     pub kind: FixKind,
     #[serde(default)]
@@ -239,7 +240,7 @@ pub struct FixRule {
 #[serde(deny_unknown_fields)]
 pub struct Example {
     pub text: String,
-    /// Fields that must be found, by their JSON names.
+    /// Expected fields, by their JSON names.
     #[serde(default)]
     pub fields: Map<String, Value>,
 }
@@ -248,18 +249,18 @@ fn fatal() -> Severity {
     Severity::Fatal
 }
 
-fn quite_sure() -> f64 {
+fn default_confidence() -> f64 {
     0.9
 }
 
-fn middle() -> u32 {
+fn default_order() -> u32 {
     50
 }
 
-/// Why a file is no card.
+/// Error in a card file.
 #[derive(Debug, thiserror::Error)]
 pub enum CardError {
-    #[error("it does not begin with `+++`, TOML and `+++`")]
+    #[error("the file does not begin with TOML between two lines of `+++`")]
     NoFence,
     #[error("{0}")]
     Toml(#[from] toml::de::Error),
@@ -268,10 +269,7 @@ pub enum CardError {
 }
 
 impl Card {
-    /// Reads the text of a card's file.
-    ///
-    /// # Errors
-    /// When the TOML is not between its fences, or not a card's.
+    /// Parses a card file.
     pub fn parse(file: &str) -> Result<Self, CardError> {
         let rest = file.strip_prefix(FENCE).ok_or(CardError::NoFence)?;
         let end = rest.find("\n+++").ok_or(CardError::NoFence)?;
@@ -280,25 +278,22 @@ impl Card {
         Ok(card)
     }
 
-    /// Reads a card as the build embeds it: the TOML as JSON, and the Markdown.
-    ///
-    /// # Errors
-    /// When the JSON is not a card's.
+    /// Parses a card that the build script embedded: the TOML as JSON, and the Markdown.
     pub fn embedded(front: &str, text: &'static str) -> Result<Self, CardError> {
         let mut card: Self = serde_json::from_str(front)?;
         text.clone_into(&mut card.text);
         Ok(card)
     }
 
-    /// Whether an incident of the card `other` explains one of this card.
+    /// Returns true if an incident of the card `other` can cause one of this card.
     #[must_use]
     pub fn is_consequence_of(&self, other: &str) -> bool {
-        self.id != other && self.follows.iter().any(|pattern| covers(pattern, other))
+        self.id != other && self.follows.iter().any(|pattern| matches(pattern, other))
     }
 }
 
-/// `nccl-*` covers all ids that begin with `nccl-`.
-fn covers(pattern: &str, id: &str) -> bool {
+/// Returns true if `pattern` is `id`, or a prefix of it that ends in `*`.
+fn matches(pattern: &str, id: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => id.starts_with(beginning),
         None => pattern == id,

@@ -1,4 +1,4 @@
-//! All cards, by id, and what is wrong with them.
+//! The catalogue of error cards, and the checks of its files.
 
 use std::sync::OnceLock;
 
@@ -6,10 +6,10 @@ use super::card::{Card, CheckHint};
 use super::signature::Signatures;
 use super::tables::Tables;
 
-/// The files of `assets/cards`, as (id, front matter in JSON, text), by id.
+/// The files in `assets/cards` as (id, front matter in JSON, text), sorted by id.
 const EMBEDDED: &[(&str, &str, &str)] = include!(concat!(env!("OUT_DIR"), "/cards.rs"));
 
-/// Cards that can be looked for.
+/// Error cards with their compiled signatures and tables.
 #[derive(Debug)]
 pub struct Catalogue {
     pub cards: Vec<Card>,
@@ -18,11 +18,11 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// The cards of this build.
+    /// Returns the cards of this build.
     #[must_use]
     pub fn embedded() -> &'static Self {
         static CATALOGUE: OnceLock<Catalogue> = OnceLock::new();
-        // A card that does not parse is found by the tests of this build; the others must still serve.
+        // The tests find cards that do not parse. The others remain usable.
         CATALOGUE.get_or_init(|| {
             let cards = EMBEDDED
                 .iter()
@@ -31,40 +31,37 @@ impl Catalogue {
         })
     }
 
-    /// The cards that can be read, and a sentence about each that cannot.
+    /// Returns the valid cards, and an error for each invalid one.
     pub fn read<'a>(
         files: impl Iterator<Item = (&'a str, &'a str)>,
         tables: Tables,
     ) -> (Self, Vec<String>) {
         let mut cards = Vec::new();
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         for (id, text) in files {
             match Card::parse(text) {
                 Ok(card) if card.id == id => cards.push(card),
-                Ok(card) => faults.push(format!(
-                    "{id}: its id is {:?}, not the file's name",
-                    card.id
-                )),
-                Err(error) => faults.push(format!("{id}: {error}")),
+                Ok(card) => errors.push(format!("{id}: the id {:?} is not the file name", card.id)),
+                Err(error) => errors.push(format!("{id}: {error}")),
             }
         }
         let (catalogue, more) = Self::of(cards, tables);
-        faults.extend(more);
-        let wrong = catalogue.signatures.faults();
-        let named =
-            |(card, fault): (usize, String)| format!("{}: {fault}", catalogue.cards[card].id);
-        faults.extend(wrong.into_iter().map(named));
-        (catalogue, faults)
+        errors.extend(more);
+        let of_signatures = catalogue.signatures.errors();
+        let with_id =
+            |(card, error): (usize, String)| format!("{}: {error}", catalogue.cards[card].id);
+        errors.extend(of_signatures.into_iter().map(with_id));
+        (catalogue, errors)
     }
 
     fn of(mut cards: Vec<Card>, tables: Tables) -> (Self, Vec<String>) {
-        let faults = share(&mut cards);
+        let errors = share(&mut cards);
         let catalogue = Self {
             signatures: Signatures::new(&cards),
             cards,
             tables,
         };
-        (catalogue, faults)
+        (catalogue, errors)
     }
 
     #[must_use]
@@ -72,7 +69,7 @@ impl Catalogue {
         self.cards.iter().find(|card| card.id == id)
     }
 
-    /// The cards that the text of card `index` can mean, itself included, the likeliest first.
+    /// Returns the cards that share the signatures of card `index`, including itself, ordered by priority.
     pub fn meanings(&self, index: usize) -> Vec<usize> {
         let id = &self.cards[index].id;
         let mut meanings: Vec<usize> = (0..self.cards.len())
@@ -83,9 +80,9 @@ impl Catalogue {
     }
 }
 
-/// Gives cards that share another's text its labels; says which name a card that is not there.
+/// Copies labels to cards that share the signatures of another. Returns an error for each unknown card.
 fn share(cards: &mut [Card]) -> Vec<String> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let labels: Vec<_> = cards
         .iter()
         .map(|c| (c.id.clone(), c.labels.clone()))
@@ -93,8 +90,8 @@ fn share(cards: &mut [Card]) -> Vec<String> {
     for card in cards {
         let Some(owner) = &card.shares else { continue };
         match labels.iter().find(|(id, _)| id == owner) {
-            None => faults.push(format!(
-                "{}: it shares the text of {owner}, which is no card",
+            None => errors.push(format!(
+                "{}: `shares` names the unknown card {owner}",
                 card.id
             )),
             Some((_, labels)) => {
@@ -104,63 +101,60 @@ fn share(cards: &mut [Card]) -> Vec<String> {
             }
         }
     }
-    faults
+    errors
 }
 
-/// What is wrong with a set of card files, a sentence each: what does not parse, names what is not there, or does not
-/// explain its own examples.
+/// Returns the errors in a set of card files: files that do not parse, unknown names, and cards that do not explain
+/// their own examples.
 #[must_use]
 pub fn check(files: &[(String, String)], tables: Tables) -> Vec<String> {
-    let (catalogue, mut faults) = Catalogue::read(
+    let (catalogue, mut errors) = Catalogue::read(
         files.iter().map(|(id, text)| (id.as_str(), text.as_str())),
         tables,
     );
     for card in &catalogue.cards {
-        faults.extend(
-            card_faults(card)
+        errors.extend(
+            card_errors(card)
                 .into_iter()
-                .map(|fault| format!("{}: {fault}", card.id)),
+                .map(|error| format!("{}: {error}", card.id)),
         );
         for (n, example) in card.examples.iter().enumerate() {
-            let fault = example_fault(&catalogue, &card.id, example);
-            faults.extend(fault.map(|fault| format!("{}: example {}: {fault}", card.id, n + 1)));
+            let error = example_error(&catalogue, &card.id, example);
+            errors.extend(error.map(|error| format!("{}: example {}: {error}", card.id, n + 1)));
         }
         for (n, example) in card.counterexamples.iter().enumerate() {
             let first = super::explain(&catalogue, "example", example.text.as_bytes())
                 .into_iter()
                 .next();
             if first.is_some_and(|incident| incident.id == card.id) {
-                faults.push(format!(
-                    "{}: counterexample {} is taken for it",
+                errors.push(format!(
+                    "{}: counterexample {} matches the card",
                     card.id,
                     n + 1
                 ));
             }
         }
     }
-    faults
+    errors
 }
 
-fn card_faults(card: &Card) -> Vec<String> {
-    let mut faults = Vec::new();
+fn card_errors(card: &Card) -> Vec<String> {
+    let mut errors = Vec::new();
     let of_causes = card.causes.iter();
     let of_causes = of_causes.flat_map(|c| c.evidence.iter().chain(&c.against));
-    let of_needs = card.needs.iter().filter_map(CheckHint::unless);
-    let named = card.when.iter().chain(of_causes).chain(of_needs);
+    let of_checks = card.needs.iter().filter_map(CheckHint::unless);
+    let named = card.when.iter().chain(of_causes).chain(of_checks);
     for name in named
         .flat_map(|condition| condition.split('|'))
         .map(|name| name.trim_start_matches('!'))
         .filter(|name| !super::evidence::is_known(name))
     {
-        faults.push(format!("there is no evidence called {name}"));
+        errors.push(format!("unknown evidence: {name}"));
     }
     for fix in &card.fixes {
         let cause = fix.r#for.as_ref();
         if cause.is_some_and(|cause| !card.causes.iter().any(|c| c.id == *cause)) {
-            faults.push(format!(
-                "the fix {:?} is for a cause that is not there",
-                fix.title
-            ));
+            errors.push(format!("the fix {:?} is for an unknown cause", fix.title));
         }
     }
     for seen in card
@@ -169,22 +163,22 @@ fn card_faults(card: &Card) -> Vec<String> {
         .flat_map(|c| c.seen.iter().chain(&c.denied))
     {
         if let Err(error) = super::signature::Pattern::new(&seen.r#match).check() {
-            faults.push(error.to_string());
+            errors.push(error.to_string());
         }
     }
     if super::template::first(&card.titles, &super::fields::FieldMap::new()).is_empty()
         && !card.titles.is_empty()
         && card.id != "program-exception"
     {
-        faults.push("its last title needs a field".to_owned());
+        errors.push("the last title contains a field".to_owned());
     }
     if card.titles.is_empty() || card.fixes.is_empty() || card.text.is_empty() {
-        faults.push("it has no title, no fix or no text".to_owned());
+        errors.push("the title, the fix or the text is missing".to_owned());
     }
-    faults
+    errors
 }
 
-fn example_fault(
+fn example_error(
     catalogue: &Catalogue,
     id: &str,
     example: &super::card::Example,
@@ -192,14 +186,14 @@ fn example_fault(
     let incidents = super::explain(catalogue, "example", example.text.as_bytes());
     let Some(first) = incidents.first() else {
         let hint = if super::scan::has_anchor(example.text.as_bytes()) {
-            "nothing is found in it"
+            "no card matches"
         } else {
-            "none of scan::ANCHORS is in it"
+            "the text contains none of scan::ANCHORS"
         };
         return Some(hint.to_owned());
     };
     if first.id != id {
-        return Some(format!("it is taken for {}", first.id));
+        return Some(format!("the card {} matches instead", first.id));
     }
     let fields = serde_json::to_value(&first.fields).unwrap_or_default();
     let wrong = example

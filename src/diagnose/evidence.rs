@@ -1,44 +1,44 @@
-//! What speaks for and against a cause: named predicates over the figures of a text, the stack above it, the other
-//! incidents of the same crash, and what was measured. Cards name them; each brings its own sentence.
+//! Evidence for and against causes: named predicates over the figures in a message, the stack above it, other incidents
+//! of the same crash, and measurements. Cards refer to them by name; each predicate provides its own sentence.
 //!
-//! From text today; a live process adds [`Measured`], and the same predicates then know more. A predicate that
-//! cannot know says nothing: nothing is ruled out for lack of data.
+//! A log alone provides text. A live process adds [`Measured`], which more predicates can use. A predicate without data
+//! returns [`Finding::Silent`], so that missing data rules nothing out.
 
 mod measured;
 mod oom;
 mod stack;
 
-pub use measured::{Holes, Measured, Pins};
+pub use measured::{FreeBlockSummary, Measured, PinnedSegments};
 
 use super::card::Card;
 use super::fields::FieldMap;
 use super::traceback::Frame;
 
-/// All that is known about one incident.
+/// Everything that is known about one incident.
 #[derive(Debug, Clone, Copy)]
 pub struct Case<'a> {
     pub found: &'a FieldMap,
-    /// The text around it.
+    /// Text around the message.
     pub context: &'a str,
-    /// The Python frames above it, outermost first.
+    /// Python frames above the message, outermost first.
     pub frames: &'a [Frame],
-    /// The cards of the other incidents of the same crash.
+    /// Ids of the cards of other incidents in the same crash.
     pub beside: &'a [&'a str],
-    /// How many ranks report it.
+    /// Number of ranks that report it.
     pub ranks: usize,
-    /// The card that a table of assertions or Xids names for it.
+    /// Card that the table of assertions or Xids names for the message.
     pub table: Option<&'a str>,
     pub measured: &'a Measured,
 }
 
-/// What one predicate says about a case, a clause with its figures.
+/// Result of a predicate: a clause with its figures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     For(String),
-    /// For it, but not enough to call it likely.
+    /// Speaks for the cause, but does not make it likely.
     Hint(String),
     Against(String),
-    /// It cannot know.
+    /// Not enough data.
     Silent,
 }
 
@@ -49,16 +49,16 @@ impl Finding {
     }
 }
 
-/// One kind of evidence.
+/// A named predicate.
 pub struct Evidence {
     pub name: &'static str,
     pub judge: fn(&Case<'_>) -> Finding,
 }
 
-/// Every kind, by the name that cards use.
+/// All predicates, by the name that cards use.
 pub const EVIDENCE: &[&[Evidence]] = &[oom::EVIDENCE, stack::EVIDENCE, measured::EVIDENCE];
 
-/// What the evidence `name` says for `card`; `None` when there is no such evidence.
+/// Evaluates the evidence `name` for `card`. Returns `None` for an unknown name.
 #[must_use]
 pub fn judge(name: &str, card: &Card, case: &Case<'_>) -> Option<Finding> {
     if let Some(pattern) = name.strip_prefix("beside:") {
@@ -80,7 +80,7 @@ pub fn judge(name: &str, card: &Card, case: &Case<'_>) -> Option<Finding> {
     }
 }
 
-/// Whether a condition of a card holds: one name, `a|b` for either, `!a` for not.
+/// Returns true if a condition of a card holds. `a|b` means either, `!a` means not.
 #[must_use]
 pub fn holds(condition: &str, card: &Card, case: &Case<'_>) -> bool {
     condition
@@ -91,7 +91,7 @@ pub fn holds(condition: &str, card: &Card, case: &Case<'_>) -> bool {
         })
 }
 
-/// Whether a card may name this evidence.
+/// Returns true if cards can use this name.
 #[must_use]
 pub fn is_known(name: &str) -> bool {
     name.starts_with("beside:")

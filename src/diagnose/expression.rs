@@ -1,11 +1,12 @@
-//! What cards write for regular expressions, and the expression that it stands for. Knows nothing else: the build
-//! reads cards with it as well.
+//! Translates the notation of cards to regular expressions. The build script uses this module too, so it must not
+//! depend on others.
 
-/// A figure with its unit, for signatures: `{SIZE}`.
+/// Expression for `{SIZE}`: a figure with its unit.
 const SIZE: &str = r"\d[\d,]*(?:\.\d+)? ?(?:[Bb]ytes|[KMGT]i?B|[KMGT]i?b|[KMGT]|B)\b";
 
-/// The line of a failed assertion: CUDA's on Linux and Windows, the verbose build's, ROCm's (KNOWLEDGE: `MACRO`,
-/// c10/macros/Macros.h). Templated kernels print their whole signature, so the kernel is what stands before `block:`.
+/// Expression for `{ASSERT}`: the line of a failed device-side assertion of CUDA on Linux and Windows, of verbose
+/// builds and of ROCm (PyTorch's c10/macros/Macros.h). Templated kernels print their whole signature, so everything
+/// before `block:` is the kernel.
 const ASSERT: &str = concat!(
     r#"(?<kernel_file>(?:[A-Za-z]:)?[^\s:"'`()]+\.\w{1,5}):(?<kernel_line>\d+): "#,
     r"(?:(?:(?<kernel>[^\n]{1,600}?): ?)?block: \[(?<block>\d+, ?\d+, ?\d+)\], ",
@@ -14,7 +15,7 @@ const ASSERT: &str = concat!(
     r"|(?:(?<kernel_2>[^\n]{1,600}?): )?Device-side assertion [`'](?<assertion_3>[^\n]{1,300}?)[`'] failed)",
 );
 
-/// The expression behind what a card writes.
+/// Returns the regular expression for the notation of a card.
 #[must_use]
 pub fn expanded(written: &str) -> String {
     let size = format!("(?:{})", SIZE.replace(' ', "\u{1}"));
@@ -41,6 +42,6 @@ pub fn expanded(written: &str) -> String {
             c => out.push(c),
         }
     }
-    // ` ?` was an optional space and must not become a lazy run.
+    // ` ?` is an optional space and must not become a lazy repetition.
     out.replace(r"\s+?", r"\s*").replace(r"\s+*", r"\s*")
 }

@@ -1,16 +1,16 @@
-//! What a captured piece of text is, told by the name of its group: sizes become bytes, ordinals numbers.
+//! Converts captured text to values. The name of the group determines the type: sizes become bytes, ordinals numbers.
 //!
-//! `2.00 GiB` in PyTorch's words is 2 x 2^30 (`format_size` in CUDACachingAllocator.cpp: binary units, two decimals).
-//! A figure whose unit is ambiguous is left out rather than guessed; so is one that does not parse.
+//! PyTorch prints `2.00 GiB` for 2 x 2^30 bytes (`format_size` in CUDACachingAllocator.cpp: binary units, two
+//! decimals). Figures with an ambiguous unit and figures that do not parse are left out.
 
 use serde_json::{Map, Value};
 
 use crate::model::incident::Fields;
 
-/// The fields of one match, by name.
+/// Fields of a match, by name.
 pub type FieldMap = Map<String, Value>;
 
-/// Groups that are read as whole numbers.
+/// Groups that are integers.
 const NUMBERS: &[&str] = &[
     "gpu_index",
     "cuda_error_code",
@@ -23,7 +23,7 @@ const NUMBERS: &[&str] = &[
     "exit_code",
 ];
 
-/// The value of `text` under the name `name`; `None` where it is not what the name says.
+/// Returns the value of `text` for the group `name`, or `None` if it is not of the type that the name implies.
 #[must_use]
 pub fn read(name: &str, text: &str) -> Option<Value> {
     let text = text.trim();
@@ -45,7 +45,7 @@ pub fn read(name: &str, text: &str) -> Option<Value> {
     }
 }
 
-/// Bytes; binary units whatever their spelling, since what runs on GPUs prints those.
+/// Returns a size in bytes. All units are binary, since GPU libraries print binary units whatever the spelling.
 #[must_use]
 pub fn size(text: &str) -> Option<u64> {
     let digits = text
@@ -61,7 +61,7 @@ pub fn size(text: &str) -> Option<u64> {
         _ => return None,
     };
     let bytes = (figure * unit).round();
-    // Beyond 2^63 it is no size but a failed subtraction.
+    // Sizes from 2^63 on are the result of a failed subtraction.
     (bytes < 9.2e18).then_some(bytes as u64)
 }
 
@@ -69,7 +69,7 @@ fn number(text: &str) -> Option<i64> {
     text.replace(',', "").parse().ok()
 }
 
-/// `[3,0,0]` or `3,0,0`.
+/// Parses `[3,0,0]` or `3,0,0`.
 fn coordinates(text: &str) -> Option<Value> {
     let inner = text.trim_matches(|c| "[]() ".contains(c));
     let parts: Option<Vec<u32>> = inner.split(',').map(|p| p.trim().parse().ok()).collect();
@@ -77,12 +77,13 @@ fn coordinates(text: &str) -> Option<Value> {
     (parts.len() == 3).then(|| Value::from(parts))
 }
 
-/// One line of what was wrapped over several.
+/// Joins wrapped text to one line.
 fn unwrapped(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The typed fields; what has no name there is kept beside. A value of another kind costs its own field only.
+/// Returns the typed fields. Unknown names are stored in `more`. A value of the wrong type is dropped without affecting
+/// other fields.
 #[must_use]
 pub fn typed(found: &FieldMap) -> Fields {
     let fits = |name: &str, value: &Value| {
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_binary_and_absurd_ones_are_left_out() {
+    fn sizes_are_binary_and_absurd_sizes_are_dropped() {
         assert_eq!(size("2.00 GiB"), Some(2 << 30));
         assert_eq!(size("17179869184.00 GiB"), None);
         assert_eq!(size("0 bytes"), Some(0));
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_what_its_name_says() {
+    fn the_name_of_a_group_determines_its_type() {
         assert_eq!(read("rank", "3"), Some(Value::from(3)));
         assert_eq!(read("rank", "three"), None);
         assert_eq!(
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_cannot_be_costs_no_other() {
+    fn an_invalid_value_does_not_affect_other_fields() {
         let mut found = FieldMap::new();
         found.insert("gpu_index".into(), Value::from(-1));
         found.insert("free_bytes".into(), Value::from(5));

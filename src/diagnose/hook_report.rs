@@ -1,5 +1,5 @@
-//! What the Python hook tells from inside a program, as evidence: what its allocator held at the instant of an
-//! out-of-memory error, beyond what any text says.
+//! Reports of the Python hook as evidence: the state of the allocator at an out-of-memory error, which no message
+//! contains.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use super::evidence::Measured;
 use crate::model::event::{HookEvent, HookGauge, HookOom, Steps};
 use crate::model::incident::{DetectedBy, Incident};
 
-/// How incidents name the text that the hook heard; no log has this name, since all others have a path or are the output.
-pub const NAME: &str = "what the hook heard";
+/// Name of the log for text that the hook reported. It cannot clash, since other logs have a path or are the output.
+pub const NAME: &str = "hook report";
 
-/// What the hook measured at one failure.
+/// Measurements of the hook at one failure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HookReport {
     pub measured: Measured,
@@ -18,22 +18,26 @@ pub struct HookReport {
 }
 
 impl HookReport {
+    /// Returns the report for an out-of-memory event.
     #[must_use]
     pub fn of(event: &HookEvent, oom: &HookOom) -> Self {
         Self {
             measured: Measured {
-                steps: event.steps.and_then(done),
-                // That it never was before rules nothing out: the first time can be the last.
-                retries: oom.num_alloc_retries.map(earlier).filter(|n| *n > 0),
-                largest_hole: oom.largest_free_block,
-                largest_hole_elsewhere: oom.largest_free_block_other_streams,
+                steps: event.steps.and_then(finished_steps),
+                // Zero earlier flushes rule nothing out: the first one can be the last.
+                retries: oom
+                    .num_alloc_retries
+                    .map(earlier_retries)
+                    .filter(|n| *n > 0),
+                largest_free_block: oom.largest_free_block,
+                largest_free_block_other_streams: oom.largest_free_block_other_streams,
                 ..Measured::default()
             },
             oom: oom.clone(),
         }
     }
 
-    /// Adds what only the hook could tell.
+    /// Adds the figures that only the hook knows.
     pub fn complete(&self, incident: &mut Incident) {
         let fields = &mut incident.fields;
         let more = [
@@ -71,17 +75,17 @@ impl HookReport {
     }
 }
 
-/// A program that never began one may have no optimizer: nothing follows from that it did none.
-fn done(steps: Steps) -> Option<u64> {
+/// Returns the number of finished steps, or `None` if no step began: the program may have no optimizer.
+fn finished_steps(steps: Steps) -> Option<u64> {
     (steps.begun > 0).then_some(steps.done)
 }
 
-/// The flush of this failure counts as well.
-fn earlier(retries: u64) -> u64 {
+/// Returns the number of retries without the one of this failure.
+fn earlier_retries(retries: u64) -> u64 {
     retries.saturating_sub(1)
 }
 
-/// Marks an incident whose text no log had.
+/// Marks incidents whose text came from the hook and not from a log.
 pub fn name_source(incident: &mut Incident) {
     if incident.log.as_ref().is_some_and(|log| log.file == NAME) {
         incident.log = None;

@@ -1,4 +1,4 @@
-//! One log, read piece by piece: the sightings of signatures in it, and its Python exceptions.
+//! Reads a log in pieces and collects matches of signatures and Python exceptions.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -15,27 +15,27 @@ use super::{own_process, quote};
 use crate::model::incident::Quote;
 use crate::model::text::{slice, visible};
 
-/// Sightings kept of one log; what repeats is counted, so only a log of thousands of different failures has more.
+/// Maximum number of sightings in a log. Repeated ones are only counted.
 const MAX_SIGHTINGS: usize = 2000;
-/// A path longer than this is cut.
+/// A longer path is truncated.
 const MAX_NAME: usize = 4096;
-/// Tracebacks kept of one log.
+/// Maximum number of tracebacks in a log.
 const MAX_TRACEBACKS: usize = 200;
-/// The same thing again within this many lines is the same failure.
-const SAME_WITHIN: u64 = 400;
-/// How much text around a sighting is kept for evidence, each way.
+/// Maximum number of lines between repetitions of one failure.
+const MAX_REPEAT_GAP: u64 = 400;
+/// Bytes of text that are stored before and after a sighting, as evidence.
 const CONTEXT: usize = 6 * 1024;
 
-/// One signature in one log.
+/// A match of a signature in a log.
 #[derive(Debug, Clone)]
 pub struct Sighting {
-    /// The card whose signature it is.
+    /// Index of the card of the signature.
     pub card: usize,
     pub weak: bool,
-    /// How often it was there, counting what differs in block, thread and time only.
+    /// Number of occurrences. Block, thread and time may differ.
     pub count: u32,
     pub found: FieldMap,
-    /// The card that a table names for it.
+    /// Card from the table of assertions or Xids.
     pub table: Option<Arc<str>>,
     pub first_line: u64,
     pub last_line: u64,
@@ -47,11 +47,11 @@ pub struct Sighting {
     pub context: Arc<str>,
 }
 
-/// All that one log holds.
+/// Everything found in a log.
 #[derive(Debug, Default)]
 pub struct LogFindings {
     pub file: String,
-    /// From the file's name, where ranks log to files of their own.
+    /// Rank in the file name, if each rank has its own log.
     pub rank: Option<u32>,
     pub sightings: Vec<Sighting>,
     pub tracebacks: Vec<Traceback>,
@@ -59,10 +59,10 @@ pub struct LogFindings {
 }
 
 impl LogFindings {
-    /// The text around what was found, in the log's order, at most `most` bytes: what lies between is a line `[...]`.
-    /// Each piece, a few KiB of whole lines, is passed through `clean` first.
+    /// Returns the text around the sightings in order, at most `max` bytes. Gaps are marked by a line `[...]`. Each
+    /// piece, a few KiB of whole lines, is passed through `clean` first.
     #[must_use]
-    pub fn excerpt(&self, most: usize, clean: impl Fn(&str) -> String) -> String {
+    pub fn excerpt(&self, max: usize, clean: impl Fn(&str) -> String) -> String {
         let mut out = String::new();
         for sighting in &self.sightings {
             let piece = clean(whole_lines(&sighting.context));
@@ -72,7 +72,7 @@ impl LogFindings {
             } else {
                 "\n[...]\n"
             };
-            if out.len() + gap.len() + piece.len() - known > most {
+            if out.len() + gap.len() + piece.len() - known > max {
                 break;
             }
             out.push_str(gap);
@@ -82,7 +82,7 @@ impl LogFindings {
     }
 }
 
-/// A context without the lines that its ends may have cut: half a token cannot be told from a word.
+/// Returns the context without lines that may be cut at its ends, since half a token would not be redacted.
 fn whole_lines(context: &str) -> &str {
     if context.len() <= CONTEXT {
         return context;
@@ -94,14 +94,15 @@ fn whole_lines(context: &str) -> &str {
     context.get(first..last).unwrap_or(context)
 }
 
-/// How much of the beginning of `next` is the end of `text`: contexts of neighbours share it.
+/// Returns the length of the overlap between the end of `text` and the start of `next`. Contexts of nearby sightings
+/// overlap.
 fn overlap(text: &str, next: &str) -> usize {
-    /// Shorter ones are chance.
+    /// Shorter overlaps can be coincidence.
     const MIN_OVERLAP: usize = 32;
     let Some(head) = next.get(..MIN_OVERLAP) else {
         return 0;
     };
-    // The nearest first: the longest overlap begins earliest, and no context is longer than two of them.
+    // The longest overlap begins earliest. It cannot be longer than `next`.
     let from = text.len().saturating_sub(next.len());
     let from = (from..=text.len()).find(|at| text.is_char_boundary(*at));
     let tail = &text[from.unwrap_or(text.len())..];
@@ -111,25 +112,25 @@ fn overlap(text: &str, next: &str) -> usize {
         .map_or(0, str::len)
 }
 
-/// Reads one log.
+/// Reads a log.
 #[derive(Debug)]
 pub struct LogReader<'a> {
     catalogue: &'a Catalogue,
     scanner: Scanner,
     findings: LogFindings,
-    /// The newest sighting of each [`repeat_key`].
+    /// Index of the newest sighting for each [`repeat_key`].
     newest: HashMap<String, usize>,
 }
 
 impl<'a> LogReader<'a> {
-    /// `file` is the name that incidents will carry.
+    /// Creates a reader. `file` is the log name in incidents.
     #[must_use]
     pub fn new(catalogue: &'a Catalogue, file: &str) -> Self {
         Self {
             catalogue,
             scanner: Scanner::default(),
             findings: LogFindings {
-                // A name is chosen by whoever made the file.
+                // File names are untrusted.
                 file: visible(file.as_bytes(), MAX_NAME),
                 rank: rank_of(file),
                 ..LogFindings::default()
@@ -154,7 +155,8 @@ impl<'a> LogReader<'a> {
         self.findings
     }
 
-    /// Reads an excerpt; after a panic its halves, so that a line costs the failures of no other line.
+    /// Reads an excerpt. After a panic it reads the halves separately, so that a defect in one line does not affect
+    /// others.
     fn read(&mut self, excerpt: &Excerpt) {
         let (sightings, tracebacks) = (
             self.findings.sightings.len(),
@@ -183,11 +185,11 @@ impl<'a> LogReader<'a> {
                 self.note(one, &flow, &lines);
             }
             for traceback in tracebacks {
-                // An exception that a card knows is no plain one.
-                let said = &traceback.said;
+                // Exceptions that match a card are not plain exceptions.
+                let exception = &traceback.exception_range;
                 if !matches
                     .iter()
-                    .any(|m| m.start < said.end && said.start < m.end.max(m.start + 1))
+                    .any(|m| m.start < exception.end && exception.start < m.end.max(m.start + 1))
                 {
                     self.findings.tracebacks.push(traceback);
                 }
@@ -198,7 +200,7 @@ impl<'a> LogReader<'a> {
             .tracebacks
             .len()
             .saturating_sub(MAX_TRACEBACKS);
-        // The first may be the cause, the last is what a reader wants to see: the middle goes.
+        // The first can be the cause, and users look for the last. Tracebacks in the middle are dropped.
         if surplus > 0 {
             let half = MAX_TRACEBACKS / 2;
             self.findings.tracebacks.drain(half..half + surplus);
@@ -214,11 +216,11 @@ impl<'a> LogReader<'a> {
             return;
         };
         let key = repeat_key(one, &line.writer);
-        if self.is_again(&key, line, end) {
+        if self.count_repeat(&key, line, end) {
             return;
         }
         let mut found = one.found.clone();
-        own_process::note(&mut found);
+        own_process::separate(&mut found);
         if let Some(pid) = pid_of(&line.writer) {
             found.entry("pid").or_insert_with(|| pid.into());
         }
@@ -251,12 +253,12 @@ impl<'a> LogReader<'a> {
         });
     }
 
-    /// Counts what was seen just before; `true` when nothing else is to be done.
-    fn is_again(&mut self, key: &str, line: &LogLine, end: &LogLine) -> bool {
+    /// Counts a repetition of a recent sighting. Returns true if the match needs no further processing.
+    fn count_repeat(&mut self, key: &str, line: &LogLine, end: &LogLine) -> bool {
         let is_full = self.findings.sightings.len() >= MAX_SIGHTINGS;
         let newest = self.newest.get(key);
         let newest = newest.and_then(|&at| self.findings.sightings.get_mut(at));
-        match newest.filter(|s| is_full || line.number <= s.last_line + SAME_WITHIN) {
+        match newest.filter(|s| is_full || line.number <= s.last_line + MAX_REPEAT_GAP) {
             Some(same) => {
                 same.count = same.count.saturating_add(1 + line.repeats);
                 same.last_line = same.last_line.max(end.last);
@@ -267,9 +269,9 @@ impl<'a> LogReader<'a> {
     }
 }
 
-/// Returns what two matches of one writer have in common when they tell the same, threads and sizes aside.
+/// Returns a key that is equal for matches of one writer that report the same failure. Threads and sizes may differ.
 fn repeat_key(one: &Match, writer: &str) -> String {
-    const TELLING: [&str; 9] = [
+    const IDENTIFYING: [&str; 9] = [
         "assertion",
         "kernel_file",
         "xid",
@@ -281,9 +283,9 @@ fn repeat_key(one: &Match, writer: &str) -> String {
         "pci_bus",
     ];
     let mut key = format!("{} {} {writer}", one.card, one.weak);
-    // Each Xid line names the process that it is about.
+    // Each Xid line names its process.
     let pid = one.found.contains_key("xid").then_some("pid");
-    for name in TELLING.into_iter().chain(pid) {
+    for name in IDENTIFYING.into_iter().chain(pid) {
         key.push('\n');
         if let Some(value) = one.found.get(name) {
             let _ = write!(key, "{value}");
@@ -292,7 +294,7 @@ fn repeat_key(one: &Match, writer: &str) -> String {
     key
 }
 
-/// `(Worker_PP0 pid=4711)`: launchers name who wrote a line.
+/// Returns the PID in a launcher's prefix: `(Worker_PP0 pid=4711)`.
 fn pid_of(writer: &str) -> Option<u32> {
     let (_, rest) = writer.split_once("pid=")?;
     let digits = rest
@@ -301,7 +303,7 @@ fn pid_of(writer: &str) -> Option<u32> {
     rest[..digits].parse().ok()
 }
 
-/// `rank_3.log`, `worker-3.out`, `attempt_0/3/stderr.log`.
+/// Returns the rank in a file name: `rank_3.log`, `worker-3.out`, `attempt_0/3/stderr.log`.
 fn rank_of(file: &str) -> Option<u32> {
     let name = super::tables::base_name(file);
     for mark in ["rank", "worker", "local_rank", "proc", "gpu"] {
@@ -330,7 +332,7 @@ mod tests {
     use crate::diagnose::signature::Signatures;
 
     #[test]
-    fn an_excerpt_says_what_neighbours_share_once() {
+    fn an_excerpt_contains_overlapping_context_once() {
         let text = (0..60)
             .map(|n| format!("line {n} of the log"))
             .collect::<Vec<_>>()
@@ -355,14 +357,14 @@ mod tests {
             ..LogFindings::default()
         };
         let whole = format!("{}\n[...]\n{}", &text[..700], &text[900..]);
-        let excerpt = |most| log.excerpt(most, str::to_owned);
+        let excerpt = |max| log.excerpt(max, str::to_owned);
         assert_eq!(excerpt(1 << 20), whole);
         assert_eq!(excerpt(500), text[..400]);
         assert_eq!(log.excerpt(9, |_| "clean".into()), "clean");
     }
 
     #[test]
-    fn what_may_be_half_a_line_is_left_out_of_an_excerpt() {
+    fn an_excerpt_omits_lines_that_may_be_cut() {
         let line = "a line of the log\n";
         let long = format!("hf_half{}", line.repeat(800));
         assert_eq!(whole_lines(&long), line.repeat(799).trim_end());
@@ -372,20 +374,20 @@ mod tests {
     }
 
     #[test]
-    fn a_launchers_prefix_tells_the_process() {
+    fn reads_the_pid_in_a_launcher_prefix() {
         assert_eq!(pid_of("VllmWorker rank=1 pid=4711"), Some(4711));
         assert_eq!(pid_of("rank 3"), None);
     }
 
     #[test]
-    fn a_files_name_tells_its_rank() {
+    fn reads_the_rank_in_a_file_name() {
         assert_eq!(rank_of("logs/rank_3.log"), Some(3));
         assert_eq!(rank_of("logs/worker-12.out"), Some(12));
         assert_eq!(rank_of("run/attempt_0/5/stderr.log"), Some(5));
         assert_eq!(rank_of("train.log"), None);
     }
 
-    /// A catalogue that panics at the second of two failures: its card is missing.
+    /// Returns a catalogue that panics at the second of two failures, because its card is missing.
     fn broken() -> Catalogue {
         let whole = Catalogue::embedded();
         let known = |id: &str| whole.card(id).cloned().expect("a card");
@@ -400,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_cannot_be_read_costs_no_other_failure() {
+    fn a_panic_in_one_line_does_not_affect_other_failures() {
         let catalogue = broken();
         let killed = "Out of memory: Killed process 418 (python)\n";
         let bad = "NVRM: GPU at PCI:0000:3b:00: GPU has fallen off the bus.\n";
@@ -418,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_that_cannot_be_judged_costs_no_other() {
+    fn a_panic_in_one_crash_does_not_affect_others() {
         let whole = Catalogue::embedded();
         let log = format!(
             "Out of memory: Killed process 418 (python)\n{}torch.OutOfMemoryError: CUDA out of memory. Tried to \
@@ -428,7 +430,7 @@ mod tests {
         );
         let mut reader = LogReader::new(whole, "x");
         reader.push(log.as_bytes());
-        // Without signatures there is nothing to read for the card that the figures speak for: a panic.
+        // Without signatures the card that the figures select has no extracts: a panic.
         let catalogue = Catalogue {
             cards: whole.cards.clone(),
             signatures: Signatures::new(&[]),

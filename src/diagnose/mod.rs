@@ -1,13 +1,13 @@
-//! Text, events and measurements to incidents: what happened, why, and what to change. Pure: no file, no clock.
+//! Turns text, events and measurements into incidents with causes and fixes. It reads no files and no clock.
 //!
 //! ```text
-//! bytes ─► scan (a few literals, at memory speed) ─► excerpts ─► text (plain lines, one flow a writer)
-//!       ─► signature (literals, then the expressions that can match) ─► Sighting ─► judge (which is the cause, which follow,
-//!       which card of a family, evidence for and against each cause) ─► model::Incident ─► explain, run, tui
+//! bytes ─► scan (search for literals) ─► excerpts ─► text (clean lines, one flow per writer)
+//!       ─► signature (literals, then expressions) ─► Sighting ─► judge (cause and consequences, card, evidence)
+//!       ─► model::Incident ─► explain, run, tui
 //! ```
 //!
-//! Everything that is known about an error is in its card (`assets/cards`); what can be concluded from figures is
-//! in [`evidence`]. A card is added by adding its file, a kind of evidence by one entry.
+//! Knowledge about an error is in its card (`assets/cards`), conclusions from figures are in [`evidence`]. To add a
+//! card, add its file; to add evidence, add an entry to its table.
 
 pub mod card;
 pub mod catalogue;
@@ -38,7 +38,7 @@ pub use log::{LogFindings, LogReader};
 
 use crate::model::incident::Incident;
 
-/// The incidents of a text that is at hand whole.
+/// Returns the incidents in a complete log.
 #[must_use]
 pub fn explain(catalogue: &Catalogue, file: &str, text: &[u8]) -> Vec<Incident> {
     let mut reader = LogReader::new(catalogue, file);

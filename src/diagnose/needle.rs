@@ -1,23 +1,23 @@
-//! Literals that a text must hold for an expression to match, so that few expressions are ever compiled.
+//! Literals that must be in a text for an expression to match.
 //!
-//! Compiling a set of all signatures costs more than reading a short log. A search for their literals costs nothing to
-//! build, and names the handful of expressions that can match at all.
+//! Compiling all signatures costs more than reading a short log. A search for their literals is cheap to build and
+//! selects the few expressions that can match.
 
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Hir, HirKind};
 
-/// Shorter ones are in every text.
-const MIN: usize = 4;
-/// More alternatives than this are no filter.
+/// Shorter literals occur in every text.
+const MIN_LENGTH: usize = 4;
+/// With more alternatives the filter is useless.
 const MAX_ALTERNATIVES: usize = 48;
 
-/// Each match of `expression` holds one of these; `None` when nothing useful can be said.
+/// Returns literals, one of which is in each match of `expression`. Returns `None` if there are no useful ones.
 #[must_use]
 pub fn needles(expression: &str) -> Option<Vec<Vec<u8>>> {
     let mut parser = ParserBuilder::new();
     parser.unicode(false).utf8(false).multi_line(true);
     let hir = parser.build().parse(expression).ok()?;
-    required(&hir).filter(|all| shortest(all) >= MIN)
+    required(&hir).filter(|all| shortest(all) >= MIN_LENGTH)
 }
 
 fn required(hir: &Hir) -> Option<Vec<Vec<u8>>> {
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_certain_part_is_taken() {
+    fn returns_the_longest_required_literal() {
         assert_eq!(of(r"CUDA\s+error: (?<x>\w+)"), Some(vec!["error: ".into()]));
         assert_eq!(
             of(r"(?:hipError|cudaError)\w+"),

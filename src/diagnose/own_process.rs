@@ -1,17 +1,18 @@
-//! Which of the processes that an out-of-memory text lists is the one that wrote it.
+//! Finds the process that wrote an out-of-memory message among those that the message lists.
 
 use serde_json::Value;
 
 use super::fields::FieldMap;
 
-/// What a process may hold beside PyTorch's pools: context, libraries, NCCL's buffers.
-const CONTEXT: u64 = 3 << 30;
-/// Sizes are printed with two decimals.
-const SLACK: u64 = 16 << 20;
+/// Maximum memory of a process outside PyTorch's pools: context, libraries, NCCL buffers.
+const MAX_CONTEXT: u64 = 3 << 30;
+/// Tolerance, since sizes are printed with two decimals.
+const TOLERANCE: u64 = 16 << 20;
 
-/// Where PyTorch names no process of its own, one of those it lists is itself, by the host's PID: the one that holds
-/// what PyTorch says it has reserved, and a context's worth more (a container hides its own PID from it).
-pub(super) fn note(found: &mut FieldMap) {
+/// Moves the process that wrote the message from `other_processes` to `process_bytes`. In a container PyTorch does not
+/// know its PID on the host and lists itself as another process. It is the one that uses the memory that PyTorch
+/// reserved, plus at most a context.
+pub(super) fn separate(found: &mut FieldMap) {
     if found.contains_key("process_bytes") {
         return;
     }
@@ -32,7 +33,7 @@ pub(super) fn note(found: &mut FieldMap) {
     let is_own = |p: &Value| {
         p["bytes"]
             .as_u64()
-            .is_some_and(|b| b + SLACK >= reserved && b <= reserved + CONTEXT)
+            .is_some_and(|b| b + TOLERANCE >= reserved && b <= reserved + MAX_CONTEXT)
     };
     let Some(own) = others.iter().position(is_own) else {
         return;
@@ -51,12 +52,12 @@ mod tests {
 
     fn after(found: Value) -> Value {
         let mut found = found.as_object().cloned().unwrap_or_default();
-        note(&mut found);
+        separate(&mut found);
         Value::Object(found)
     }
 
     #[test]
-    fn the_process_that_holds_the_cache_is_its_own() {
+    fn recognizes_the_process_that_holds_the_cache() {
         let gib = 1_u64 << 30;
         let list = serde_json::json!([{"pid": 1, "bytes": 2 * gib}, {"pid": 2, "bytes": 11 * gib}]);
         let found = after(serde_json::json!({
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_is_not_taken_for_it() {
+    fn does_not_take_another_process_for_it() {
         let gib = 1_u64 << 30;
         let found = after(serde_json::json!({
             "allocated_bytes": gib, "reserved_unallocated_bytes": 0, "other_processes": [{"pid": 1, "bytes": 40 * gib}]

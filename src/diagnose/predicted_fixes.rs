@@ -1,45 +1,45 @@
-//! What the replay of a failure says of the fixes: each of them that is another setting of PyTorch's allocator says
-//! whether the request would have succeeded.
+//! Adds replay results to fixes. A fix that is a setting of PyTorch's allocator then says whether the request would
+//! have succeeded.
 
 use std::cmp::Reverse;
 
 use crate::model::incident::{Fix, FixKind, Incident};
 use crate::model::replay_result::{Fate, Replayed, SettingResult};
 
-/// How a fix's command sets it; PyTorch takes both names.
+/// Variables that set the allocator configuration. PyTorch accepts both names.
 const VARIABLES: &[&str] = &["PYTORCH_CUDA_ALLOC_CONF=", "PYTORCH_ALLOC_CONF="];
 
-/// Some fix is a setting that may have been played.
+/// Returns true if a fix is an allocator setting that can be replayed.
 #[must_use]
 pub fn has_settings(incident: &Incident) -> bool {
     incident.is_gpu_oom() && incident.fixes.iter().any(|fix| conf_of(fix).is_some())
 }
 
-/// Puts into the effect of each fix what came of it in the replay. Those that save the program come first, those that
-/// do not last. Where the replay tells nothing, the incident says why.
-pub fn foretell(incident: &mut Incident, replayed: &Replayed) {
+/// Adds the replay result to the effect of each fix. Fixes that work come first, fixes that fail come last. If there is
+/// no result, the incident says why.
+pub fn add_predictions(incident: &mut Incident, replayed: &Replayed) {
     if !has_settings(incident) {
         return;
     }
     if let Some(why) = &replayed.missing {
-        // Whoever asked for a trace wants to know first.
+        // The user asked for a trace, so the reason comes first.
         incident.needs.insert(0, why.clone());
         return;
     }
     for fix in &mut incident.fixes {
         let conf = conf_of(fix);
         let tried = replayed.tried.iter().find(|one| Some(&*one.conf) == conf);
-        let Some(said) = tried.and_then(|one| words(one, replayed)) else {
+        let Some(result) = tried.and_then(|one| result_clause(one, replayed)) else {
             continue;
         };
         fix.replayed = tried.cloned();
         let before = fix.effect.take();
-        fix.effect = Some(before.map_or(said.clone(), |before| format!("{said}; {before}")));
+        fix.effect = Some(before.map_or(result.clone(), |before| format!("{result}; {before}")));
     }
     incident.fixes.sort_by_key(|fix| {
         Reverse(match fix.replayed.as_ref().map(|one| one.fate) {
             Some(Fate::Fits) => 2,
-            // What is not known stands between.
+            // Unknown results are in the middle.
             None | Some(Fate::Unknown) => 1,
             Some(Fate::Same | Fate::Earlier) => 0,
         })
@@ -48,14 +48,15 @@ pub fn foretell(incident: &mut Incident, replayed: &Replayed) {
         incident.needs.insert(
             0,
             format!(
-                "What the fixes are said to do is of the last {last} operations, all that PyTorch kept: what was cached \
-                 before them is not known."
+                "The predictions use the last {last} operations, which is all that PyTorch recorded. Memory that was cached \
+                 before them is unknown."
             ),
         );
     }
 }
 
-/// `expandable_segments:True` of `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py`.
+/// Returns the setting of a fix: `expandable_segments:True` for
+/// `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py`.
 fn conf_of(fix: &Fix) -> Option<&str> {
     if fix.kind != FixKind::Env {
         return None;
@@ -66,8 +67,8 @@ fn conf_of(fix: &Fix) -> Option<&str> {
     after.next()?.1.split_whitespace().next()
 }
 
-/// `None` where a later version's fate is not known.
-fn words(tried: &SettingResult, replayed: &Replayed) -> Option<String> {
+/// Returns the result as a clause, or `None` if it is unknown.
+fn result_clause(tried: &SettingResult, replayed: &Replayed) -> Option<String> {
     let (then, now) = (tried.peak_reserved_bytes, replayed.peak_reserved_bytes);
     Some(match tried.fate {
         Fate::Fits if then < now => {
@@ -76,7 +77,7 @@ fn words(tried: &SettingResult, replayed: &Replayed) -> Option<String> {
         Fate::Fits => format!("replayed: fits, with a peak of {then} reserved"),
         Fate::Same => "replayed: fails at the same request".to_owned(),
         Fate::Earlier => match tried.fails_at_bytes {
-            Some(wanted) => format!("replayed: fails even earlier, at a request for {wanted}"),
+            Some(request) => format!("replayed: fails even earlier, at a request for {request}"),
             None => "replayed: fails even earlier".to_owned(),
         },
         Fate::Unknown => return None,
@@ -126,9 +127,9 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_would_have_saved_the_program_comes_first_with_its_figures() {
+    fn working_settings_come_first_with_their_figures() {
         let mut incident = incident();
-        foretell(
+        add_predictions(
             &mut incident,
             &Replayed {
                 peak_reserved_bytes: Bytes::mib(700),
@@ -161,21 +162,21 @@ mod tests {
     }
 
     #[test]
-    fn a_replay_that_tells_nothing_says_why_and_changes_no_fix() {
+    fn a_missing_replay_adds_its_reason_and_changes_no_fix() {
         let replayed = Replayed {
             missing: Some("It is of an earlier failure.".to_owned()),
             ..Replayed::default()
         };
-        let mut told = incident();
-        foretell(&mut told, &replayed);
-        assert_eq!(told.needs, ["It is of an earlier failure."]);
-        assert_eq!(told.fixes, incident().fixes);
-        // Nobody's failure of memory.
+        let mut changed = incident();
+        add_predictions(&mut changed, &replayed);
+        assert_eq!(changed.needs, ["It is of an earlier failure."]);
+        assert_eq!(changed.fixes, incident().fixes);
+        // Not an out-of-memory error.
         let mut other = Incident {
             family: "xid".to_owned(),
             ..incident()
         };
-        foretell(&mut other, &replayed);
+        add_predictions(&mut other, &replayed);
         assert_eq!(other.needs, Vec::<String>::new());
         other.family = "oom".to_owned();
         other.fixes.truncate(2);
@@ -183,9 +184,9 @@ mod tests {
         assert!(!has_settings(&other));
     }
 
-    /// A card that names a new setting must have it tried.
+    /// Settings in cards must also be replayed.
     #[test]
-    fn every_setting_that_a_card_names_is_tried() {
+    fn replays_every_setting_in_a_card() {
         let cards = Catalogue::embedded().cards.iter();
         for card in cards.filter(|card| card.family.starts_with("oom")) {
             for fix in &card.fixes {
@@ -195,10 +196,10 @@ mod tests {
                     ..Fix::default()
                 };
                 let Some(conf) = conf_of(&fix) else { continue };
-                let says_something =
+                let changes_something =
                     Config::read(conf, NEWEST).is_ok_and(|c| c != Config::default());
                 assert!(
-                    !says_something || REMEDIES.contains(&conf),
+                    !changes_something || REMEDIES.contains(&conf),
                     "{}: {conf} is missing in allocator::remedies::REMEDIES",
                     card.id
                 );

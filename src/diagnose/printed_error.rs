@@ -1,15 +1,14 @@
-//! Whether words that look like an error were printed by one: documents, commit titles, test names and source text
-//! say the same words.
+//! Distinguishes printed errors from text about errors, such as documents, commit titles, test names and source code.
 //!
-//! A machine prints an error at the beginning of a line, or after a name and a colon. Prose has words before it,
-//! source text has quotes and calls around it. What is doubtful is refused where a signature is made of plain words;
-//! a signature with figures in it is refused only where it stands in source text.
+//! A program prints an error at the start of a line, or after a name and a colon. Prose has words before it, source
+//! code has quotes and calls around it. Signatures of plain words are rejected when in doubt. Signatures with figures
+//! are rejected only in source code.
 
 use std::ops::Range;
 
 use crate::model::text::{line_end, slice};
 
-/// What stands before an error in source text, in a list or in a command.
+/// Text before an error in source code, in a list or in a command.
 const CODE: &[&str] = &[
     "in str(",
     "raise ",
@@ -43,15 +42,15 @@ const CODE: &[&str] = &[
     "fn ",
 ];
 
-/// How a line of a document, a patch or a list begins.
+/// Beginnings of lines in documents, patches and lists.
 const LISTED: &[&str] = &[
     "- ", "* ", "+ ", "# ", "## ", "### ", "| ", "@@ ", "diff ", "commit ", "* [", "1. ",
 ];
 
-/// Text read on each side of a match: lines can be very long, and hold thousands of matches.
+/// Bytes that are read on each side of a match. Lines can be very long and contain thousands of matches.
 const MAX_BESIDE: usize = 4096;
 
-/// Whether the match `at`, on the line that begins at `line`, was printed as an error.
+/// Returns true if the match `at`, on the line that begins at `line`, was printed as an error.
 #[must_use]
 pub fn is_machine_printed(text: &str, line: usize, at: Range<usize>, plain_words: bool) -> bool {
     let before = slice(
@@ -77,23 +76,23 @@ pub fn is_machine_printed(text: &str, line: usize, at: Range<usize>, plain_words
     !is_quoted(trimmed, after) && !is_sentence(trimmed)
 }
 
-/// Markdown: within `…`.
+/// Returns true if the match is inside `…` in Markdown.
 fn is_inline_code(before: &str) -> bool {
     before.bytes().filter(|&b| b == b'`').count() % 2 == 1
 }
 
-/// `| text | text |`, as documents have.
+/// Returns true if the match is in a table row: `| text | text |`.
 fn is_table_row(before: &str, after: &str) -> bool {
     let sides = |text: &str| text.matches(" | ").count() + text.matches("|").count().min(1);
     before.trim_start().starts_with('|') && sides(before) + sides(after) >= 2
 }
 
-/// `fix "out of memory" in …`: the words are named, not said.
+/// Returns true if the match is quoted in prose: `fix "out of memory" in …`.
 fn is_quoted(before: &str, after: &str) -> bool {
     let Some(open) = before.chars().next_back().filter(|c| "\"'`(".contains(*c)) else {
         return false;
     };
-    // JSON and reprs hold whole messages: `"message": "CUDA error…`, `RuntimeError('CUDA error…`.
+    // JSON and Python reprs contain whole messages: `"message": "CUDA error…`, `RuntimeError('CUDA error…`.
     let whole = before.ends_with(": \"") || before.ends_with("=\"") || before.ends_with("Error(\"");
     let whole = whole
         || before.ends_with("Error('")
@@ -103,13 +102,13 @@ fn is_quoted(before: &str, after: &str) -> bool {
     !whole && after.contains(close)
 }
 
-/// Words run up to the match without a colon, a bracket or a dash that would end a prefix.
+/// Returns true if words precede the match without a colon, bracket or other end of a prefix.
 fn is_sentence(before: &str) -> bool {
     let tail = before
         .rsplit([':', ']', '|', '>', ';', '=', '!'])
         .next()
         .unwrap_or_default();
-    // A bar or another rank's line may stand before it without a break.
+    // A progress bar or the line of another rank can precede the match without a line break.
     let words = tail.split_whitespace().filter(|w| {
         w.chars()
             .all(|c| c.is_ascii_lowercase() || "',-".contains(c))
@@ -117,7 +116,7 @@ fn is_sentence(before: &str) -> bool {
     words.count() >= 2
 }
 
-/// `3f9c2ab fix …`.
+/// Returns true for a commit title: `3f9c2ab fix …`.
 fn is_commit(before: &str) -> bool {
     before.split_whitespace().next().is_some_and(|word| {
         (7..=40).contains(&word.len())
@@ -132,12 +131,12 @@ mod tests {
     use super::*;
 
     fn printed(line: &str, words: &str) -> bool {
-        let at = line.find(words).expect("the words are there");
+        let at = line.find(words).expect("part of the line");
         is_machine_printed(line, 0, at..at + words.len(), true)
     }
 
     #[test]
-    fn errors_are_told_from_talk_about_them() {
+    fn distinguishes_errors_from_text_about_errors() {
         let words = "CUDA error: out of memory";
         for line in [
             "RuntimeError: CUDA error: out of memory",
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_inside_a_character_are_moved() {
+    fn accepts_offsets_inside_a_character() {
         let text = "CUDA error: é\nnext";
         for end in 0..=text.len() + 2 {
             let _ = is_machine_printed(text, 0, end.saturating_sub(1)..end, true);

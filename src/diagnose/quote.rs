@@ -1,4 +1,4 @@
-//! The message as it was said, with a few words under the parts that matter, as a compiler shows an error.
+//! Quotes the message of an incident and labels its important parts, as compilers do with source code.
 
 use super::card::Card;
 use super::fields::FieldMap;
@@ -7,19 +7,18 @@ use super::text::Flow;
 use crate::model::incident::{Label, Quote};
 use crate::model::text::{line_end, slice};
 
-/// What is quoted before the first labelled part of a line, and after the last one.
+/// Maximum length of a quote.
 const MAX_TEXT: usize = 1200;
 
-/// A longer beginning of the line is left out.
+/// A longer start of the line is omitted.
 const MAX_BEFORE: usize = 200;
 
-/// The message of `one` in its own words, from the beginning of its line to the end of what was read from it; `found`
-/// is what its parts turned out to be.
+/// Returns the text of `one`, from the start of its line to the end of the last field. `found` has the final fields.
 #[must_use]
 pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
-    // The process that was listed is the one that wrote the text.
+    // A listed process turned out to be the one that wrote the message.
     let is_own = found.contains_key("process_bytes") && !one.found.contains_key("process_bytes");
-    // The end of a long line could not be redacted: the flag or the quote that says what a value is would be cut off.
+    // Starting in the middle of a long line would hide the flag or quote that redaction needs to recognize a secret.
     let line_start = flow.line_start(one.start);
     let start = match one.start.saturating_sub(line_start) > MAX_BEFORE {
         true => one.start,
@@ -36,7 +35,7 @@ pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
         .unwrap_or(0)
         .max(one.end);
     let line_end = line_end(&flow.text, last);
-    // The rest of the last line is shown where it is short.
+    // The rest of the last line is shown if it is short.
     let end = if line_end.saturating_sub(last) <= 120 {
         line_end
     } else {
@@ -66,7 +65,7 @@ pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
     }
 }
 
-/// At most `MAX_TEXT` bytes, without half a word at the end: half a token no longer looks like one.
+/// Returns at most `MAX_TEXT` bytes of whole words, since half a token would not be redacted.
 fn whole_words(text: &str, start: usize, end: usize) -> &str {
     let cut = slice(text, start, end.min(start + MAX_TEXT));
     if start + cut.len() >= end {

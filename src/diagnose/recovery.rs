@@ -1,8 +1,9 @@
-//! Survives a defect in the diagnosis: a panic while a log is judged becomes a sentence, and the program goes on.
+//! Survives defects in the diagnosis: a panic while a log is judged becomes an error message, and the program
+//! continues.
 //!
-//! A log is written by anybody, and explaining it must never cost the user more than the explanation. Panics of the
-//! diagnosis are caught here and nowhere else; callers pass the sentences of [`take_failures`] on to the user. Panic
-//! hooks ask [`is_recovered`] first, so that such a panic neither restores the terminal nor prints a report.
+//! Logs are untrusted input, and a defect in the diagnosis must not end the program. Its panics are caught here only.
+//! Callers show the messages of [`take_failures`] to the user. Panic hooks call [`is_recovered`] first, so that such a
+//! panic neither restores the terminal nor prints a report.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -10,20 +11,20 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 
 use crate::model::text::visible;
 
-/// Different reasons retained until someone asks for them.
+/// Maximum number of different reasons that are stored until [`take_failures`].
 const MAX_FAILURES: usize = 16;
 const MAX_REASON_CHARS: usize = 200;
 
 thread_local! {
-    /// How many calls of [`recover`] are running on this thread.
+    /// Number of running calls of [`recover`] on this thread.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
-    /// Where the panic that is being caught happened.
+    /// Location of the panic that is being caught.
     static LOCATION: RefCell<Option<String>> = const { RefCell::new(None) };
     static FAILURES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `work`. Returns `None` if it panicked; [`take_failures`] then has the reason. What `work` changed before it
-/// panicked stays changed.
+/// Runs `work`. Returns `None` if it panicked; [`take_failures`] then has the reason. Changes that `work` made before
+/// it panicked remain.
 pub fn recover<T>(work: impl FnOnce() -> T) -> Option<T> {
     DEPTH.set(DEPTH.get() + 1);
     let result = catch_unwind(AssertUnwindSafe(work));
@@ -38,7 +39,7 @@ pub fn recover<T>(work: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// Returns true if the panic will be caught by [`recover`], and remembers where it happened. For panic hooks.
+/// Returns true if the panic will be caught by [`recover`], and stores its location. For panic hooks.
 pub fn is_recovered(panic: &PanicHookInfo<'_>) -> bool {
     let is_recovered = DEPTH.get() > 0;
     if is_recovered {
@@ -47,12 +48,12 @@ pub fn is_recovered(panic: &PanicHookInfo<'_>) -> bool {
     is_recovered
 }
 
-/// Returns what was caught on this thread since the last call, a sentence for each different reason.
+/// Returns the panics caught on this thread since the last call, one sentence for each different reason.
 pub fn take_failures() -> Vec<String> {
     FAILURES.take()
 }
 
-/// Adds what was caught on another thread.
+/// Adds panics that were caught on another thread.
 pub fn add_failures(failures: impl IntoIterator<Item = String>) {
     FAILURES.with_borrow_mut(|known| {
         for failure in failures {
@@ -66,17 +67,17 @@ pub fn add_failures(failures: impl IntoIterator<Item = String>) {
 /// Returns "diagnosis restarted: " with the reason. The standard library quotes the text that it could not slice
 /// between backticks: that is the user's log, and may hold secrets.
 fn sentence(payload: &(dyn Any + Send), location: Option<&str>) -> String {
-    let said = payload
+    let reason = payload
         .downcast_ref::<String>()
         .map(String::as_str)
         .or_else(|| payload.downcast_ref::<&str>().copied())
         .unwrap_or("unknown panic");
-    let said = said.split('`').next().unwrap_or_default();
-    let said = said.trim_end().trim_end_matches(" of");
-    let said = visible(said.as_bytes(), MAX_REASON_CHARS);
+    let reason = reason.split('`').next().unwrap_or_default();
+    let reason = reason.trim_end().trim_end_matches(" of");
+    let reason = visible(reason.as_bytes(), MAX_REASON_CHARS);
     match location {
-        Some(location) => format!("diagnosis restarted: {said} ({location})"),
-        None => format!("diagnosis restarted: {said}"),
+        Some(location) => format!("diagnosis restarted: {reason} ({location})"),
+        None => format!("diagnosis restarted: {reason}"),
     }
 }
 
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_reason_is_told_once_and_the_number_of_reasons_is_limited() {
+    fn stores_each_reason_once_and_limits_their_number() {
         for n in 0..100 {
             recover(|| panic!("reason {}", n / 2));
         }

@@ -1,20 +1,20 @@
-//! The command that a fix says to run, with the arguments of the program that failed, so that it can be copied whole.
+//! Inserts the command line of the failed program into fixes, so that they can be copied as they are.
 //!
-//! Cards say `NAME=VALUE python train.py`, which the judge gives the script's name; what the program was started with is
-//! known where it was watched: a process's command line, or what `gputop run` was given.
+//! Cards contain `NAME=VALUE python train.py`, where the judge inserts the name of the script. The full command is
+//! known for watched processes and for `gputop run`.
 
 use crate::model::incident::Incident;
 
 const PYTHON: &str = "python ";
-/// What stands for a secret, or for what was cut off.
-const NOT_WHOLE: [&str; 2] = ["***", "…"];
-/// A longer one hides what is to be changed.
+/// Marks of a redacted secret or of a truncated command.
+const INCOMPLETE: [&str; 2] = ["***", "…"];
+/// A longer command would hide the change.
 const MAX_COMMAND: usize = 300;
 
-/// Puts `command` in the place of `python SCRIPT` in each fix. One of a single rank is left alone: by itself it would wait
-/// for the others.
+/// Replaces `python SCRIPT` with `command` in each fix. Callers omit commands of a single rank, which would wait for
+/// the other ranks.
 pub fn with_command(incident: &mut Incident, command: &str) {
-    let is_whole = !NOT_WHOLE.iter().any(|mark| command.contains(mark));
+    let is_whole = !INCOMPLETE.iter().any(|mark| command.contains(mark));
     if !is_whole || command.len() > MAX_COMMAND || command.contains('\n') {
         return;
     }
@@ -27,14 +27,14 @@ pub fn with_command(incident: &mut Incident, command: &str) {
         let Some((before, after)) = around(&fix.change) else {
             continue;
         };
-        // A launcher takes its environment from here as well, but is not what a debugger or a tool wants.
+        // A launcher can take environment variables, but cannot be the argument of a debugger or another tool.
         if is_python || before.split_whitespace().all(is_assignment) {
             fix.change = format!("{before}{command}{after}");
         }
     }
 }
 
-/// What stands before and behind `python SCRIPT`, once in it.
+/// Returns the text before and after `python SCRIPT`, if it occurs once.
 fn around(change: &str) -> Option<(&str, &str)> {
     let (before, rest) = change.split_once(PYTHON)?;
     let is_word = before.is_empty() || before.ends_with(' ');
@@ -43,7 +43,7 @@ fn around(change: &str) -> Option<(&str, &str)> {
     (is_word && script.ends_with(".py") && !after.contains(PYTHON)).then_some((before, after))
 }
 
-/// `NAME=VALUE`
+/// Returns true for `NAME=VALUE`.
 fn is_assignment(word: &str) -> bool {
     let is_name = |name: &str| {
         !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fix_has_the_arguments_of_the_program() {
+    fn inserts_the_arguments_of_the_program() {
         let own = "python3 -u train.py --batch 8";
         assert_eq!(put("A=1 B= python train.py", own), format!("A=1 B= {own}"));
         assert_eq!(
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_to_run_again_stays() {
+    fn leaves_other_commands_unchanged() {
         for (change, command) in [
             ("model.half()", "python train.py -x"),
             ("torchrun train.py", "python train.py -x"),

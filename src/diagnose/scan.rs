@@ -1,25 +1,25 @@
-//! Finds the few places of a log that are worth reading, at memory speed and in bounded memory.
+//! Finds the parts of a log that can contain errors, fast and in bounded memory.
 //!
-//! A pass over the bytes looks for [`ANCHORS`], literals of which every signature holds one; around each an excerpt
-//! of whole lines is cut out. Only excerpts are ever decoded. A log without an incident costs its anchors' search and
-//! a count of its line breaks.
+//! The scanner searches for [`ANCHORS`]: every text that matches a signature contains one of these literals. It cuts an
+//! excerpt of whole lines around each. Only excerpts are decoded. A log without errors costs one search and a count of
+//! line breaks.
 
 use std::sync::OnceLock;
 
 use aho_corasick::{AhoCorasick, Span, packed};
 use memchr::{memchr, memchr_iter, memrchr};
 
-/// How much before an anchor belongs to its excerpt: a traceback, the lines of other threads.
-const BEFORE: usize = 12 * 1024;
-/// How much after it.
-const AFTER: usize = 6 * 1024;
-/// Anchors that follow each other make one excerpt up to this size.
+/// Bytes before an anchor in its excerpt, for a traceback and the lines of other threads.
+const CONTEXT_BEFORE: usize = 12 * 1024;
+/// Bytes after an anchor in its excerpt.
+const CONTEXT_AFTER: usize = 6 * 1024;
+/// Maximum size of an excerpt that several anchors share.
 const MAX_EXCERPT: usize = 256 * 1024;
-/// The longest anchor less one: an anchor may lie across two pieces of input.
+/// Maximum length of an anchor. An anchor can be split between two pieces of input.
 const MAX_ANCHOR: usize = 32;
 
-/// Literals of which each signature holds at least one (a test takes every example's word for it). They are rare in
-/// ordinary logs. At most 64 in each list: more do not fit one vector search.
+/// Literals, one of which is in every text that matches a signature. A test checks this for all examples of the cards.
+/// They are rare in ordinary logs. A list has at most 64, the limit of one vector search.
 pub const ANCHORS: [&[&str]; 3] = [
     &[
         "ut of memory",
@@ -200,18 +200,18 @@ pub const ANCHORS: [&[&str]; 3] = [
     ],
 ];
 
-/// A part of a log, whole lines.
+/// Part of a log, in whole lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Excerpt {
     pub bytes: Vec<u8>,
-    /// The number of its first line, counted from 1.
+    /// Number of the first line, counted from 1.
     pub first_line: u64,
-    /// How many bytes were pushed before its first.
+    /// Offset of the first byte in the log.
     pub start: u64,
 }
 
 impl Excerpt {
-    /// Returns both halves, cut between two lines; nothing for a single line.
+    /// Returns both halves, cut between two lines, or `None` for a single line.
     #[must_use]
     pub fn halves(&self) -> Option<[Self; 2]> {
         let middle = self.bytes.len() / 2;
@@ -230,19 +230,19 @@ impl Excerpt {
     }
 }
 
-/// Takes a log piece by piece and gives its excerpts.
+/// Reads a log in pieces and returns its excerpts.
 #[derive(Debug)]
 pub struct Scanner {
-    /// What may still become part of an excerpt, and the newest piece.
+    /// Bytes that can still become part of an excerpt, and the newest piece.
     buffer: Vec<u8>,
-    /// The number of the buffer's first line.
+    /// Number of the first line in the buffer.
     line: u64,
-    /// How much of the buffer was searched already.
+    /// Bytes of the buffer that were searched.
     searched: usize,
-    /// The excerpt that is not closed yet, in the buffer.
+    /// Range of the open excerpt in the buffer.
     open: Option<(usize, usize)>,
-    /// Up to where the buffer was given out.
-    given: usize,
+    /// End of the last returned excerpt in the buffer.
+    returned: usize,
     pub bytes: u64,
 }
 
@@ -253,14 +253,14 @@ impl Default for Scanner {
             line: 1,
             searched: 0,
             open: None,
-            given: 0,
+            returned: 0,
             bytes: 0,
         }
     }
 }
 
 impl Scanner {
-    /// The excerpts that `piece` completes.
+    /// Adds a piece and returns the excerpts that it completes.
     pub fn push(&mut self, piece: &[u8]) -> Vec<Excerpt> {
         self.bytes += piece.len() as u64;
         self.buffer.extend_from_slice(piece);
@@ -271,11 +271,11 @@ impl Scanner {
         {
             self.close(&mut done);
         }
-        self.forget();
+        self.drop_unneeded();
         done
     }
 
-    /// The last excerpt, when the log has ended.
+    /// Returns the last excerpt at the end of the log.
     pub fn finish(&mut self) -> Vec<Excerpt> {
         let mut done = Vec::new();
         if self.open.is_some() {
@@ -284,58 +284,61 @@ impl Scanner {
         done
     }
 
-    /// Whether there is text of an excerpt that is not closed yet.
+    /// Returns true if there is text of an open excerpt.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.open
             .is_some_and(|(start, end)| start < end.min(self.buffer.len()))
     }
 
-    /// What there is of the excerpt that is not closed yet, for a log that is read while it is written; what comes
-    /// behind it follows as another excerpt. With `whole_lines` a line without its end stays.
+    /// Returns the available text of the open excerpt, for a log that is still being written. Later text becomes
+    /// another excerpt. With `whole_lines`, an incomplete last line is not returned yet.
     pub fn flush(&mut self, whole_lines: bool) -> Option<Excerpt> {
         let (start, end) = self.open?;
-        let there = end.min(self.buffer.len());
-        let text = self.buffer.get(start..there).filter(|t| !t.is_empty())?;
+        let available = end.min(self.buffer.len());
+        let text = self
+            .buffer
+            .get(start..available)
+            .filter(|t| !t.is_empty())?;
         let cut = match memrchr(b'\n', text) {
             Some(newline) if whole_lines => start + newline,
             None if whole_lines => return None,
-            _ => there,
+            _ => available,
         };
         let mut done = Vec::new();
         self.open = Some((start, cut));
         self.close(&mut done);
-        if end > self.given {
-            self.open = Some((self.given, end));
+        if end > self.returned {
+            self.open = Some((self.returned, end));
         }
         done.pop()
     }
 
     fn search(&mut self, done: &mut Vec<Excerpt>) {
         let from = self.searched.saturating_sub(MAX_ANCHOR);
-        for place in find(&self.buffer[from..]) {
-            self.touch(from + place, done);
+        for anchor in find(&self.buffer[from..]) {
+            self.add_anchor(from + anchor, done);
         }
         self.searched = self.buffer.len();
     }
 
     /// Opens or extends an excerpt around the anchor `at`.
-    fn touch(&mut self, at: usize, done: &mut Vec<Excerpt>) {
-        let start = at.saturating_sub(BEFORE).max(self.given);
-        let end = at + AFTER;
+    fn add_anchor(&mut self, at: usize, done: &mut Vec<Excerpt>) {
+        let start = at.saturating_sub(CONTEXT_BEFORE).max(self.returned);
+        let end = at + CONTEXT_AFTER;
         match self.open {
             Some((first, last)) if start <= last && end - first <= MAX_EXCERPT => {
                 self.open = Some((first, end));
             }
             Some((_, last)) if start <= last => {
-                // Full: the next begins where this one stops.
+                // The excerpt is full. The next one begins at its end.
                 self.open = self.open.map(|(first, _)| (first, at));
                 self.close(done);
-                self.open = Some((self.given, end));
+                self.open = Some((self.returned, end));
             }
             Some(_) => {
                 self.close(done);
-                self.open = Some((start.max(self.given), end));
+                self.open = Some((start.max(self.returned), end));
             }
             None => self.open = Some((start, end)),
         }
@@ -345,7 +348,7 @@ impl Scanner {
         let Some((start, end)) = self.open.take() else {
             return;
         };
-        let start = line_start(&self.buffer, start, self.given);
+        let start = line_start(&self.buffer, start, self.returned);
         let end = line_end(&self.buffer, end.min(self.buffer.len()));
         if start >= end {
             return;
@@ -356,46 +359,46 @@ impl Scanner {
             first_line: self.line + before,
             start: self.bytes - (self.buffer.len() - start) as u64,
         });
-        self.given = end;
+        self.returned = end;
     }
 
-    /// Drops what no excerpt can need any more.
-    fn forget(&mut self) {
+    /// Drops bytes that no excerpt needs.
+    fn drop_unneeded(&mut self) {
         let keep = self.open.map_or_else(
             || {
                 self.buffer
                     .len()
-                    .saturating_sub(BEFORE)
-                    .max(self.given.min(self.buffer.len()))
+                    .saturating_sub(CONTEXT_BEFORE)
+                    .max(self.returned.min(self.buffer.len()))
             },
             |(start, _)| start.saturating_sub(1024),
         );
-        // Moving bytes is not worth it for little.
+        // Moving bytes is not worthwhile for less.
         if keep < 64 * 1024 {
             return;
         }
         self.line += memchr_iter(b'\n', &self.buffer[..keep]).count() as u64;
         self.buffer.drain(..keep);
         self.searched -= keep;
-        self.given = self.given.saturating_sub(keep);
+        self.returned = self.returned.saturating_sub(keep);
         self.open = self.open.map(|(start, end)| (start - keep, end - keep));
     }
 }
 
-/// The places of all anchors in `text`, at most one a line, in order.
+/// Returns the offsets of anchors in `text` in order, at most one per line and list.
 fn find(text: &[u8]) -> Vec<usize> {
-    let mut places: Vec<usize> = searchers()
+    let mut offsets: Vec<usize> = searchers()
         .iter()
         .flat_map(|searcher| searcher.lines(text))
         .collect();
-    places.sort_unstable();
-    places
+    offsets.sort_unstable();
+    offsets
 }
 
 /// Searches for one list of anchors.
 enum Searcher {
     Vector(packed::Searcher),
-    /// Where there is no vector unit.
+    /// For processors without vector instructions.
     Plain(Box<AhoCorasick>),
     Nothing,
 }
@@ -405,23 +408,23 @@ impl Searcher {
         match (packed::Searcher::new(anchors), AhoCorasick::new(anchors)) {
             (Some(searcher), _) => Self::Vector(searcher),
             (None, Ok(plain)) => Self::Plain(Box::new(plain)),
-            // Literals always build; the tests would notice.
+            // Literals always build; otherwise the tests fail.
             (None, Err(_)) => Self::Nothing,
         }
     }
 
-    /// Where the first anchor of each line is that has one.
+    /// Returns the offset of the first anchor in each line that has one.
     fn lines(&self, text: &[u8]) -> Vec<usize> {
-        let mut places = Vec::new();
+        let mut offsets = Vec::new();
         let mut at = 0;
         while let Some(found) = self.next(text, at) {
-            places.push(found);
+            offsets.push(found);
             let Some(end) = memchr(b'\n', &text[found..]) else {
                 break;
             };
             at = found + end;
         }
-        places
+        offsets
     }
 
     fn next(&self, text: &[u8], at: usize) -> Option<usize> {
@@ -446,13 +449,13 @@ fn searchers() -> &'static [Searcher] {
     })
 }
 
-/// Whether `text` holds an anchor.
+/// Returns true if `text` contains an anchor.
 #[must_use]
 pub fn has_anchor(text: &[u8]) -> bool {
     !find(text).is_empty()
 }
 
-/// The beginning of the line that holds `at`, not before `from`; a line longer than an excerpt is cut.
+/// Returns the start of the line at `at`, but not before `from`. Very long lines are cut.
 fn line_start(text: &[u8], at: usize, from: usize) -> usize {
     let at = at.min(text.len());
     let from = from.min(at).max(at.saturating_sub(4096));
@@ -476,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn the_vector_search_takes_all_anchors() {
+    fn all_anchors_fit_the_vector_search() {
         for anchors in ANCHORS {
             assert!(anchors.len() <= 64, "{}", anchors.len());
             assert!(anchors.iter().all(|a| (4..=MAX_ANCHOR).contains(&a.len())));
@@ -490,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_far_in_keeps_its_line_number_however_the_log_arrives() {
+    fn line_numbers_do_not_depend_on_the_pieces() {
         let text = format!(
             "{}CUDA error: x\n{}",
             "line\n".repeat(99_999),
@@ -504,7 +507,7 @@ mod tests {
             let line = shown
                 .lines()
                 .position(|l| l.contains("CUDA error"))
-                .expect("it is in");
+                .expect("part of the text");
             assert_eq!(
                 found[0].first_line + line as u64,
                 100_000,
@@ -514,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_flushed_early_is_given_once_and_the_rest_follows() {
+    fn flushed_text_is_returned_once_and_the_rest_follows() {
         let text = format!(
             "{}Traceback (most recent call last):\n  File a\nRuntimeError: CUDA error: x\n{}",
             "quiet\n".repeat(20_000),
@@ -535,11 +538,14 @@ mod tests {
             assert_eq!(&text.as_bytes()[start..start + whole.len()], whole);
             let lines = text[..start].lines().count() as u64;
             assert_eq!(first.first_line, lines + 1, "pieces of {size}");
-            let at_anchor = text.find("Traceback").expect("it is in");
-            assert!(start + BEFORE <= at_anchor + 4096 && start <= at_anchor);
+            let at_anchor = text.find("Traceback").expect("part of the text");
+            assert!(start + CONTEXT_BEFORE <= at_anchor + 4096 && start <= at_anchor);
             let end = last.start + last.bytes.len() as u64;
-            assert!(end > (text.find("CUDA error").expect("it is in") + AFTER - 8) as u64);
-            // Nothing of it was withheld for long: the error came with its own line.
+            assert!(
+                end > (text.find("CUDA error").expect("part of the text") + CONTEXT_AFTER - 8)
+                    as u64
+            );
+            // The error was returned as soon as its line was complete.
             if size == 1 {
                 let with = |word: &str| {
                     found
@@ -552,19 +558,19 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_is_cut_and_costs_bounded_memory() {
+    fn an_endless_line_is_cut_and_needs_bounded_memory() {
         let mut scanner = Scanner::default();
         let piece = [b"Killed ".as_slice(), &[b'x'; 1 << 20]].concat();
-        let mut given = 0;
+        let mut returned = 0;
         for _ in 0..64 {
-            given += scanner.push(&piece).len();
+            returned += scanner.push(&piece).len();
             assert!(scanner.buffer.len() < 4 << 20);
         }
-        assert!(given > 32);
+        assert!(returned > 32);
     }
 
     #[test]
-    fn many_errors_in_a_row_are_several_bounded_excerpts_without_gap_or_overlap() {
+    fn many_errors_are_several_bounded_excerpts_without_gap_or_overlap() {
         let text = "x.cu:1: block Assertion `a` failed.\n".repeat(50_000);
         let found = excerpts(&[text.as_bytes()]);
         assert!(found.iter().all(|e| e.bytes.len() <= MAX_EXCERPT + 8192));

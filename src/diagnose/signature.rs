@@ -1,5 +1,5 @@
-//! Where the signatures of the cards are in a text: one pass for the literals of all, then the expressions of those that
-//! can match.
+//! Finds the signatures of the cards in a text: one search for the literals of all, then the expressions that can
+//! match.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::OnceLock;
@@ -15,14 +15,15 @@ use super::printed_error;
 use super::text::Flow;
 use crate::model::text::slice;
 
-/// How far a message reaches beyond its signature.
-const MESSAGE: usize = 2048;
-/// How far `unless` looks.
-const NEAR: usize = 400;
-/// Of one signature in one excerpt; a kernel that fails prints a line for each thread.
+/// Bytes after a signature that belong to its message.
+const MESSAGE_REACH: usize = 2048;
+/// Bytes after a signature that `unless` searches.
+const UNLESS_REACH: usize = 400;
+/// Maximum number of matches of a signature in an excerpt. A failing kernel prints a line for each thread.
 const MAX_MATCHES: usize = 20_000;
 
-/// A regular expression of a card, compiled when first needed: most are not, and a short log shall not wait for them.
+/// A regular expression of a card, compiled at first use. Most are never needed, and compiling all would delay short
+/// logs.
 #[derive(Debug)]
 pub struct Pattern {
     source: String,
@@ -30,7 +31,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// `written` as cards write it: a space is any white space, `{SIZE}` a figure with its unit.
+    /// Creates a pattern in the notation of cards: a space is any white space, `{SIZE}` a figure with its unit.
     #[must_use]
     pub fn new(written: &str) -> Self {
         Self {
@@ -39,8 +40,7 @@ impl Pattern {
         }
     }
 
-    /// # Errors
-    /// What is wrong with the expression.
+    /// Compiles the expression and returns its error, if there is one.
     pub fn check(&self) -> Result<(), regex::Error> {
         builder(&self.source).build().map(drop)
     }
@@ -55,7 +55,7 @@ impl Pattern {
         self.regex().is_some_and(|r| r.is_match(text.as_bytes()))
     }
 
-    /// The groups of the first match, read by their names.
+    /// Returns the fields of the first match.
     #[must_use]
     pub fn groups(&self, text: &str) -> Option<FieldMap> {
         let captures = self.regex()?.captures(text.as_bytes())?;
@@ -71,24 +71,24 @@ struct Rule {
     unless: Vec<Pattern>,
     plain_words: bool,
     weak: bool,
-    /// From the build; empty where there are none.
+    /// Literals from the build script. An empty list means that there are none.
     needles: Option<Vec<String>>,
 }
 
-/// All signatures, ready to be looked for.
+/// The signatures and extracts of all cards.
 #[derive(Debug)]
 pub struct Signatures {
     rules: Vec<Rule>,
-    /// For each card, what to read beside a match.
+    /// Extracts of each card.
     extracts: Vec<Vec<(Pattern, Reach)>>,
     filter: OnceLock<Filter>,
 }
 
-/// Which rules can match a text at all, told by the literals that they need.
+/// Selects the rules that can match a text, by their required literals.
 #[derive(Debug)]
 struct Filter {
     search: Option<AhoCorasick>,
-    /// The rule of each literal.
+    /// Rule of each literal.
     rules: Vec<usize>,
     /// Rules without a literal.
     always: Vec<usize>,
@@ -118,7 +118,7 @@ impl Filter {
                 None => filter.always.push(index),
             }
         }
-        // It is built more often than it reads much.
+        // Fast to build, which matters more than search speed for short texts.
         let mut search = AhoCorasick::builder();
         filter.search = search
             .kind(Some(AhoCorasickKind::NoncontiguousNFA))
@@ -127,7 +127,7 @@ impl Filter {
         filter
     }
 
-    /// In the order of the cards.
+    /// Returns the rules that can match, in the order of the cards.
     fn candidates(&self, text: &[u8]) -> BTreeSet<usize> {
         let mut candidates: BTreeSet<usize> = self.always.iter().copied().collect();
         if let Some(search) = &self.search {
@@ -138,16 +138,16 @@ impl Filter {
     }
 }
 
-/// A signature in a text.
+/// A match of a signature.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Match {
     pub card: usize,
     pub weak: bool,
-    /// In the flow's text, bytes.
+    /// Byte offset in the text of the flow.
     pub start: usize,
     pub end: usize,
     pub found: FieldMap,
-    /// Where each field was read.
+    /// Byte range of each field.
     pub places: Vec<(String, std::ops::Range<usize>)>,
 }
 
@@ -180,9 +180,9 @@ impl Signatures {
         }
     }
 
-    /// What is wrong with the expressions, if anything, as (card, sentence).
+    /// Returns the errors in expressions as (card, message).
     #[must_use]
-    pub fn faults(&self) -> Vec<(usize, String)> {
+    pub fn errors(&self) -> Vec<(usize, String)> {
         let rules = self.rules.iter();
         let signatures = rules.flat_map(|r| {
             let all = std::iter::once(&r.pattern).chain(&r.unless);
@@ -196,7 +196,7 @@ impl Signatures {
             .collect()
     }
 
-    /// Every signature in `flow`, in order; of those that overlap the one whose card has the lowest `order`.
+    /// Returns all matches in `flow` in order. Of overlapping matches, the card with the lowest `order` wins.
     #[must_use]
     pub fn matches(&self, flow: &Flow, cards: &[Card]) -> Vec<Match> {
         let mut matches = Vec::new();
@@ -217,7 +217,7 @@ impl Signatures {
                 continue;
             };
             let line = flow.line_start(whole.start());
-            let near = slice(&flow.text, line, whole.end() + NEAR);
+            let near = slice(&flow.text, line, whole.end() + UNLESS_REACH);
             if rule.unless.iter().any(|u| u.is_in(near))
                 || !printed_error::is_machine_printed(
                     &flow.text,
@@ -240,22 +240,26 @@ impl Signatures {
         }
     }
 
-    /// Reads the fields beside each match.
+    /// Reads the fields near each match.
     fn extract(&self, flow: &Flow, matches: &mut [Match]) {
         let starts: Vec<usize> = matches.iter().map(|m| m.start).collect();
-        let mut around: HashMap<(usize, usize), Beside> = HashMap::new();
+        let mut around: HashMap<(usize, usize), NearbyFields> = HashMap::new();
         for (i, one) in matches.iter_mut().enumerate() {
-            // A line for each thread says nothing new after the first.
-            let next_of_it = starts[i + 1..].first().copied().unwrap_or(usize::MAX);
+            // Lines of further threads add nothing.
+            let next_start = starts[i + 1..].first().copied().unwrap_or(usize::MAX);
             let line = flow.line_start(one.start);
             for (index, (pattern, reach)) in self.extracts[one.card].iter().enumerate() {
                 match reach {
                     Reach::Message => {
-                        let to = (one.end + MESSAGE).min(next_of_it.max(one.end));
-                        one.add(&Beside::read(pattern, slice(&flow.text, line, to), line));
+                        let to = (one.end + MESSAGE_REACH).min(next_start.max(one.end));
+                        one.add(&NearbyFields::read(
+                            pattern,
+                            slice(&flow.text, line, to),
+                            line,
+                        ));
                     }
                     Reach::Around => {
-                        let read = || Beside::read(pattern, &flow.text, 0);
+                        let read = || NearbyFields::read(pattern, &flow.text, 0);
                         one.add(around.entry((one.card, index)).or_insert_with(read));
                     }
                 }
@@ -263,7 +267,7 @@ impl Signatures {
         }
     }
 
-    /// Adds what the extracts of `card` read in `text`, for a card that was chosen for another's signature.
+    /// Adds the fields of the extracts of `card`, if that card was chosen although another card's signature matched.
     pub fn read_around(&self, card: usize, text: &str, found: &mut FieldMap) {
         for (pattern, _) in &self.extracts[card] {
             for (name, value) in pattern.groups(text).unwrap_or_default() {
@@ -277,57 +281,58 @@ impl Signatures {
     }
 }
 
-/// What one extract reads beside a match. The text around is the same for every match of a flow, and read once.
+/// Fields that an extract found near a match. The surrounding text is the same for all matches in a flow and is read
+/// once.
 #[derive(Default)]
-struct Beside {
+struct NearbyFields {
     found: FieldMap,
     other_processes: Vec<serde_json::Value>,
     places: Places,
 }
 
-impl Beside {
-    /// Reads `text`, which begins at byte `from` of its flow; of a field that is there several times the first counts.
+impl NearbyFields {
+    /// Reads `text`, which begins at byte `from` of its flow. The first occurrence of each field counts.
     fn read(pattern: &Pattern, text: &str, from: usize) -> Self {
-        let mut beside = Self::default();
+        let mut nearby = Self::default();
         let Some(regex) = pattern.regex() else {
-            return beside;
+            return nearby;
         };
         for captures in regex.captures_iter(text.as_bytes()).take(64) {
             let (found, places) = named(regex, &captures);
             if let Some(process) = other_process(&found) {
-                beside.other_processes.push(process);
+                nearby.other_processes.push(process);
             } else {
                 for (name, value) in found {
-                    beside.found.entry(name).or_insert(value);
+                    nearby.found.entry(name).or_insert(value);
                 }
             }
             for (name, range) in places {
-                if !beside.places.iter().any(|(known, _)| *known == name) {
+                if !nearby.places.iter().any(|(known, _)| *known == name) {
                     let range = range.start + from..range.end + from;
-                    beside.places.push((name, range));
+                    nearby.places.push((name, range));
                 }
             }
         }
-        beside
+        nearby
     }
 }
 
 impl Match {
-    /// Adds what was read beside it. A field that is there already stays, other processes add up.
-    fn add(&mut self, beside: &Beside) {
-        if !beside.other_processes.is_empty() {
+    /// Adds fields found nearby. Existing fields do not change; other processes are appended.
+    fn add(&mut self, nearby: &NearbyFields) {
+        if !nearby.other_processes.is_empty() {
             let others = self.found.entry("other_processes");
             let others = others.or_insert_with(|| Vec::<u8>::new().into());
             if let Some(others) = others.as_array_mut() {
-                others.extend(beside.other_processes.iter().cloned());
+                others.extend(nearby.other_processes.iter().cloned());
             }
         }
-        for (name, value) in &beside.found {
+        for (name, value) in &nearby.found {
             if !self.found.contains_key(name) {
                 self.found.insert(name.clone(), value.clone());
             }
         }
-        for (name, range) in &beside.places {
+        for (name, range) in &nearby.places {
             if !self.places.iter().any(|(known, _)| known == name) {
                 self.places.push((name.clone(), range.clone()));
             }
@@ -335,7 +340,7 @@ impl Match {
     }
 }
 
-/// The groups `other_pid` and `other_bytes` together are one process.
+/// Returns the process that the groups `other_pid` and `other_bytes` describe.
 fn other_process(found: &FieldMap) -> Option<serde_json::Value> {
     let pid = fields::read("pid", found.get("other_pid")?.as_str()?)?;
     let bytes = found.get("other_bytes")?.as_u64()?;
@@ -351,13 +356,13 @@ fn without_overlaps(matches: &mut Vec<Match>, cards: &[Card]) {
         )
     };
     matches.sort_by(|a, b| order(a).cmp(&order(b)).then(a.start.cmp(&b.start)));
-    // (start, end) of what is kept, by start: only neighbours can overlap.
-    let mut kept = std::collections::BTreeMap::new();
+    // End of each accepted match by its start. Only neighbours can overlap.
+    let mut accepted = std::collections::BTreeMap::new();
     matches.retain(|m| {
-        let before = kept.range(..m.end).next_back();
+        let before = accepted.range(..m.end).next_back();
         let is_free = before.is_none_or(|(_, &end)| end <= m.start);
         if is_free {
-            kept.insert(m.start, m.end);
+            accepted.insert(m.start, m.end);
         }
         is_free
     });
@@ -373,7 +378,7 @@ fn named(regex: &Regex, captures: &Captures<'_>) -> (FieldMap, Places) {
         let Some(group) = captures.name(name) else {
             continue;
         };
-        // `rank_2`: a field that an expression holds in several places.
+        // `rank_2`: a second group for the same field.
         let field = name
             .trim_end_matches(|c: char| c.is_ascii_digit())
             .trim_end_matches('_');
@@ -397,7 +402,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_space_is_any_white_space_and_a_size_has_its_unit() {
+    fn a_space_matches_any_white_space_and_a_size_includes_its_unit() {
         let pattern = Pattern::new("allocate (?<requested_bytes>{SIZE})[. ]");
         let found = pattern
             .groups("allocate\n   2.00 GiB. GPU")

@@ -1,6 +1,6 @@
-//! Two tables beside the cards: device-side assertions by file and condition, Xids by number.
+//! Tables of device-side assertions, by file and condition, and of Xids, by number.
 //!
-//! A row names its card and says in clauses what the card's sentences are filled with.
+//! A row names its card and contains the clauses that fill the sentences of the card.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,25 +10,25 @@ use super::fields::FieldMap;
 const ASSERTIONS: &str = include_str!("../../assets/assertions.toml");
 const XIDS: &str = include_str!("../../assets/xids.toml");
 
-/// One check in a kernel's source (PyTorch's unless it says otherwise).
+/// A check in the source of a kernel, of PyTorch unless stated otherwise.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Assertion {
-    /// The base name of the file; any file when it is left out.
+    /// Base name of the file, or any file if absent.
     #[serde(default)]
     pub file: Option<String>,
-    /// Contained in the printed condition, white space aside.
+    /// Part of the printed condition. White space is ignored.
     pub text: String,
     pub card: String,
-    /// What the check says about the data, a clause.
+    /// Meaning of the failed check, a clause.
     pub meaning: String,
-    /// What it usually comes from, a clause.
+    /// Usual cause, a clause.
     pub mistake: String,
-    /// A line of Python to put before the failing one.
+    /// A line of Python to insert before the failing one.
     pub check: String,
 }
 
-/// What one or several Xid numbers stand for.
+/// One or several Xid numbers with the same meaning.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Xids {
@@ -36,12 +36,12 @@ pub struct Xids {
     pub card: String,
     /// A clause.
     pub meaning: String,
-    /// What the vendor's catalogue asks for at once, a clause.
+    /// Immediate action in the vendor's catalogue, a clause.
     pub now: String,
-    /// What it asks for after that.
+    /// Follow-up action in the vendor's catalogue.
     #[serde(default)]
     pub then: Option<String>,
-    /// Whose fault it usually is: `application`, `hardware`, `driver`, …
+    /// Usual origin of the fault: `application`, `hardware`, `driver`, …
     pub side: String,
 }
 
@@ -65,16 +65,12 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// The tables of this build.
-    ///
-    /// # Errors
-    /// None in a build whose tests passed.
+    /// Returns the tables of this build. Tests check that they parse.
     pub fn embedded() -> Result<Self, toml::de::Error> {
         Self::parse(ASSERTIONS, XIDS)
     }
 
-    /// # Errors
-    /// Where one of the two files is not a table.
+    /// Parses both tables.
     pub fn parse(assertions: &str, xids: &str) -> Result<Self, toml::de::Error> {
         let assertions: AssertionFile = toml::from_str(assertions)?;
         let xids: XidFile = toml::from_str(xids)?;
@@ -84,7 +80,7 @@ impl Tables {
         })
     }
 
-    /// Adds what is known about the assertion or the Xid in `found`; the card that the row names.
+    /// Adds the clauses for the assertion or Xid in `found`. Returns the card that the row names.
     pub fn look_up(&self, found: &mut FieldMap) -> Option<&str> {
         if let Some(row) = self.assertion(found) {
             set(found, "assertion_meaning", &row.meaning);
@@ -108,7 +104,7 @@ impl Tables {
     }
 
     fn assertion(&self, found: &FieldMap) -> Option<&Assertion> {
-        let printed = bare(found.get("assertion")?.as_str()?);
+        let printed = without_blanks(found.get("assertion")?.as_str()?);
         let file = found
             .get("kernel_file")
             .and_then(Value::as_str)
@@ -118,18 +114,18 @@ impl Tables {
                 .file
                 .as_deref()
                 .is_none_or(|wanted| file == Some(wanted));
-            same_file && printed.contains(&bare(&row.text))
+            same_file && printed.contains(&without_blanks(&row.text))
         })
     }
 }
 
-/// `IndexKernel.cu` of `../aten/src/ATen/native/cuda/IndexKernel.cu` and of a Windows path.
+/// Returns the base name of a Unix or Windows path: `IndexKernel.cu` of `../aten/src/ATen/native/cuda/IndexKernel.cu`.
 #[must_use]
 pub fn base_name(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or(path)
 }
 
-fn bare(text: &str) -> String {
+fn without_blanks(text: &str) -> String {
     text.split_whitespace().collect()
 }
 

@@ -1,11 +1,11 @@
-//! Sentences with `{field}` in them, filled from what was found.
+//! Fills `{field}` placeholders in sentences with the fields of a match.
 
 use serde_json::Value;
 
 use super::fields::FieldMap;
 use crate::model::units::Bytes;
 
-/// `template` with its fields filled in; `None` where one is not known.
+/// Returns `template` with its fields filled in, or `None` if one is unknown.
 #[must_use]
 pub fn fill(template: &str, found: &FieldMap) -> Option<String> {
     let mut out = String::with_capacity(template.len() + 16);
@@ -27,7 +27,7 @@ pub fn fill(template: &str, found: &FieldMap) -> Option<String> {
     Some(out)
 }
 
-/// The first of `templates` whose fields are all known.
+/// Returns the first of `templates` whose fields are all known.
 #[must_use]
 pub fn first(templates: &[String], found: &FieldMap) -> String {
     templates
@@ -36,7 +36,7 @@ pub fn first(templates: &[String], found: &FieldMap) -> String {
         .unwrap_or_default()
 }
 
-/// Braces hold other things in code: `{"a": 1}`, `${HOME}` and f-strings stay as they are.
+/// Returns true for field names. Other braces, as in `{"a": 1}`, `${HOME}` and f-strings, are kept.
 fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name
@@ -44,7 +44,7 @@ fn is_name(name: &str) -> bool {
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
 }
 
-/// As a person reads it: sizes with their unit.
+/// Returns a value for display, with units for sizes and durations.
 #[must_use]
 pub fn shown(name: &str, value: &Value) -> String {
     match value {
@@ -59,7 +59,7 @@ pub fn shown(name: &str, value: &Value) -> String {
     }
 }
 
-/// `8 s`, `30 min`, `6.7 h`: rounded to what one would say.
+/// Returns a rounded duration: `8 s`, `30 min`, `6.7 h`.
 fn duration(ms: u64) -> String {
     match ms {
         0..1_000 => format!("{ms} ms"),
@@ -74,13 +74,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_leaves_the_sentence_out() {
+    fn skips_sentences_with_unknown_fields() {
         let mut found = FieldMap::new();
         found.insert("requested_bytes".into(), Value::from(2_u64 << 30));
         let templates = [
             "{requested_bytes} on GPU {gpu_index}".to_owned(),
-            "{requested_bytes} wanted, {\"a\": 1}".to_owned(),
+            "{requested_bytes} requested, {\"a\": 1}".to_owned(),
         ];
-        assert_eq!(first(&templates, &found), "2.00 GiB wanted, {\"a\": 1}");
+        assert_eq!(first(&templates, &found), "2.00 GiB requested, {\"a\": 1}");
     }
 }

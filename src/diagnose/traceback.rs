@@ -1,8 +1,8 @@
-//! Python tracebacks: where in the user's program a message was raised, and exceptions that are none of a GPU's.
+//! Reads Python tracebacks: the location of an error in the user's program, and exceptions that are not GPU errors.
 //!
 //! ```text
 //! Traceback (most recent call last):
-//!   File "train.py", line 57, in step        <- the innermost frame outside libraries is the place
+//!   File "train.py", line 57, in step        <- location: the innermost frame outside libraries
 //!     loss.backward()
 //!   File "…/site-packages/torch/_tensor.py", line 492, in backward
 //! KeyError: 'labels'                         <- exception and message
@@ -11,7 +11,7 @@
 use super::text::{Flow, LogLine};
 use crate::model::stack::is_users_file;
 
-/// A traceback longer than this is read from its end.
+/// Only this many lines are read at the end of a longer traceback.
 const MAX_LINES: usize = 400;
 
 /// A frame of a traceback.
@@ -20,12 +20,12 @@ pub struct Frame {
     pub file: String,
     pub line: u32,
     pub function: String,
-    /// The source there, when it was printed.
+    /// Source line, if it was printed.
     pub code: Option<String>,
 }
 
 impl Frame {
-    /// Not in an installed package or in Python itself.
+    /// Returns true if the file is not part of an installed package or of Python.
     #[must_use]
     pub fn is_users(&self) -> bool {
         is_users_file(&self.file)
@@ -35,7 +35,7 @@ impl Frame {
 /// An exception with its frames.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Traceback {
-    /// `KeyError`, `torch.OutOfMemoryError`; empty when the log ends before it.
+    /// `KeyError`, `torch.OutOfMemoryError`. Empty if the log ends before it.
     pub exception: String,
     pub message: String,
     /// Outermost first.
@@ -45,12 +45,12 @@ pub struct Traceback {
     pub rank: Option<u32>,
     pub writer: String,
     pub time: Option<String>,
-    /// Bytes of the flow in which the exception's own line is.
-    pub said: std::ops::Range<usize>,
+    /// Bytes of the line with the exception in the flow.
+    pub exception_range: std::ops::Range<usize>,
 }
 
 impl Traceback {
-    /// Where the user's program was: the innermost frame that is theirs.
+    /// Returns the innermost frame of the user's program, or the innermost frame.
     #[must_use]
     pub fn place(&self) -> Option<&Frame> {
         let users = self.frames.iter().rev().find(|frame| frame.is_users());
@@ -58,7 +58,7 @@ impl Traceback {
     }
 }
 
-/// The frames that stand before byte `at` of `flow`, without a line of other text between, outermost first.
+/// Returns the frames directly before byte `at` of `flow`, outermost first.
 #[must_use]
 pub fn frames_before(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<Frame> {
     let mut frames = Vec::new();
@@ -76,7 +76,7 @@ pub fn frames_before(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<Frame> {
         } else if line.text.starts_with("Traceback (most recent") {
             break;
         } else if !line.is_code {
-            // The message itself, device assertions and progress bars may come between.
+            // The message, device-side assertions and progress bars can be between the frames.
             others += 1;
             if others > if frames.is_empty() { 60 } else { 6 } {
                 break;
@@ -87,7 +87,7 @@ pub fn frames_before(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<Frame> {
     frames
 }
 
-/// Every traceback in `flow`.
+/// Returns all tracebacks in `flow`.
 #[must_use]
 pub fn all(flow: &Flow, lines: &[LogLine]) -> Vec<Traceback> {
     let mut found = Vec::new();
@@ -122,14 +122,14 @@ pub fn all(flow: &Flow, lines: &[LogLine]) -> Vec<Traceback> {
             exception.clone_into(&mut traceback.exception);
             message.clone_into(&mut traceback.message);
             traceback.last_line = line.number;
-            traceback.said = start..start + line.text.len();
+            traceback.exception_range = start..start + line.text.len();
             found.extend(open.take());
         }
     }
     found
 }
 
-/// `  File "train.py", line 57, in step`.
+/// Parses `  File "train.py", line 57, in step`.
 fn frame(line: &str) -> Option<Frame> {
     let rest = line.trim_start().strip_prefix("File \"")?;
     let (file, rest) = rest.split_once("\", line ")?;
@@ -147,7 +147,7 @@ fn frame(line: &str) -> Option<Frame> {
     })
 }
 
-/// `KeyError: 'labels'`: an unindented dotted name that ends as exceptions are called.
+/// Parses `KeyError: 'labels'`: an unindented dotted name with an ending that is usual for exceptions.
 fn exception(line: &str) -> Option<(&str, &str)> {
     let (name, message) = line
         .split_once(": ")
@@ -191,7 +191,7 @@ KeyError: 'labels'
 ";
 
     #[test]
-    fn the_place_is_the_users_innermost_frame() {
+    fn the_location_is_the_innermost_user_frame() {
         let lines = lines(LOG.as_bytes(), 1);
         let flow = &flows(&lines)[0];
         let all = all(flow, &lines);
@@ -206,12 +206,12 @@ KeyError: 'labels'
             ("/home/ana/train.py", 57)
         );
         assert_eq!(place.code.as_deref(), Some("loss.backward()"));
-        let at = flow.text.find("KeyError").expect("it is there");
+        let at = flow.text.find("KeyError").expect("part of the log");
         assert_eq!(frames_before(flow, &lines, at), all[0].frames);
     }
 
     #[test]
-    fn ordinary_lines_are_no_exception() {
+    fn ordinary_lines_are_not_exceptions() {
         for line in [
             "loss: 0.3",
             "Epoch 3: done",

@@ -1,4 +1,4 @@
-//! A frame as CSV (RFC 4180): a line for each process on each GPU; a GPU without processes has one line. Sizes in
+//! A frame as CSV (RFC 4180), one line for each process on each GPU. A GPU without processes has one line. Sizes are in
 //! bytes; a missing value is an empty field.
 
 use crate::model::frame::Frame;
@@ -7,8 +7,8 @@ use crate::model::process::Process;
 use crate::model::reading::Reading;
 use crate::model::units::Bytes;
 
-/// Heading and value of each column, in one place.
-type Field = fn(&Row<'_>) -> String;
+/// Computes the value of a column.
+type Field = fn(&CsvRow<'_>) -> String;
 
 const COLUMNS: &[(&str, Field)] = &[
     ("time_unix_ms", |r| r.frame.time.0.to_string()),
@@ -51,7 +51,7 @@ const COLUMNS: &[(&str, Field)] = &[
     ("command", |r| fact(r, |p| text(&p.command, Clone::clone))),
 ];
 
-struct Row<'a> {
+struct CsvRow<'a> {
     frame: &'a Frame,
     gpu: &'a Gpu,
     listed: Option<&'a GpuProcess>,
@@ -66,11 +66,11 @@ fn bytes(reading: &Reading<Bytes>) -> String {
     text(reading, |b| b.0.to_string())
 }
 
-fn fact(row: &Row<'_>, of: impl FnOnce(&Process) -> String) -> String {
+fn fact(row: &CsvRow<'_>, of: impl FnOnce(&Process) -> String) -> String {
     row.facts.map(of).unwrap_or_default()
 }
 
-/// A heading and the lines.
+/// Returns the heading and all lines.
 pub fn frame(frame: &Frame) -> String {
     let heading: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
     let mut out = heading.join(",") + "\n";
@@ -80,7 +80,7 @@ pub fn frame(frame: &Frame) -> String {
             let facts = listed
                 .and_then(|l| l.process)
                 .and_then(|key| frame.process(key));
-            let row = Row {
+            let row = CsvRow {
                 frame,
                 gpu,
                 listed,
@@ -101,7 +101,8 @@ pub fn frame(frame: &Frame) -> String {
     out
 }
 
-/// In quotes where a comma, a quote or a line end would be misread, and where a spreadsheet would see a formula.
+/// Quotes a field that contains a comma, a quote or a line end. A leading apostrophe keeps spreadsheets from running a
+/// formula.
 fn quoted(field: &str) -> String {
     let formula = field.starts_with(['=', '+', '-', '@']) && field.parse::<f64>().is_err();
     let field = if formula {
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_quoted_where_needed() {
+    fn quotes_fields_and_defuses_formulas() {
         assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
         assert_eq!(quoted("=cmd()"), "'=cmd()");
         assert_eq!(quoted("-1.5"), "-1.5");

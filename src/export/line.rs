@@ -1,7 +1,8 @@
-//! One short line of plain ASCII for a status bar: what `gputop line` prints.
+//! One short line of plain ASCII for a status bar, printed by `gputop line`.
 //!
-//! `0 118.6/141G 84% sm 100% 67C | 1 …` while that fits; then `mem 84 84 0 84%  sm 75%  67C`, a figure for each GPU and
-//! the mean and the highest of all; then their sums. Trouble is kept longest: ` ! 3 too hot`.
+//! The full form is `0 118.6/141G 84% sm 100% 67C | 1 …`. In less space it becomes `mem 84 84 0 84%  sm 75%  67C`: the
+//! memory share of each GPU, mean SM use and highest temperature. Then only sums remain. Warnings such as ` ! 3 too
+//! hot` are dropped last.
 
 use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;
@@ -9,34 +10,34 @@ use crate::model::units::Bytes;
 use crate::tui::screens::gpu_columns::notes;
 use crate::tui::theme::Role;
 
-/// The fullest form that is no wider than `width`; a narrower place cuts the shortest.
+/// Returns the most detailed form that fits `width`. If none fits, the shortest is cut.
 pub fn of(gpus: &[&Gpu], frame: &Frame, width: usize) -> String {
-    let forms: [fn(&[&Gpu], &Frame) -> String; 4] = [each, a_figure_each, sums, least];
+    let forms: [fn(&[&Gpu], &Frame) -> String; 4] = [each_gpu, share_of_each, sums, shortest];
     let mut lines = forms.into_iter().map(|form| ascii(&form(gpus, frame)));
     let fitting = lines.find(|line| line.len() <= width);
     fitting.unwrap_or_else(|| {
-        let mut line = ascii(&least(gpus, frame));
+        let mut line = ascii(&shortest(gpus, frame));
         line.truncate(width.saturating_sub(2));
         line + &".."[..width.min(2)]
     })
 }
 
-/// A driver's words are not always ASCII, and a status bar counts columns.
+/// Replaces characters outside ASCII, since a status bar counts columns.
 fn ascii(line: &str) -> String {
     let plain = |c: char| if (' '..='~').contains(&c) { c } else { '?' };
     line.chars().map(plain).collect()
 }
 
-fn each(gpus: &[&Gpu], frame: &Frame) -> String {
+fn each_gpu(gpus: &[&Gpu], frame: &Frame) -> String {
     let line = |gpu: &&Gpu| {
-        let note = trouble(&[gpu], frame).map_or(String::new(), |(_, words)| format!(" ! {words}"));
+        let note = warning(&[gpu], frame).map_or(String::new(), |(_, words)| format!(" ! {words}"));
         let (sm, hot) = (mean_sm(&[gpu]), hottest(&[gpu]));
         format!("{} {} sm {sm} {hot}{note}", gpu.index, memory(&[gpu]))
     };
     gpus.iter().map(line).collect::<Vec<_>>().join(" | ")
 }
 
-fn a_figure_each(gpus: &[&Gpu], frame: &Frame) -> String {
+fn share_of_each(gpus: &[&Gpu], frame: &Frame) -> String {
     let share = |gpu: &&Gpu| share(&[gpu]).map_or_else(|| "-".into(), |share| share.to_string());
     let shares: Vec<String> = gpus.iter().map(share).collect();
     let (sm, hot) = (mean_sm(gpus), hottest(gpus));
@@ -60,12 +61,12 @@ fn sums(gpus: &[&Gpu], frame: &Frame) -> String {
     )
 }
 
-fn least(gpus: &[&Gpu], frame: &Frame) -> String {
+fn shortest(gpus: &[&Gpu], frame: &Frame) -> String {
     let share = share(gpus).map_or_else(|| "-".into(), |share| format!("{share}%"));
     format!("{share} sm {}{}", mean_sm(gpus), worst(gpus, frame))
 }
 
-/// `118.6/141G 84%`; together only where every GPU tells.
+/// Returns `118.6/141G 84%`, or a dash unless every GPU reports its memory.
 fn memory(gpus: &[&Gpu]) -> String {
     let Some((used, total)) = used_and_total(gpus) else {
         return "-".into();
@@ -94,16 +95,16 @@ fn share(gpus: &[&Gpu]) -> Option<u64> {
     u64::try_from(hundredfold.checked_div(u128::from(total.0))?).ok()
 }
 
-/// Over those that tell.
+/// Returns the mean over the GPUs that report SM use.
 fn mean_sm(gpus: &[&Gpu]) -> String {
-    let told: Vec<f64> = gpus
+    let known: Vec<f64> = gpus
         .iter()
         .filter_map(|gpu| Some(gpu.sm.get()?.0))
         .collect();
-    let count = u32::try_from(told.len()).unwrap_or(u32::MAX);
+    let count = u32::try_from(known.len()).unwrap_or(u32::MAX);
     match count {
         0 => "-".into(),
-        count => format!("{:.0}%", told.iter().sum::<f64>() / f64::from(count)),
+        count => format!("{:.0}%", known.iter().sum::<f64>() / f64::from(count)),
     }
 }
 
@@ -112,14 +113,14 @@ fn hottest(gpus: &[&Gpu]) -> String {
     hot.map_or_else(|| "-".into(), |hot| format!("{}C", hot.0))
 }
 
-/// ` ! 3 too hot`, of the first GPU with the worst trouble; with how many more there are.
+/// Returns the worst warning and the number of other GPUs with a warning: ` ! 3 too hot +1`.
 fn worst(gpus: &[&Gpu], frame: &Frame) -> String {
-    let Some((index, words)) = trouble(gpus, frame) else {
+    let Some((index, words)) = warning(gpus, frame) else {
         return String::new();
     };
     let others = gpus.iter().filter(|gpu| gpu.index != index);
     let more = others
-        .filter(|gpu| trouble(&[gpu], frame).is_some())
+        .filter(|gpu| warning(&[gpu], frame).is_some())
         .count();
     let more = if more > 0 {
         format!(" +{more}")
@@ -132,7 +133,7 @@ fn worst(gpus: &[&Gpu], frame: &Frame) -> String {
     }
 }
 
-fn trouble(gpus: &[&Gpu], frame: &Frame) -> Option<(u32, String)> {
+fn warning(gpus: &[&Gpu], frame: &Frame) -> Option<(u32, String)> {
     let of_role = |role: Role| {
         gpus.iter().find_map(|gpu| {
             let note = notes(gpu, frame)
@@ -169,9 +170,9 @@ mod tests {
         }
     }
 
-    /// The unattributed part is trouble of its own: what is used is the driver's here.
+    /// Attributes all used memory to the driver, since unattributed memory is a warning of its own.
     fn quiet(mut gpu: Gpu) -> Gpu {
-        gpu.memory.reserved = gpu.memory.taken().expect("as laid out").into();
+        gpu.memory.reserved = gpu.memory.taken().expect("memory is set").into();
         gpu
     }
 
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn as_much_is_said_as_there_is_room_for() {
+    fn chooses_the_form_that_fits_the_width() {
         let two = [0, 1].map(|index| quiet(gpu(index, 100)));
         let full = "0 100.0/141G 71% sm 0% 60C | 1 100.0/141G 71% sm 10% 61C";
         assert_eq!(line(&two, 60), full);
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_outlasts_the_figures() {
+    fn warnings_are_dropped_last() {
         let mut eight = [0, 1, 2, 3, 4, 5, 6, 7].map(|index| quiet(gpu(index, 1)));
         eight[2].pcie.width = 8.into();
         eight[2].pcie.max_width = 16.into();
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_is_a_dash() {
+    fn unknown_figures_are_dashes() {
         let mut unknown = quiet(gpu(0, 1));
         (unknown.memory, unknown.sm) =
             (Memory::default(), crate::model::reading::Reading::default());

@@ -1,4 +1,4 @@
-//! A sample for other programs and for people without a screen. Each format is one file and one function.
+//! Output formats for other programs and for terminals without the dashboard. Each format is one file and one function.
 
 pub mod cards;
 pub mod csv;

@@ -1,16 +1,16 @@
-//! A probe as text: the three histograms side by side, what they say in a sentence each, and what it cost.
+//! A probe as text: three histograms side by side, a sentence about each, and the cost of the probe.
 
 use std::fmt::Write as _;
 
 use crate::model::probe::{Bin, Fill, Outcome, PatternRun, Probe, ProcessSide};
 use crate::model::units::{Bytes, apportion};
 
-/// Cells of a bar.
+/// Width of a bar.
 const BAR: usize = 7;
-/// Hundredths of a GiB, as all tables print.
+/// Rounding step: 0.01 GiB, as in all tables.
 const STEP: u64 = Bytes::gib(1).0 / 100;
 
-/// The whole, for a terminal of 80 columns. `name` is the GPU's: `GPU 0 NVIDIA H200`.
+/// Returns the full report for 80 columns. `name` is the name of the GPU: `GPU 0 NVIDIA H200`.
 pub fn text(probe: &Probe, name: &str) -> String {
     let mut text = format!("{name}  {}\n", probe.gpu);
     if let Some(why) = &probe.reason {
@@ -22,7 +22,7 @@ pub fn text(probe: &Probe, name: &str) -> String {
     if let (Some(total), Some(free)) = (probe.total_bytes.get(), probe.free_bytes.get()) {
         let _ = writeln!(
             text,
-            "free {free} of {total}, {} of it left alone as headroom",
+            "free {free} of {total}, {} of it kept free as headroom",
             probe.headroom_bytes
         );
     }
@@ -32,7 +32,7 @@ pub fn text(probe: &Probe, name: &str) -> String {
     if let Some(run) = probe.patterns.first() {
         let _ = writeln!(
             text,
-            "pattern   {}: {} requests in an arena of {}; the histogram is of {}",
+            "pattern   {}: {} requests in an arena of {}; histogram for {}",
             run.source,
             run.requests,
             run.arena_bytes,
@@ -62,38 +62,38 @@ pub fn text(probe: &Probe, name: &str) -> String {
     text
 }
 
-/// With a capital letter.
+/// Returns the clause with a capital first letter.
 pub fn sentence(clause: &str) -> String {
     let mut chars = clause.chars();
     let first = chars.next().map(char::to_uppercase);
     first.into_iter().flatten().chain(chars).collect()
 }
 
-/// What the fill says: `9.00 GiB of 9.00 in 3 pieces, the largest 8.00 GiB: not fragmented`.
+/// Returns the result of the fill: `9.00 GiB of 9.00 GiB in 3 allocations, the largest 8.00 GiB: not fragmented`.
 pub fn driver_words(fill: &Fill) -> String {
-    let pieces: u64 = fill.histogram.iter().map(|bin| bin.count).sum();
+    let allocations: u64 = fill.histogram.iter().map(|bin| bin.count).sum();
     let verdict = if fill.cut_short {
-        "cut short at the time limit; --limit 2s takes longer".to_owned()
+        "stopped at the time limit; --limit 2s allows more time".to_owned()
     } else if fill.held_bytes == Bytes(0) && fill.wanted_bytes == Bytes(0) {
-        "nothing was asked for: all that is free is headroom".to_owned()
+        "nothing allocated, because all free memory is headroom".to_owned()
     } else if fill.is_clean() {
         "not fragmented".to_owned()
     } else {
         let refused = fill.latency.iter().find(|size| size.failed > 0);
         refused.map_or_else(String::new, |size| {
             format!(
-                "fragmented: {} were refused with more than that free",
+                "fragmented, a request of {} failed although more was free",
                 size.bytes
             )
         })
     };
     format!(
-        "{} of {} in {pieces} pieces, the largest {}: {verdict}",
+        "{} of {} in {allocations} allocations, the largest {}: {verdict}",
         fill.held_bytes, fill.wanted_bytes, fill.largest_bytes
     )
 }
 
-/// What stands above the process's histogram: `PID 418: 1.20 GiB free in its cache, the largest block 0.30 GiB`.
+/// Returns the line about the process: `PID 418: 1.20 GiB free in its cache, the largest block 0.30 GiB`.
 pub fn process_words(side: &ProcessSide) -> String {
     let pid = side.process.pid;
     match &side.missing {
@@ -107,21 +107,22 @@ pub fn process_words(side: &ProcessSide) -> String {
     }
 }
 
-/// `1.00 GiB held at most, 20 GiB x ms in 30 ms; its context ~518.00 MiB; 500 ms in all, 180 to start`
+/// Returns the cost: `at most 1.00 GiB held, 20 GiB x ms in 30 ms; CUDA context ~518.00 MiB; 500 ms in total, 180 ms to
+/// start`.
 pub fn cost_words(probe: &Probe) -> String {
     let cost = &probe.cost;
     let gib_ms = cost.held_byte_ms / Bytes::gib(1).0;
     let context = match cost.context_bytes.get() {
-        Some(bytes) => format!("its context ~{bytes}"),
-        None => "its context not measured".into(),
+        Some(bytes) => format!("CUDA context ~{bytes}"),
+        None => "CUDA context not measured".into(),
     };
     format!(
-        "{} held at most, {gib_ms} GiB x ms in {} ms; {context}; {} ms in all, {} to start",
+        "at most {} held, {gib_ms} GiB x ms in {} ms; {context}; {} ms in total, {} ms to start",
         cost.held_peak_bytes, cost.held_ms, cost.total_ms, cost.start_ms
     )
 }
 
-/// The powers of two that any of the histograms has, the largest first.
+/// Returns the powers of two that occur in any of the histograms, largest first.
 pub fn powers(histograms: &[&[Bin]]) -> Vec<Bytes> {
     let mut sizes: Vec<Bytes> = histograms
         .iter()
@@ -170,11 +171,11 @@ fn write_histograms(text: &mut String, probe: &Probe) {
     }
 }
 
-/// A bar as long as its bytes, the count, the size.
+/// Returns a bar for the bytes, the count and the size.
 fn cell(bins: &[Bin], size: Bytes) -> String {
     let sizes: Vec<Bytes> = bins.iter().map(|bin| bin.bytes).collect();
     let printed = apportion(&sizes, STEP);
-    let most = sizes.iter().max().copied().unwrap_or_default().0.max(1);
+    let max = sizes.iter().max().copied().unwrap_or_default().0.max(1);
     let found = bins
         .iter()
         .zip(printed)
@@ -182,7 +183,7 @@ fn cell(bins: &[Bin], size: Bytes) -> String {
     let Some((bin, printed)) = found else {
         return format!("{:BAR$} {:>5} {:>8} ", "", "", "");
     };
-    let cells = u128::from(bin.bytes.0) * BAR as u128 / u128::from(most);
+    let cells = u128::from(bin.bytes.0) * BAR as u128 / u128::from(max);
     let bar = "#".repeat(usize::try_from(cells).unwrap_or(BAR).clamp(1, BAR));
     let amount = if printed.0 == 0 {
         bin.bytes.short()
@@ -192,7 +193,7 @@ fn cell(bins: &[Bin], size: Bytes) -> String {
     format!("{bar:<BAR$} {:>5} {amount:>8} ", bin.count)
 }
 
-/// A heading and a line for each policy.
+/// Returns a heading and a line for each policy.
 pub fn policy_lines(runs: &[PatternRun]) -> Vec<String> {
     if runs.is_empty() {
         return Vec::new();
@@ -234,7 +235,7 @@ fn write_latency(text: &mut String, fill: &Fill) {
     let _ = writeln!(
         text,
         "{:<11}{:>10}{:>11}{:>12}",
-        "cudaMalloc", "count", "refused", "longest ms"
+        "cudaMalloc", "count", "failed", "longest ms"
     );
     for size in &fill.latency {
         let _ = writeln!(

@@ -1,4 +1,4 @@
-//! The tables of the overview as plain text: what `gputop once` prints.
+//! The tables of the overview as plain text, printed by `gputop once`.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -7,9 +7,9 @@ use crate::tui::app::App;
 use crate::tui::picture::text_of;
 use crate::tui::screens::gpu_columns::{GpuRow, draw_gpus};
 use crate::tui::screens::process_table::draw_processes;
-use crate::tui::widgets::cells::keep_shown;
+use crate::tui::widgets::cells::replace_non_ascii;
 
-/// Every GPU, an empty line, every process; no line has blanks at its end.
+/// Returns all GPUs, an empty line and all processes. Lines have no trailing blanks.
 pub fn app(app: &App, width: u16) -> String {
     let gpus = GpuRow::of_frame(&app.frame);
     let heights =
@@ -24,6 +24,6 @@ pub fn app(app: &App, width: u16) -> String {
     );
     let area = Rect::new(0, heights[0] + 1, width, heights[1]);
     draw_processes(app, &app.rows, 0, false, area, &mut buffer);
-    keep_shown(&mut buffer, &app.theme);
+    replace_non_ascii(&mut buffer, &app.theme);
     text_of(&buffer)
 }

@@ -1,5 +1,5 @@
-//! What a history came to under several settings of the allocator, as `gputop whatif` prints it: a table and JSON. Its
-//! screen says the same.
+//! The output of `gputop whatif`: an allocation history replayed under several allocator settings, as a table and as
+//! JSON. The dashboard screen shows the same.
 
 use std::fmt::Write as _;
 
@@ -10,11 +10,11 @@ use crate::allocator::whatif::WhatifResult;
 use crate::model::reading::Reading;
 use crate::model::units::Bytes;
 
-/// All that was replayed.
+/// All replayed devices.
 #[derive(Debug, Serialize)]
 pub struct Document {
     pub schema: u32,
-    /// The file's name or the PID, harmless to show.
+    /// File name or PID, safe to print.
     pub source: String,
     pub devices: Vec<Device>,
 }
@@ -24,7 +24,7 @@ pub struct Document {
 pub struct Device {
     pub ordinal: u32,
     pub recording: Recording,
-    /// Whose rules count; the newest known where it is absent.
+    /// Version whose allocator rules are used; the newest known version if absent.
     #[serde(serialize_with = "torch")]
     pub torch: Option<Torch>,
     #[serde(rename = "card_bytes")]
@@ -36,29 +36,29 @@ pub struct Device {
     pub settings: Vec<Played>,
 }
 
-/// What was there to replay.
+/// The replayed history.
 #[derive(Debug, Serialize)]
 pub struct Recording {
     pub operations: usize,
-    /// Live before the first operation; of a running process, all there are.
+    /// Blocks that were live before the first operation. For a running process these are all blocks.
     pub blocks_before: usize,
-    /// What was cached before it is not known.
+    /// True if the memory cached before the recording is unknown.
     pub begins_late: bool,
-    /// Of the recorded program itself; of a running process, what is reserved now.
+    /// Peak of the recorded program. For a running process, the memory reserved now.
     #[serde(rename = "peak_reserved_bytes")]
     pub peak_reserved: Option<Bytes>,
 }
 
-/// One setting, and what came of it.
+/// One setting and its result.
 #[derive(Debug)]
 pub struct Played {
-    /// `present`, `default` or nothing.
+    /// `present`, `default` or empty.
     pub name: &'static str,
     pub conf: String,
     pub outlook: WhatifResult,
-    /// The largest request that would succeed at the end; on a card of known size.
+    /// Largest request that would succeed at the end, if the memory size of the GPU is known.
     pub fits: Option<Bytes>,
-    /// The wanted one would.
+    /// True if the requested size would fit at the end.
     pub wanted: Option<bool>,
     pub no_effect: Option<&'static str>,
 }
@@ -160,27 +160,27 @@ impl Device {
         }
     }
 
-    /// `torch 2.8, card 80.00 GiB, 1.20 GiB of it not the allocator's`
+    /// Returns the conditions of the replay: `torch 2.8, GPU memory 80.00 GiB, 1.20 GiB of it outside the allocator`.
     #[must_use]
     pub fn circumstances(&self) -> String {
         let torch = match self.torch {
             Some((major, minor)) => format!("torch {major}.{minor}"),
-            None => "the newest torch known".to_owned(),
+            None => "newest known torch".to_owned(),
         };
         match (&self.card, self.outside.get()) {
             (Reading::Value(card), None | Some(Bytes(0))) => {
                 format!("{torch}, {card} for the allocator")
             }
             (Reading::Value(card), Some(outside)) => {
-                format!("{torch}, card {card}, {outside} of it not the allocator's")
+                format!("{torch}, GPU memory {card}, {outside} of it outside the allocator")
             }
             (Reading::Missing(why), _) => {
-                format!("{torch}, a card without limit (--card SIZE): {why}")
+                format!("{torch}, no memory limit (set one with --card SIZE): {why}")
             }
         }
     }
 
-    /// The best of all, against the present setting or else the default one.
+    /// Compares the best setting with the present one, or with the default.
     #[must_use]
     pub fn verdict(&self) -> Option<String> {
         let first = self.settings.first()?;
@@ -194,12 +194,12 @@ impl Device {
         if best.outlook.fits() {
             return Some(format!("{name}: fits, with a peak of {then} reserved"));
         }
-        Some("none of them fits".to_owned())
+        Some("no setting fits".to_owned())
     }
 }
 
 impl Recording {
-    /// `292 operations; recorded peak 388.00 MiB reserved`
+    /// Returns a summary: `292 operations; recorded peak 388.00 MiB reserved`.
     #[must_use]
     pub fn words(&self) -> String {
         let plural = |n: usize, what: &str| {
@@ -209,7 +209,7 @@ impl Recording {
         if self.operations == 0 {
             let reserved = self.peak_reserved.unwrap_or_default();
             return format!(
-                "{}, asked for anew; reserved now {reserved}",
+                "{}, allocated again; reserved now {reserved}",
                 plural(self.blocks_before, "live block")
             );
         }
@@ -221,14 +221,14 @@ impl Recording {
             let _ = write!(words, "; recorded peak {peak} reserved");
         }
         if self.begins_late {
-            words.push_str("; what was cached before the first is not known");
+            words.push_str("; memory cached before the recording is unknown");
         }
         words
     }
 }
 
 impl Played {
-    /// `present: max_split_size_mb:128`
+    /// Returns name and setting: `present: max_split_size_mb:128`.
     #[must_use]
     pub fn title(&self) -> String {
         match (self.name, self.conf.as_str()) {
@@ -238,7 +238,7 @@ impl Played {
         }
     }
 
-    /// What would still fit at the end, if it got there.
+    /// Returns the largest request that fits at the end, if the replay reached it.
     #[must_use]
     pub fn fits(&self) -> Option<Bytes> {
         self.fits.filter(|_| self.outlook.fits())
@@ -265,13 +265,13 @@ impl Played {
         row
     }
 
-    /// What the figures do not say: how large the request was that failed, whether `want` fits.
+    /// Returns remarks beside the figures: the size of the failed request, and whether `want` fits.
     #[must_use]
     pub fn remarks(&self, want: Option<Bytes>) -> Vec<String> {
         let mut remarks = Vec::new();
         if let Some(oom) = self.outlook.oom {
             let too = if oom.recorded { ", as recorded" } else { "" };
-            remarks.push(format!("{} wanted{too}", oom.requested));
+            remarks.push(format!("{} requested{too}", oom.requested));
         }
         if let (Some(want), Some(fits)) = (want, self.wanted.filter(|_| self.outlook.fits())) {
             let verb = if fits { "fits" } else { "does not fit" };

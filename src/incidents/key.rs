@@ -1,35 +1,35 @@
-//! What makes two reports of an incident the same: who it is about, and when it was first seen.
+//! The identity of an incident: its subject (a process or a GPU), and the time of its first observation.
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::process::ProcessKey;
 use crate::model::units::{GpuUuid, Millis, Mono, UnixMillis};
 
-/// Two dashboards look at different moments; what they see of one process within this time is one thing.
-const WITHIN: Millis = Millis(5_000);
+/// Maximum time between first observations of the same incident. Two dashboards sample at different times.
+const MAX_DISTANCE: Millis = Millis(5_000);
 
-/// About whom an incident is, and its first observation.
+/// The subject of an incident, and the time of its first observation.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Key {
     pub boot_id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessKey>,
-    /// The command under `gputop run` that the process is a part of: what the record of that run is about.
+    /// The command under `gputop run` that started the process. The record of that run has this command as its subject.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<ProcessKey>,
-    /// For what happened to a GPU and to no process in particular.
+    /// For incidents of a GPU that are not about a process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuUuid>,
-    /// The first observation, by the clock that never jumps: what is compared.
+    /// Time of the first observation by the monotonic clock, for comparisons.
     pub first: Mono,
-    /// The same by the wall clock: what is shown, and sorted by.
+    /// The same by the wall clock, for display and sorting.
     pub time: UnixMillis,
 }
 
 impl Key {
-    /// Whether both are about the same process, or without one about the same GPU. Two of which neither is known are
-    /// never the same.
+    /// Returns true if both are about the same process or, without a process, about the same GPU. Incidents without a
+    /// known subject are never the same.
     pub(super) fn is_about_same(&self, other: &Self) -> bool {
         let is_known = !self.boot_id.is_empty() && (self.process.is_some() || self.gpu.is_some());
         is_known
@@ -38,28 +38,28 @@ impl Key {
             && (self.process.is_some() || self.gpu == other.gpu)
     }
 
-    /// Whether one is about a part of the command that the other is about.
+    /// Returns true if one is about a process started by the command that the other is about.
     pub(super) fn is_part(&self, other: &Self) -> bool {
-        let is_below = |part: &Self, whole: &Self| {
+        let is_child = |part: &Self, whole: &Self| {
             part.run.is_some() && part.run == whole.process && whole.run.is_none()
         };
         !self.boot_id.is_empty()
             && self.boot_id == other.boot_id
-            && (is_below(self, other) || is_below(other, self))
+            && (is_child(self, other) || is_child(other, self))
     }
 
     pub(super) fn is_near(&self, other: &Self) -> bool {
         Self::are_near(self.first, other.first)
     }
 
-    /// Whether two first observations of one process may be of one thing.
+    /// Returns true if two first observations of one process may be of the same incident.
     #[must_use]
     pub fn are_near(first: Mono, other: Mono) -> bool {
-        first.0.abs_diff(other.0) <= WITHIN.0
+        first.0.abs_diff(other.0) <= MAX_DISTANCE.0
     }
 
-    /// A text for whom it is about, which no two share but a command and its parts.
-    pub(super) fn whom(&self) -> String {
+    /// Returns a text that identifies the subject. A command and the processes that it started have the same text.
+    pub(super) fn subject(&self) -> String {
         let process = self.run.or(self.process);
         let process = process.map(|key| (key.pid.0, key.start.0));
         let gpu = self.gpu.as_ref().filter(|_| process.is_none());

@@ -1,20 +1,20 @@
-//! What went wrong on this user's machines, kept until it was read: the incident store.
+//! The incident store, which saves incidents of this user's machines.
 //!
 //! ```text
-//! $XDG_STATE_HOME/gputop/incidents/          0700, this user's
-//!   01kq3v7-x2c9.json                        one incident: record.rs, written beside and renamed into place
-//!   state.json                               which were read, and of which somebody was told
-//!   lock                                     held by whoever writes any of it
+//! $XDG_STATE_HOME/gputop/incidents/          mode 0700, owned by this user
+//!   01kq3v7-x2c9.json                        one incident (see `record`), written to a temporary file and renamed
+//!   state.json                               which incidents were read, and for which on_incident was run
+//!   lock                                     held while any of these is written
 //! ```
 //!
-//! Every reader that sees an incident calls [`Store::write`]; the [`Key`] says which of them are the same: they are about
-//! one process, or about a command under `gputop run` and a part of it, within seconds, or about its one end. Of those the
-//! best informed conclusion stands, whichever came first, and what the others knew is added to it ([`Record::revised_by`]
-//! and its module). Its name stays, and so does the mark that it was read, unless it got worse or turned out to be
-//! something else. A store that cannot be written, read or locked in time is an error
-//! to tell in one line and never a reason to fail: what is watched goes on.
+//! Every observer of an incident calls [`Store::write`]. The [`Key`] identifies reports of the same incident: they are
+//! about one process, or about a command under `gputop run` and its child process, within seconds; or both are about its
+//! exit. The best informed conclusion is kept, in whatever order they arrive, and data of the others is added to it
+//! ([`Record::revised_by`]). The incident's name does not change. It stays marked as read, unless it got worse or turned
+//! out to be something else. If the store cannot be written, read or locked in time, gputop reports that in one line and
+//! continues.
 //!
-//! Nothing in here asks for secrets to be removed: what is put into a [`Record`] has lost them at its collector.
+//! The store does not redact secrets: the collectors have removed them before a [`Record`] is made.
 
 mod key;
 mod on_incident;
@@ -32,5 +32,5 @@ pub use record::{Evidence, Excerpt, Record, Track};
 pub use save::{SaveResult, in_time, put, save};
 pub use store::{Entry, Listing, Store, StoreError, Stored, Unreadable, Written};
 pub use store_changes::Changes;
-pub use timeout::within;
+pub use timeout::with_timeout;
 pub use uid::Uid;

@@ -1,7 +1,8 @@
-//! `on_incident`: a command of the user's that is told of an incident, once, whoever sees it first.
+//! Runs the user's `on_incident` command once for each incident, from the gputop process that sees it first.
 //!
-//! It is run by `sh -c` in a process group of its own, gets the incident's JSON on its standard input, and is killed
-//! when it takes too long. It prints nowhere; what it says on standard error when it fails is told in one sentence.
+//! `sh -c` runs the command in its own process group with the incident's JSON on standard input. It is killed if it takes
+//! too long. Its standard output is discarded. If it fails, the error message contains the last line of its standard
+//! error.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -22,33 +23,34 @@ use crate::open_files::restore_in;
 
 /// How long the command may take.
 pub const NOTICE_LIMIT: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(10);
-const MAX_SAID: usize = 4 << 10;
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+const MAX_STDERR: usize = 4 << 10;
 
-/// What became of telling somebody.
+/// The result of a notification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    Told,
-    /// Somebody was told of it before.
-    Known,
-    /// A sentence without a period: `on_incident: the command failed (exit 3): no such channel`.
+    Sent,
+    /// The command was already run for this incident.
+    AlreadySent,
+    /// An error message without a period: `on_incident: the command failed (exit 3): no such channel`.
     Failed(String),
 }
 
-/// Runs `command` for an incident of the store if nobody did so far; blocks up to `limit`, so never on a task that draws.
+/// Runs `command` for an incident of the store if it was not run yet. This blocks up to `limit`, so do not call it from
+/// a task that draws.
 #[must_use]
 pub fn notify(store: &Store, uid: &Uid, command: &str, limit: Duration) -> Notice {
     notify_until(store, uid, command, limit, &AtomicBool::new(false))
 }
 
-/// The same, also ended as soon as `is_enough` says so: whoever waits does not want to any more.
+/// Like [`notify`], but kills the command as soon as `is_cancelled` is set.
 #[must_use]
 pub fn notify_until(
     store: &Store,
     uid: &Uid,
     command: &str,
     limit: Duration,
-    is_enough: &AtomicBool,
+    is_cancelled: &AtomicBool,
 ) -> Notice {
     let failed = |why: &dyn std::fmt::Display| Notice::Failed(format!("on_incident: {why}"));
     let record = match store.read(uid) {
@@ -57,25 +59,25 @@ pub fn notify_until(
     };
     match store.claim_notice(uid) {
         Ok(true) => {}
-        Ok(false) => return Notice::Known,
+        Ok(false) => return Notice::AlreadySent,
         Err(error) => return failed(&error),
     }
     let Ok(mut json) = serde_json::to_vec(&record) else {
-        return failed(&"the incident could not be written as JSON");
+        return failed(&"cannot write the incident as JSON");
     };
     json.push(b'\n');
-    match tell(command, json, limit, is_enough) {
-        Ok(()) => Notice::Told,
+    match run(command, json, limit, is_cancelled) {
+        Ok(()) => Notice::Sent,
         Err(why) => failed(&why),
     }
 }
 
-/// A clause where it failed.
-fn tell(
+/// Runs the command and waits for it. The error is a clause.
+fn run(
     command: &str,
     json: Vec<u8>,
     limit: Duration,
-    is_enough: &AtomicBool,
+    is_cancelled: &AtomicBool,
 ) -> Result<(), String> {
     let mut shell = Command::new("sh");
     let mut child = restore_in(shell.args(["-c", command]))
@@ -84,23 +86,23 @@ fn tell(
         .stderr(Stdio::piped())
         .process_group(0)
         .spawn()
-        .map_err(|error| format!("sh could not be started: {error}"))?;
+        .map_err(|error| format!("cannot start sh: {error}"))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // One that does not read must not hold us; one that ends before it has read all has read what it wanted.
+        // Write on a thread, because the command may not read. It is no error if the command exits before it has read all.
         let feeder = thread::Builder::new().name("on_incident".into());
         let _ = feeder.spawn(move || stdin.write_all(&json));
     }
-    let mut said = Said::of(&child);
-    let end = Instant::now() + limit;
+    let mut stderr = StderrText::of(&child);
+    let deadline = Instant::now() + limit;
     let status = loop {
-        said.read(&mut child);
+        stderr.read(&mut child);
         match child.try_wait() {
             Ok(Some(status)) => break status,
-            Ok(None) if is_enough.load(Ordering::Relaxed) => {
+            Ok(None) if is_cancelled.load(Ordering::Relaxed) => {
                 stop(&mut child);
                 return Err("the command was interrupted and killed".to_owned());
             }
-            Ok(None) if Instant::now() < end => thread::sleep(PAUSE),
+            Ok(None) if Instant::now() < deadline => thread::sleep(POLL_INTERVAL),
             Ok(None) => {
                 stop(&mut child);
                 return Err(format!(
@@ -108,28 +110,28 @@ fn tell(
                     limit.as_secs()
                 ));
             }
-            Err(error) => return Err(format!("the command could not be waited for: {error}")),
+            Err(error) => return Err(format!("cannot wait for the command: {error}")),
         }
     };
-    said.read(&mut child);
+    stderr.read(&mut child);
     if status.success() {
         return Ok(());
     }
     Err(format!(
         "the command failed ({}){}",
-        words(status),
-        said.words()
+        describe(status),
+        stderr.last_line()
     ))
 }
 
-fn words(status: ExitStatus) -> String {
+fn describe(status: ExitStatus) -> String {
     match status.signal() {
         Some(signal) => format!("signal {signal}"),
         None => format!("exit {}", status.code().unwrap_or_default()),
     }
 }
 
-/// With all that it has started in its group.
+/// Kills the command and all processes of its group.
 fn stop(child: &mut Child) {
     if let Ok(group) = i32::try_from(child.id()) {
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
@@ -138,14 +140,14 @@ fn stop(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// What it writes on standard error, as far as anybody wants to read. Read without waiting: what it started may hold the
-/// other end for ever.
-struct Said {
+/// The beginning of the command's standard error. Reads never block, because a process that the command started may keep
+/// the other end open forever.
+struct StderrText {
     text: Vec<u8>,
     can_read: bool,
 }
 
-impl Said {
+impl StderrText {
     fn of(child: &Child) -> Self {
         let can_read = child.stderr.as_ref().is_some_and(|stderr| {
             fcntl(stderr.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).is_ok()
@@ -160,13 +162,13 @@ impl Said {
         let Some(stderr) = child.stderr.as_mut().filter(|_| self.can_read) else {
             return;
         };
-        let mut piece = [0; 1024];
+        let mut chunk = [0; 1024];
         loop {
-            match stderr.read(&mut piece) {
+            match stderr.read(&mut chunk) {
                 Ok(0) => self.can_read = false,
                 Ok(n) => {
-                    let room = MAX_SAID.saturating_sub(self.text.len());
-                    self.text.extend_from_slice(&piece[..n.min(room)]);
+                    let room = MAX_STDERR.saturating_sub(self.text.len());
+                    self.text.extend_from_slice(&chunk[..n.min(room)]);
                     continue;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -176,8 +178,8 @@ impl Said {
         }
     }
 
-    /// `: no such channel`, its last line; nothing where it said nothing.
-    fn words(&self) -> String {
+    /// Returns the last line, like `: no such channel`, or an empty string.
+    fn last_line(&self) -> String {
         let lines = self.text.split(|byte| *byte == b'\n');
         let last = lines.map(<[u8]>::trim_ascii).rfind(|line| !line.is_empty());
         last.map_or_else(String::new, |line| format!(": {}", visible(line, 200)))

@@ -1,4 +1,4 @@
-//! An incident into the store, and the user's command told of it: what whoever sees one does.
+//! Saves an incident and runs the user's `on_incident` command.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -7,71 +7,75 @@ use std::time::Duration;
 use super::on_incident::{NOTICE_LIMIT, Notice, notify_until};
 use super::record::Record;
 use super::store::{Store, StoreError, Stored};
-use super::timeout::within;
+use super::timeout::with_timeout;
 use super::uid::Uid;
 
-/// How long the store may take; a home that hangs takes for ever.
-const STORE_LIMIT: Duration = Duration::from_secs(3);
-/// For the store's part in telling somebody.
-const MARGIN: Duration = Duration::from_secs(2);
+/// How long a store access may take; an unreachable home directory blocks forever.
+const STORE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Additional time for the store accesses of a notification.
+const STORE_MARGIN: Duration = Duration::from_secs(2);
 
-const SILENT: &str = "the state directory does not answer";
+const NO_ANSWER: &str = "the state directory does not answer";
 
-/// What `work` does with the store, which may hang; why not, a clause.
+/// Runs `work`, which uses the store and may hang. The error is a clause.
 pub fn in_time<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, String> {
-    let done = within(STORE_LIMIT, work).ok_or_else(|| SILENT.to_owned())?;
+    let done = with_timeout(STORE_TIMEOUT, work).ok_or_else(|| NO_ANSWER.to_owned())?;
     done.map_err(|error| error.to_string())
 }
 
-/// Writes an incident; why not, a clause.
+/// Writes an incident. The error is a clause.
 pub fn put(store: Store, record: Record) -> Result<Stored, String> {
     in_time(move || store.write(record))
 }
 
-/// What became of it.
+/// The result of saving an incident.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaveResult {
-    /// Where it is in the store, if it is.
+    /// Its name in the store, if it was saved.
     pub uid: Option<Uid>,
-    /// What went wrong, a sentence without a period.
+    /// An error message without a period.
     pub fault: Option<String>,
 }
 
-/// Writes the incident of this user, and runs `on_incident` if it was not run for it before. Takes seconds at most, but
-/// those: not for a task that draws. `is_enough` ends the command before its time.
+/// Saves an incident of this user, and runs `on_incident` if it was not run for this incident before. This may block
+/// for seconds, so do not call it from a task that draws. `is_cancelled` stops the command early.
 #[must_use]
-pub fn save(record: Record, on_incident: Option<&str>, is_enough: &Arc<AtomicBool>) -> SaveResult {
+pub fn save(
+    record: Record,
+    on_incident: Option<&str>,
+    is_cancelled: &Arc<AtomicBool>,
+) -> SaveResult {
     let written = Store::of_this_user()
         .map_err(|error| error.to_string())
         .and_then(|store| Ok((store.clone(), put(store, record)?.uid)));
-    let not_kept = |why: &str| {
-        let unsaid = if on_incident.is_some() {
-            ", and on_incident was not run"
+    let not_saved = |why: &str| {
+        let consequence = if on_incident.is_some() {
+            ", so on_incident was not run"
         } else {
             ""
         };
         SaveResult {
             uid: None,
-            fault: Some(format!("the incident is not kept{unsaid}: {why}")),
+            fault: Some(format!("cannot save the incident{consequence}: {why}")),
         }
     };
     let (store, uid) = match written {
-        Ok(kept) => kept,
-        Err(why) => return not_kept(&why),
+        Ok(written) => written,
+        Err(why) => return not_saved(&why),
     };
-    let told = on_incident.map(|command| {
+    let notice = on_incident.map(|command| {
         let (uid, command) = (uid.clone(), command.to_owned());
-        let is_enough = Arc::clone(is_enough);
-        within(NOTICE_LIMIT + MARGIN, move || {
-            notify_until(&store, &uid, &command, NOTICE_LIMIT, &is_enough)
+        let is_cancelled = Arc::clone(is_cancelled);
+        with_timeout(NOTICE_LIMIT + STORE_MARGIN, move || {
+            notify_until(&store, &uid, &command, NOTICE_LIMIT, &is_cancelled)
         })
     });
-    let fault = match told {
+    let fault = match notice {
         Some(Some(Notice::Failed(why))) => Some(why),
-        Some(None) => Some(format!("on_incident: {SILENT}")),
-        Some(Some(Notice::Told | Notice::Known)) | None => None,
+        Some(None) => Some(format!("on_incident: {NO_ANSWER}")),
+        Some(Some(Notice::Sent | Notice::AlreadySent)) | None => None,
     };
     SaveResult {
         uid: Some(uid),

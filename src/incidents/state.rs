@@ -1,4 +1,4 @@
-//! What happened to the incidents since: which were read, and of which somebody was told.
+//! The state of incidents: which were read, and for which `on_incident` was run.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,33 +13,34 @@ use crate::user_files;
 
 const SCHEMA: u32 = 1;
 pub(super) const NAME: &str = "state.json";
-/// Two times for each incident there can be are far less.
+/// Far more than two times for each incident of a full store.
 const MAX_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct State {
     pub(super) schema: u32,
-    /// When each was opened.
+    /// Time at which each was opened.
     pub(super) read: BTreeMap<Uid, UnixMillis>,
-    /// When `on_incident` was begun for each.
-    pub(super) told: BTreeMap<Uid, UnixMillis>,
+    /// Time at which `on_incident` was started for each.
+    #[serde(rename = "told")]
+    pub(super) notified: BTreeMap<Uid, UnixMillis>,
     #[serde(flatten)]
     more: Map<String, Value>,
 }
 
 impl State {
-    /// One that is missing or damaged is empty: then incidents are unread again, and nothing is lost.
+    /// Reads the state. A missing or damaged file counts as empty, so that all incidents are unread again.
     ///
     /// # Errors
-    /// The version of a state that is newer than this program; it must not be overwritten.
+    /// Returns the schema version of a state written by a newer gputop, which must not be overwritten.
     pub(super) fn read(folder: &Path) -> Result<Self, u64> {
         let read = || -> io::Result<Value> {
             let bytes = user_files::read(&folder.join(NAME), MAX_BYTES)?;
             Ok(serde_json::from_slice(&bytes)?)
         };
         let state = read().unwrap_or_default();
-        // The number first: the rest of a newer one may have any shape.
+        // Check the version first, because the rest of a newer file may have any format.
         match state.get("schema").and_then(Value::as_u64) {
             Some(schema) if schema > SCHEMA.into() => Err(schema),
             _ => Ok(serde_json::from_value(state).unwrap_or_default()),
@@ -53,9 +54,9 @@ impl State {
         user_files::replace(&folder.join(NAME), &bytes)
     }
 
-    /// Forgets incidents that are no more.
-    pub(super) fn keep(&mut self, is_there: impl Fn(&Uid) -> bool) {
-        self.read.retain(|uid, _| is_there(uid));
-        self.told.retain(|uid, _| is_there(uid));
+    /// Forgets incidents that no longer exist.
+    pub(super) fn retain(&mut self, exists: impl Fn(&Uid) -> bool) {
+        self.read.retain(|uid, _| exists(uid));
+        self.notified.retain(|uid, _| exists(uid));
     }
 }

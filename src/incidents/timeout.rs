@@ -1,5 +1,5 @@
-//! Waiting for a file system only so long: a home on a server that is away hangs every call that names it. A limit on
-//! the size of files is an error there, and no signal.
+//! Runs file system work with a timeout, because a home directory on an unreachable server hangs every call that uses it.
+//! On that thread, exceeding the file size limit is an error instead of a signal.
 
 use std::sync::mpsc;
 use std::thread;
@@ -9,12 +9,12 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 
 use crate::user_files::survive_file_limits;
 
-/// What `work` returns, on a thread of its own; `None` where it took longer than `limit` or could not be begun. It goes
-/// on in the background then.
+/// Runs `work` on a separate thread and returns its result; `None` if it took longer than `limit`, in which case it
+/// continues in the background, or if no thread could be started.
 ///
-/// That thread takes no signals: one that is sent to the process is for those who wait for signals, and who block it on
-/// their own thread would else be ended by it on this one.
-pub fn within<T: Send + 'static>(
+/// The thread blocks all signals. Otherwise a signal that the caller has blocked on its own thread would be delivered to
+/// this one and kill the process.
+pub fn with_timeout<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
@@ -31,7 +31,7 @@ pub fn within<T: Send + 'static>(
     }
     let thread = thread.ok()?;
     let result = receiver.recv_timeout(limit).ok()?;
-    // All that is left to it is to end: then whoever forks next is alone.
+    // Wait for the thread to exit, so that the process has one thread less when the caller forks next.
     let _ = thread.join();
     Some(result)
 }
@@ -43,11 +43,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_thread_that_works_takes_no_signal_and_the_one_that_waits_takes_what_it_took() {
+    fn blocks_signals_on_the_worker_and_restores_the_callers_mask() {
         let before = SigSet::thread_get_mask().expect("a mask");
-        let at_work = within(Duration::from_secs(60), SigSet::thread_get_mask);
-        let at_work = at_work.expect("in time").expect("a mask");
-        assert!(at_work.contains(Signal::SIGTERM));
+        let mask = with_timeout(Duration::from_secs(60), SigSet::thread_get_mask);
+        let mask = mask.expect("in time").expect("a mask");
+        assert!(mask.contains(Signal::SIGTERM));
         assert_eq!(SigSet::thread_get_mask().expect("a mask"), before);
     }
 }

@@ -1,4 +1,4 @@
-//! The name of an incident: `01kq3v7-x2c9`. Sorts by time, is typed with one hand, and is a file name everywhere.
+//! The name of an incident: `01kq3v7-x2c9`. Names sort by time, are easy to type and are valid file names.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,32 +7,32 @@ use serde::{Deserialize, Serialize};
 
 use super::key::Key;
 
-/// Digits and small letters in the order of their bytes, without those that look like others (Crockford's base 32).
+/// Digits and lower-case letters in byte order, without characters that look alike (Crockford's base 32).
 const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-/// Seconds since 1970 until the year 3058.
-const TIME: usize = 7;
-/// About whom it is: of one process all incidents end the same.
-const WHOM: usize = 4;
+/// Length of the time, in seconds since 1970. Sufficient until the year 3058.
+const TIME_LENGTH: usize = 7;
+/// Length of the hash of the subject. Names of all incidents of one process have the same suffix.
+const SUBJECT_LENGTH: usize = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Uid(String);
 
-/// A text that names no incident.
+/// The error for a text that is not a valid incident name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NoUid;
+pub struct InvalidUid;
 
 impl Uid {
-    /// The name for an incident of this key; `later` seconds on where that one is taken by another.
-    pub(super) fn of(key: &Key, later: u64) -> Self {
+    /// Returns the name for an incident. `offset` seconds are added to the time if the name is already in use.
+    pub(super) fn of(key: &Key, offset: u64) -> Self {
         let seconds = u64::try_from(key.time.0 / 1_000).unwrap_or(0);
-        let time = letters(seconds.saturating_add(later), TIME);
-        Self(format!("{time}-{}", Self::whom(key)))
+        let time = letters(seconds.saturating_add(offset), TIME_LENGTH);
+        Self(format!("{time}-{}", Self::subject_suffix(key)))
     }
 
-    /// What the names of all incidents of the key's process end with.
-    pub(super) fn whom(key: &Key) -> String {
-        letters(hash(&key.whom()), WHOM)
+    /// Returns the suffix of the names of all incidents with the key's subject.
+    pub(super) fn subject_suffix(key: &Key) -> String {
+        letters(hash(&key.subject()), SUBJECT_LENGTH)
     }
 
     #[must_use]
@@ -40,26 +40,26 @@ impl Uid {
         &self.0
     }
 
-    /// Whether a person who typed `word` may mean it: its beginning or its end.
-    pub(super) fn is_meant_by(&self, word: &str) -> bool {
+    /// Returns true if `word` is the beginning or the end of the name.
+    pub(super) fn matches(&self, word: &str) -> bool {
         !word.is_empty() && (self.0.starts_with(word) || self.0.ends_with(word))
     }
 }
 
 impl FromStr for Uid {
-    type Err = NoUid;
+    type Err = InvalidUid;
 
-    fn from_str(text: &str) -> Result<Self, NoUid> {
+    fn from_str(text: &str) -> Result<Self, InvalidUid> {
         let is_letter = |byte: u8| LETTERS.contains(&byte);
-        let is_whole = text.len() == TIME + 1 + WHOM
+        let is_valid = text.len() == TIME_LENGTH + 1 + SUBJECT_LENGTH
             && text.bytes().enumerate().all(|(at, byte)| match at {
-                TIME => byte == b'-',
+                TIME_LENGTH => byte == b'-',
                 _ => is_letter(byte),
             });
-        if is_whole {
+        if is_valid {
             Ok(Self(text.to_owned()))
         } else {
-            Err(NoUid)
+            Err(InvalidUid)
         }
     }
 }
@@ -70,7 +70,7 @@ impl fmt::Display for Uid {
     }
 }
 
-/// The last `count` digits of `number` to the base 32.
+/// Returns the last `count` digits of `number` in base 32.
 fn letters(mut number: u64, count: usize) -> String {
     let mut digits = Vec::with_capacity(count);
     for _ in 0..count {
@@ -80,7 +80,7 @@ fn letters(mut number: u64, count: usize) -> String {
     digits.iter().rev().collect()
 }
 
-/// FNV-1a: the same in every process and version, which std's hasher does not promise.
+/// FNV-1a, which is the same in every process and version; std's hasher does not guarantee that.
 fn hash(text: &str) -> u64 {
     let mixed = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_ends_with_whom_it_is_about() {
+    fn incidents_of_one_process_have_the_same_suffix() {
         let of = |pid, time| Uid::of(&key(pid, time), 0).to_string();
         assert_eq!(of(418, 0)[8..], of(418, 9_000_000)[8..]);
         assert_ne!(of(418, 0)[8..], of(419, 0)[8..]);
     }
 
     #[test]
-    fn other_names_are_refused() {
+    fn rejects_other_names() {
         for name in [
             "",
             "state",
@@ -137,7 +137,7 @@ mod tests {
             "../etc-x2c9",
             "01kq3v7-x2c9x",
         ] {
-            assert_eq!(name.parse::<Uid>(), Err(NoUid), "{name}");
+            assert_eq!(name.parse::<Uid>(), Err(InvalidUid), "{name}");
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Where a GPU's memory is, in parts that add up:
+//! Splits a GPU's memory into parts that add up:
 //! driver + allocated + idle + other + processes + unattributed + free = total.
 //!
-//! The first three of the processes' parts exist where the pools of a process were read, or its frameworks tell of
-//! them: its live tensors, its cache, and what it holds beside its pools (context, libraries). `processes` is the rest
-//! of them, whole; of one whose framework tells no more than what is in its tensors, all beyond that.
+//! `allocated`, `idle` and `other` cover processes whose pools were read, or whose frameworks report them: live
+//! tensors, cache, and memory outside the pools (context, libraries). `processes` is the whole memory of all other
+//! processes. If a framework reports only its live tensors, the rest of that process counts as `processes` too.
 //!
-//! The process list, the memory figures and the pools are read at slightly different moments, so parts may sum to
-//! more than is used; then the ones named last give way and the split is marked approximate.
+//! The process list, the memory figures and the pools are read at slightly different times, so the parts may exceed the
+//! used memory. The later parts in the order above are then reduced, and the split is marked approximate.
 
 use super::gpu::{Gpu, GpuProcess};
 use super::pool::{Pool, Pools};
@@ -18,31 +18,31 @@ use super::units::{Bytes, GpuUuid};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Accounting {
     pub total: Bytes,
-    /// Kept by the driver (NVML's reserved).
+    /// Reserved by the driver (NVML's `reserved`).
     pub driver: Bytes,
     /// Live tensors of the processes whose pools are known.
     pub allocated: Bytes,
-    /// What their pools hold beyond that.
+    /// Cached memory in the same pools, beyond the live tensors.
     pub idle: Bytes,
-    /// What these processes hold beside their pools: context, libraries, other allocators.
+    /// Memory of the same processes outside their pools: context, libraries, other allocators.
     pub other: Bytes,
-    /// Processes whose pools are not known, whole, or as far as they are not.
+    /// Memory of processes whose pools are unknown, and of known processes as far as their split is unknown.
     pub processes: Bytes,
-    /// Used, by no process that is listed with its memory.
+    /// Used memory that belongs to no listed process.
     pub unattributed: Bytes,
     pub free: Bytes,
-    /// The samples contradict each other a little; shown as `~`.
+    /// True if the samples contradict each other slightly; shown as `~`.
     pub approximate: bool,
-    /// The driver's process list, or a memory figure in it, is missing: `unattributed` holds processes too.
+    /// True if the driver's process list, or a figure in it, is missing; `unattributed` then includes processes.
     pub processes_unknown: bool,
 }
 
-/// The split without looking into any process.
+/// Splits the memory of a GPU without reading any process.
 pub fn account(gpu: &Gpu) -> Option<Accounting> {
     account_pools(gpu, None)
 }
 
-/// `None` when the driver gives no total or no free memory: then there is no bar to draw.
+/// Splits the memory of a GPU. Returns `None` if the driver does not report total and free memory.
 pub fn account_pools(gpu: &Gpu, pools: Option<&Pools>) -> Option<Accounting> {
     let total = gpu.memory.total.get()?;
     let free = Bytes(gpu.memory.free.get()?.0.min(total.0));
@@ -76,40 +76,40 @@ pub fn account_pools(gpu: &Gpu, pools: Option<&Pools>) -> Option<Accounting> {
     })
 }
 
-/// What the processes of a GPU say they hold.
+/// Memory claimed by the processes of a GPU.
 #[derive(Debug, Default)]
 struct Claims {
     allocated: u64,
     idle: u64,
     other: u64,
     processes: u64,
-    /// A pool says it holds more than the driver says of its process.
+    /// True if a pool claims more than the driver reports for its process.
     contradict: bool,
 }
 
 impl Claims {
     fn of(gpu: &Gpu, list: &[GpuProcess], pools: Option<&Pools>) -> Self {
         let mut claims = Self::default();
-        // Bytes of entries that nobody here can be matched with, as in a container.
-        let mut nameless = 0_u64;
+        // Bytes of entries that match no known process, as in a container.
+        let mut unmatched = 0_u64;
         for process in list {
             let vram = process.vram.get().map(|v| v.0);
             let held = pools.and_then(|pools| Held::of(pools, process.process?, gpu));
             match (held, vram) {
                 (Some(held), vram) => claims.take_pool(held, vram),
                 (None, Some(vram)) if process.process.is_none() => {
-                    nameless = nameless.saturating_add(vram);
+                    unmatched = unmatched.saturating_add(vram);
                 }
                 (None, vram) => add(&mut claims.processes, vram.unwrap_or(0)),
             }
         }
         let is_listed = |process| list.iter().any(|p| p.process == Some(process));
-        let here = pools.iter().flat_map(|pools| Held::on(pools, gpu));
-        for (_, held) in here.filter(|(process, _)| !is_listed(*process)) {
-            nameless = nameless.saturating_sub(held.reserved());
+        let on_gpu = pools.iter().flat_map(|pools| Held::on(pools, gpu));
+        for (_, held) in on_gpu.filter(|(process, _)| !is_listed(*process)) {
+            unmatched = unmatched.saturating_sub(held.reserved());
             claims.take_pool(held, None);
         }
-        add(&mut claims.processes, nameless);
+        add(&mut claims.processes, unmatched);
         claims
     }
 
@@ -139,12 +139,12 @@ fn add(sum: &mut u64, more: u64) {
     *sum = sum.saturating_add(more);
 }
 
-/// What the pools of one process hold on a GPU.
+/// Memory in the pools of one process on a GPU.
 #[derive(Debug, Clone, Copy, Default)]
 struct Held {
     allocated: u64,
     idle: u64,
-    /// How much more is idle is not told.
+    /// True if the framework does not report its idle memory.
     is_part: bool,
 }
 
@@ -157,28 +157,31 @@ impl Held {
         }
     }
 
-    /// `None` where not even that is told what is allocated.
-    fn of_told(told: &ReportedPool) -> Option<Self> {
-        let idle = told.idle().get();
+    /// Returns `None` if the framework does not even report its allocated memory.
+    fn of_reported(pool: &ReportedPool) -> Option<Self> {
+        let idle = pool.idle().get();
         Some(Self {
-            allocated: told.allocated.get()?.0,
+            allocated: pool.allocated.get()?.0,
             idle: idle.unwrap_or_default().0,
             is_part: idle.is_none(),
         })
     }
 
-    /// Each pool on a GPU.
+    /// Iterates over all pools on a GPU.
     fn on<'p>(pools: &'p Pools, gpu: &'p Gpu) -> impl Iterator<Item = (ProcessKey, Self)> + 'p {
-        let is_here = |uuid: &Reading<GpuUuid>| uuid.value().is_some_and(|uuid| is_on(gpu, uuid));
-        let read = pools.list.iter().filter(move |pool| is_here(&pool.gpu));
-        let told = pools.told.iter().filter(move |told| is_here(&told.gpu));
+        let is_on_gpu = |uuid: &Reading<GpuUuid>| uuid.value().is_some_and(|uuid| is_on(gpu, uuid));
+        let read = pools.list.iter().filter(move |pool| is_on_gpu(&pool.gpu));
+        let reported = pools
+            .reported
+            .iter()
+            .filter(move |pool| is_on_gpu(&pool.gpu));
         let read = read.map(|pool| (pool.process, Self::of_pool(pool)));
-        read.chain(told.filter_map(|told| Some((told.process, Self::of_told(told)?))))
+        read.chain(reported.filter_map(|pool| Some((pool.process, Self::of_reported(pool)?))))
     }
 
     fn of(pools: &Pools, process: ProcessKey, gpu: &Gpu) -> Option<Self> {
         Self::on(pools, gpu)
-            .filter(|(whose, _)| *whose == process)
+            .filter(|(owner, _)| *owner == process)
             .map(|(_, held)| held)
             .reduce(|a, b| Self {
                 allocated: a.allocated.saturating_add(b.allocated),
@@ -192,7 +195,7 @@ impl Held {
     }
 }
 
-/// The GPU itself or one of its MIG instances.
+/// Returns true if the UUID is that of the GPU or of one of its MIG instances.
 pub fn is_on(gpu: &Gpu, uuid: &GpuUuid) -> bool {
     gpu.uuid == *uuid || gpu.mig.iter().any(|mig| mig.uuid == *uuid)
 }
@@ -226,14 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_sum_to_more_than_is_used_leave_nothing_unattributed() {
+    fn leaves_nothing_unattributed_if_processes_exceed_used_memory() {
         let split = account(&gpu(100, 40, 10, &[30, 25])).expect("a split");
         assert_eq!((split.processes, split.unattributed), (Bytes(50), Bytes(0)));
         assert!(split.approximate);
     }
 
     #[test]
-    fn without_a_total_there_is_nothing_to_split() {
+    fn returns_no_split_without_a_total() {
         assert_eq!(account(&Gpu::default()), None);
     }
 
@@ -271,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_with_a_pool_is_split_and_the_others_stay_whole() {
+    fn splits_a_process_with_a_pool_and_keeps_others_whole() {
         let gpu = with_keys(gpu(100, 20, 10, &[40, 25]));
         let split = account_pools(&gpu, Some(&pools(&[(1, 15, 33)]))).expect("a split");
         let parts = [split.allocated, split.idle, split.other, split.processes];
@@ -281,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_grew_since_the_driver_was_asked_leaves_no_other_and_is_marked() {
+    fn marks_a_pool_that_grew_after_the_driver_read_as_approximate() {
         let gpu = with_keys(gpu(100, 20, 10, &[40]));
         let split = account_pools(&gpu, Some(&pools(&[(1, 15, 44)]))).expect("a split");
         assert_eq!((split.idle, split.other), (Bytes(25), Bytes(0)));
@@ -289,40 +292,40 @@ mod tests {
     }
 
     #[test]
-    fn a_framework_that_tells_less_leaves_less_split() {
+    fn splits_a_process_as_far_as_its_framework_reports() {
         let gpu = with_keys(gpu(100, 20, 10, &[40, 25]));
-        let told = |reserved: Reading<Bytes>| ReportedPool {
+        let pool = |reserved: Reading<Bytes>| ReportedPool {
             process: key(1),
             gpu: GpuUuid::default().into(),
             allocated: Bytes(5).into(),
             reserved,
             ..ReportedPool::default()
         };
-        let parts = |told: Vec<ReportedPool>, list: &[(u32, u64, u64)]| {
+        let parts = |reported: Vec<ReportedPool>, list: &[(u32, u64, u64)]| {
             let pools = Pools {
-                told: told.into(),
+                reported: reported.into(),
                 ..pools(list)
             };
             let split = account_pools(&gpu, Some(&pools)).expect("a split");
             [split.allocated, split.idle, split.other, split.processes].map(|part| part.0)
         };
-        assert_eq!(parts(vec![told(Bytes(30).into())], &[]), [5, 25, 10, 25]);
-        // What of the rest is idle and what is context nobody tells.
-        assert_eq!(parts(vec![told(Reading::default())], &[]), [5, 0, 0, 60]);
-        // Beside PyTorch in the same process.
+        assert_eq!(parts(vec![pool(Bytes(30).into())], &[]), [5, 25, 10, 25]);
+        // The rest cannot be split into idle memory and context.
+        assert_eq!(parts(vec![pool(Reading::default())], &[]), [5, 0, 0, 60]);
+        // With a PyTorch pool in the same process.
         assert_eq!(
-            parts(vec![told(Bytes(6).into())], &[(1, 7, 9)]),
+            parts(vec![pool(Bytes(6).into())], &[(1, 7, 9)]),
             [12, 3, 25, 25]
         );
-        let silent = ReportedPool {
+        let unreported = ReportedPool {
             allocated: Reading::default(),
-            ..told(Bytes(30).into())
+            ..pool(Bytes(30).into())
         };
-        assert_eq!(parts(vec![silent], &[]), [0, 0, 0, 65]);
+        assert_eq!(parts(vec![unreported], &[]), [0, 0, 0, 65]);
     }
 
     #[test]
-    fn in_a_container_a_pool_is_taken_from_what_nobody_could_be_matched_with() {
+    fn takes_a_pool_in_a_container_from_the_unmatched_entries() {
         let gpu = gpu(100, 20, 10, &[40, 25]);
         let split = account_pools(&gpu, Some(&pools(&[(7, 15, 33)]))).expect("a split");
         assert_eq!((split.allocated, split.idle), (Bytes(15), Bytes(18)));
@@ -331,7 +334,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn with_pools_the_parts_still_add_up(
+        fn parts_with_pools_add_up_to_the_total(
             total in 0..u64::MAX / 2, free: u64, reserved: u64,
             processes in prop::collection::vec(any::<u64>(), 0..5),
             list in prop::collection::vec((1..8_u32, any::<u64>(), any::<u64>()), 0..6),
@@ -348,7 +351,7 @@ mod tests {
         }
 
         #[test]
-        fn the_parts_add_up_to_the_total(
+        fn parts_add_up_to_the_total(
             total in 0..u64::MAX / 2, free in 0..u64::MAX / 2, reserved in any::<u64>(),
             processes in prop::collection::vec(any::<u64>(), 0..5),
         ) {

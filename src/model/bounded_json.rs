@@ -1,11 +1,12 @@
-//! JSON from outside, read within a limit on memory.
+//! Reads untrusted JSON within a memory limit.
 //!
-//! A list of `{}` takes three bytes an element as text and two kilobytes an element as [`Gpu`](super::gpu::Gpu)s, so the length
-//! of a text says little about what reading it takes. [`read`] puts itself between `serde_json` and the model: every element of a
-//! list and every entry of a map is charged with the size of its Rust type before it is made, and the text is refused once
-//! the charges exceed the limit. No field has to be annotated, so none can be forgotten.
+//! An element `{}` takes three bytes as text but two kilobytes as a [`Gpu`](super::gpu::Gpu), so the length of a text
+//! says little about the memory needed to read it. [`read`] wraps the deserializer: every element of a list and every
+//! entry of a map is charged with the size of its Rust type. The text is refused once the charges exceed the limit.
+//! Fields need no annotation, so none can be forgotten.
 //!
-//! Strings are not charged: they are never longer than the text. Deep nesting is limited by `serde_json` itself (128 levels).
+//! Strings are not charged, because they are never longer than the text. `serde_json` itself limits nesting to 128
+//! levels.
 
 use std::cell::Cell;
 use std::fmt;
@@ -16,7 +17,7 @@ use serde::de::{
     VariantAccess, Visitor,
 };
 
-/// What is left of the limit while a text is read.
+/// Remaining memory budget while a text is read.
 #[derive(Debug)]
 struct Budget {
     left: Cell<usize>,
@@ -40,13 +41,13 @@ impl Budget {
 
     fn refusal<E: Error>(&self) -> E {
         E::custom(format_args!(
-            "its lists would take more than {} MiB of memory",
+            "its lists need more than {} MiB of memory",
             self.max_bytes >> 20
         ))
     }
 }
 
-/// Reads one value, whose lists and maps may take `max_bytes`; returns it with what they took.
+/// Reads one value whose lists and maps may take `max_bytes`. Returns the value and the bytes that were charged.
 pub fn read<'de, T: Deserialize<'de>>(
     json: &'de [u8],
     max_bytes: usize,
@@ -63,14 +64,14 @@ pub fn read<'de, T: Deserialize<'de>>(
         charges_entries: true,
     })?;
     json.end()?;
-    // A `Reading` turns the error of a list inside it into an absence.
+    // A `Reading` turns an error in a nested list into a missing value.
     if budget.is_exceeded.get() {
         return Err(budget.refusal());
     }
     Ok((value, max_bytes - budget.left.get()))
 }
 
-/// Reads a list of at most `MAX` elements; for a field's `deserialize_with`.
+/// Reads a list of at most `MAX` elements. For use as a field's `deserialize_with`.
 pub fn list<'de, T, D, const MAX: usize>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     T: Deserialize<'de>,
@@ -100,11 +101,11 @@ where
     deserializer.deserialize_seq(List::<T, MAX>(PhantomData))
 }
 
-/// Any part of serde's machinery, with the budget it is charged to.
+/// Any part of serde's machinery, with the budget that it charges.
 struct Metered<'b, T> {
     inner: T,
     budget: &'b Budget,
-    /// False for the fields of a struct, which are charged as a part of it.
+    /// False for the fields of a struct, which are charged as part of the struct.
     charges_entries: bool,
 }
 
@@ -372,7 +373,7 @@ mod tests {
         let many = |element: &str| [element; 100_000].join(",");
         let processes = format!(r#"{{"processes":{{"list":[{}]}}}}"#, many("{}"));
         assert!(refused::<Frame>(&processes));
-        // An element inside a reading, whose own errors become an absence.
+        // Lists inside a `Reading`, which turns their errors into missing values.
         let throttle = many(r#""idle""#);
         let text = format!(r#"{{"gpus":[{{"processes":[{}]}}]}}"#, many("{}"));
         assert!(refused::<Frame>(&text));
@@ -384,7 +385,7 @@ mod tests {
         let entries: Vec<String> = (0..100_000).map(|n| format!(r#""{n}":0"#)).collect();
         let entries = entries.join(",");
         assert!(refused::<HashMap<String, u64>>(&format!("{{{entries}}}")));
-        // What is passed over takes nothing.
+        // Ignored values are not charged.
         assert!(!refused::<Frame>(&format!(
             r#"{{"later":[{}]}}"#,
             many("{}")
@@ -393,11 +394,11 @@ mod tests {
     }
 
     #[test]
-    fn refuses_more_gpus_than_a_host_has() {
+    fn refuses_more_gpus_than_the_maximum() {
         let text = format!(r#"{{"gpus":[{}]}}"#, ["{}"; 257].join(","));
         let error = read::<Frame>(text.as_bytes(), 64 * MIB).expect_err("an error");
-        let says = "invalid length 257, expected a list of at most 256 elements";
-        assert!(error.to_string().starts_with(says), "{error}");
+        let expected = "invalid length 257, expected a list of at most 256 elements";
+        assert!(error.to_string().starts_with(expected), "{error}");
         let text = format!(r#"{{"gpus":[{}]}}"#, ["{}"; 256].join(","));
         assert!(read::<Frame>(text.as_bytes(), 64 * MIB).is_ok());
     }

@@ -1,33 +1,33 @@
-//! What runs a container, by the name its users know.
+//! Container runtimes and their display names.
 
 use serde::{Deserialize, Serialize};
 
-/// The runtime that made a container, as its cgroup or its root file system names it.
+/// The runtime that created a container, detected from its cgroup or its root file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Runtime {
     Docker,
     Podman,
-    /// Also below Kubernetes, where it is the usual one.
+    /// Also below Kubernetes, where it is the default.
     Containerd,
     CriO,
-    /// A pod whose cgroup does not say which runtime serves it.
+    /// A pod whose cgroup does not name the runtime.
     Kubernetes,
     /// Also Incus and LXD.
     Lxc,
     SystemdNspawn,
     Apptainer,
     Singularity,
-    /// No container in the narrow sense: the step of a job, which Slurm keeps in a cgroup of its own.
+    /// Not a container in the narrow sense: Slurm puts each job step in its own cgroup.
     Slurm,
-    /// An id is there and nothing says whose.
+    /// A container id was found, but nothing names the runtime.
     #[default]
     #[serde(other)]
     Unknown,
 }
 
 impl Runtime {
-    /// The word before a container's name or id: `docker train`.
+    /// Returns the word shown before a container's name or id: `docker train`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Docker => "docker",

@@ -1,7 +1,7 @@
-//! A frame as a file of its own: with the name of its host, and with what a screen knew beside it.
+//! A frame written as a file of its own, with the name of its host and the state of the screen.
 //!
-//! `once --json` prints one, the key that writes what is on screen makes one. It is read as a frame by whatever reads
-//! frames: what is added stands beside the frame's fields.
+//! `once --json` prints one, and the key that saves the current screen writes one. The added fields sit next to the
+//! frame's fields, so any reader of frames can read it.
 
 use std::sync::Arc;
 
@@ -25,18 +25,18 @@ pub struct Document {
     screen: Option<Shown>,
 }
 
-/// What a screen showed that is in no frame.
+/// Screen state that is not part of a frame.
 #[derive(Debug, Clone, Serialize)]
 pub struct Shown {
-    /// Which one: `overview`, `memory`.
+    /// The screen: `overview`, `memory`.
     pub id: &'static str,
-    /// The name of the recording it was played from; none for live data.
+    /// Name of the recording being played; absent for live data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recording: Option<String>,
-    /// The segments and blocks of the pool on it.
+    /// The segments and blocks of the pool that the screen shows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub map: Option<Arc<PoolMap>>,
-    /// Processes whose rows stay.
+    /// Exited processes that are still shown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ended: Vec<EndedProcess>,
 }
@@ -60,10 +60,7 @@ impl Document {
         }
     }
 
-    /// Indented, with a line end.
-    ///
-    /// # Errors
-    /// None that a frame can cause: it is plain data.
+    /// Returns indented JSON with a trailing line break.
     pub fn json(&self) -> serde_json::Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }

@@ -1,8 +1,8 @@
-//! What happened once, as it was observed: the raw material of incidents.
+//! Observations of single occurrences, from which incidents are built.
 //!
-//! An event is an observation with its place and moment. It travels beside the frames, is never dropped, and is
-//! the same on the wire, in a recording and in the incident store. An observation of a kind this version does not
-//! know keeps its text, so that passing it on loses nothing.
+//! An event is one observation with its process, GPU and time. Events travel beside the frames and are never dropped.
+//! Their format is the same on the wire, in a recording and in the incident store. An observation of an unknown kind
+//! keeps its JSON, so that passing it on loses nothing.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,51 +15,51 @@ use super::remote_incident::RemoteIncident;
 use super::replay_result::Replayed;
 use super::units::{Bytes, GpuUuid, Millis, Mono, Pid, UnixMillis};
 
-/// One observation and where it belongs.
+/// One observation, with its origin and time.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Event {
     pub boot_id: String,
-    /// [`Hello::agent`](super::host::Hello::agent): with the number, unique for ever, so that an event seen twice
-    /// is recognised and two agents on one host are told apart.
+    /// [`Hello::agent`](super::host::Hello::agent). Together with `seq` it identifies the event permanently, so that
+    /// duplicates are recognised and two agents on one host are distinguished.
     pub agent: String,
-    /// Counts up by one per agent.
+    /// Increases by one with each event of an agent.
     pub seq: u64,
     pub time: UnixMillis,
     pub mono: Mono,
-    /// The process it concerns, if it concerns one.
+    /// The process, if the event concerns one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessKey>,
-    /// The physical GPU, also when a MIG device is meant.
+    /// The physical GPU, also when the event concerns a MIG device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuUuid>,
     pub observation: Observation,
 }
 
-/// What was seen, with its figures.
+/// The observation with its figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Observation {
-    /// A process that was on a GPU is no more.
+    /// A process that used a GPU has exited.
     Exit(Exit),
     /// A GPU stopped answering, was lost, or came back.
     Health(HealthChange),
     /// The driver reported an Xid.
     Xid(Xid),
-    /// PyTorch's `num_ooms` of a process rose.
+    /// PyTorch's `num_ooms` of a process increased.
     Ooms(Box<OomsRose>),
-    /// The GPU of such a failure, read because of it.
+    /// State of the GPU right after a failed allocation, read because of the failure.
     GpuAtOom(Box<GpuAtOom>),
     /// A log line matched a signature.
     Log(Box<LogExcerpt>),
     /// The Python hook reported.
     Hook(HookEvent),
-    /// The allocation trace of a failure was played under other settings.
+    /// The allocation trace of a failure was replayed under other settings.
     Replayed(Box<Replayed>),
-    /// Somebody else there had concluded this, and the host's incident store tells it. In recordings alone.
+    /// An incident from the host's incident store, concluded by another reader. Found in recordings only.
     #[serde(rename = "kept")]
     RemoteIncident(Box<RemoteIncident>),
-    /// A kind of a later version, whole; also one of ours whose fields have another shape.
+    /// An event of a later version, kept whole. Also a known kind whose fields have an unexpected shape.
     #[serde(untagged)]
     Unknown(Value),
 }
@@ -73,29 +73,29 @@ impl Default for Observation {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Exit {
-    /// The process as its row last showed it, so that the row can stay.
+    /// The last known state of the process, so that its row can stay on screen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<Box<Process>>,
-    /// The GPUs it was on.
+    /// The GPUs that it used.
     pub gpus: Vec<GpuUuid>,
-    /// The exit code; 128 + signal when a signal ended it.
+    /// The exit code; 128 + signal after a fatal signal.
     pub status: Reading<i32>,
     pub signal: Reading<i32>,
     pub oom: Box<OomVerdict>,
-    /// The most device memory it was seen with, over all GPUs.
+    /// Highest device memory observed, summed over all GPUs.
     pub peak_vram: Reading<Bytes>,
-    /// How long after the end it was told, at most: since the kernel reported it, or since the process was last seen
-    /// alive where the kernel did not.
+    /// Maximum delay between the exit and this event: since the kernel reported the exit, or since the process was last
+    /// seen alive where the kernel did not report it.
     pub noticed_after: Millis,
 }
 
-/// Whether the kernel's out-of-memory killer ended a process, for want of the host's memory or of its cgroup's.
+/// Verdict on whether the kernel's out-of-memory killer ended a process, because host or cgroup memory ran out.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OomVerdict {
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub killed: Reading<bool>,
-    /// What says so, or makes it likely: the kernel log's line, or a counter that rose.
+    /// Evidence for the verdict: a line of the kernel log, or a counter that increased.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,
 }
@@ -104,26 +104,26 @@ pub struct OomVerdict {
 #[serde(default)]
 pub struct HealthChange {
     pub state: HealthState,
-    /// The driver's words, a clause.
+    /// The driver's description, as a clause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
-/// One Xid is one event, whether the driver's event, the kernel log's line or both reported it.
+/// One Xid, reported once even when both the driver and the kernel log report it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Xid {
-    /// 999 when the driver itself knows none.
+    /// 999 if the driver reports no number.
     pub number: u64,
     /// The kernel log's line, when it could be read.
     pub text: Reading<String>,
-    /// The process that the line names, as the host numbers processes. [`Event::process`] is the same one when it is
-    /// among those that are watched here.
+    /// The PID in that line, in the host's PID namespace. [`Event::process`] identifies the same process if gputop
+    /// watches it.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub pid: Reading<Pid>,
 }
 
-/// The allocator counted failed allocations, each an `OutOfMemoryError` that the program may have caught.
+/// Failed allocations counted by the allocator, each an `OutOfMemoryError` that the program may have caught.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OomsRose {
@@ -131,56 +131,56 @@ pub struct OomsRose {
     pub after: u64,
     /// The device's number inside the process.
     pub ordinal: u32,
-    /// The last sample before; it failed after this, and before the event's moment.
+    /// Time of the previous sample; the failure happened between it and the event.
     pub since: Mono,
-    /// The pool in the sample that saw it, with the least and the greatest since the frame before.
+    /// Pool statistics of the sample that detected it, with minimum and maximum since the previous frame.
     pub stats: PoolStats,
 }
 
-/// Who held a GPU right after an allocation on it failed; a frame may be a whole interval older.
+/// Memory use of a GPU right after an allocation on it failed. A frame may be up to one interval older.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuAtOom {
     pub memory: Memory,
-    /// Those that hold most.
+    /// The processes that use the most memory.
     pub processes: Reading<Vec<GpuProcess>>,
-    /// How long after the failure was seen it was read.
+    /// Delay between detecting the failure and this read.
     pub lag: Millis,
 }
 
-/// Text that a process wrote after it was first seen on a GPU, from a log that was found by itself or named.
+/// Text that a process wrote after it was first seen on a GPU, from a log that was discovered or named by the user.
 ///
-/// Whose text it is says the event, by where the text was read, and never the text: [`Event::process`] when one
-/// watched process writes there; when several share the log (the ranks of a launcher) it is none, and
-/// [`writers`](Self::writers) lists them.
+/// The event, not the text, identifies the writer. [`Event::process`] is set when one watched process writes to the
+/// log. It is empty when several share the log, such as the ranks of a launcher;
+/// [`writers`](Self::writers) then lists them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogExcerpt {
-    /// The log's name: a path as the process sees it, `tmux pane %3`, `journal`.
+    /// Name of the log: a path as the process sees it, `tmux pane %3`, `journal`.
     pub file: Reading<String>,
-    /// Counted from 1; missing where the log was not read from its beginning.
+    /// Line number, counted from 1; missing if the log was not read from its beginning.
     pub first_line: Reading<u64>,
-    /// Whole lines where possible; harmless (control characters made visible), bounded, and with secrets removed.
+    /// Whole lines where possible. Escaped for display, limited in length, with secrets removed.
     pub text: String,
     /// How the log was found.
     pub origin: LogOrigin,
-    /// What made it worth sending.
+    /// The reason for sending the excerpt.
     pub why: LogWhy,
-    /// Where in the log the text begins; of a pane or the journal, where in what was read of it.
+    /// Byte position of the text in the log; for a tmux pane or the journal, in the part that was read.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub offset: Reading<Bytes>,
-    /// It goes on directly behind the excerpt that was sent before of this log.
+    /// True if the text directly follows the previous excerpt of this log.
     pub continues: bool,
-    /// The log grew faster than it was read: text before this, or within it, was passed over.
+    /// True if the log grew faster than it was read, so that text before or within this excerpt was skipped.
     pub sampled: bool,
-    /// How much of it was passed over since the excerpt before.
+    /// Bytes skipped since the previous excerpt.
     #[serde(skip_serializing_if = "Bytes::is_zero")]
     pub skipped: Bytes,
-    /// Text of this excerpt, or of earlier ones that were not sent at all, that would have been too much.
+    /// Text dropped to respect the size limit, from this excerpt or from earlier ones that were not sent.
     pub left_out: Bytes,
-    /// At most so long lay between the writing of the newest line and the sending.
+    /// Maximum delay between writing the newest line and sending it.
     pub lag: Millis,
-    /// The watched processes that write to the log, when there are several.
+    /// The watched processes that write to the log, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub writers: Vec<ProcessKey>,
 }
@@ -191,14 +191,14 @@ pub struct LogExcerpt {
 pub enum LogOrigin {
     /// The file behind the process's standard output or error.
     Descriptor,
-    /// A file written by who reads the process's pipe: `tee`, `multilog`.
+    /// A file written by the reader of the process's pipe: `tee`, `multilog`.
     PipeReader,
     /// The tmux pane whose terminal the process writes to.
     Pane,
     Journal,
     Docker,
     Slurm,
-    /// A person named it.
+    /// Named by the user.
     Named,
     #[default]
     #[serde(other)]
@@ -206,7 +206,7 @@ pub enum LogOrigin {
 }
 
 impl LogOrigin {
-    /// How it was found, to stand behind its name; nothing where the name says it.
+    /// Returns the origin for display after the log's name, or nothing if the name already implies it.
     pub fn words(self) -> Option<&'static str> {
         match self {
             Self::Descriptor | Self::Pane | Self::Journal | Self::Unknown => None,
@@ -218,37 +218,37 @@ impl LogOrigin {
     }
 }
 
-/// What made an excerpt worth sending.
+/// The reason for sending an excerpt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogWhy {
-    /// The text holds a literal that a card's signature looks for.
+    /// The text contains a literal from the signature of an explanation.
     Matched,
-    /// A process that writes there ended: the end of what it wrote.
+    /// A process that writes to the log exited; the excerpt is the end of its output.
     Ended,
-    /// `num_ooms` of a process that writes there rose: what it wrote last.
+    /// `num_ooms` of a process that writes to the log increased; the excerpt is its latest output.
     Ooms,
     #[default]
     #[serde(other)]
     Unknown,
 }
 
-/// What the Python hook tells from inside a program. One of `oom` and `exception` is there, by `what`.
+/// A report from the Python hook inside a program. `what` determines whether `oom` or `exception` is set.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HookEvent {
     /// `exception`, `oom`, …
     pub what: String,
-    /// When it happened, by the clock of the program's host.
+    /// Time of the occurrence, by the clock of the program's host.
     pub time: UnixMillis,
-    /// Where optimizer steps can be counted.
+    /// Set if optimizer steps can be counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<Steps>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oom: Option<Box<HookOom>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exception: Option<Box<HookException>>,
-    /// Of a kind that this version does not know, whole.
+    /// The whole report, if this version does not know its kind.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub data: Value,
 }
@@ -261,17 +261,17 @@ pub struct Steps {
     pub done: u64,
 }
 
-/// PyTorch's allocator at the instant of an out-of-memory error: after it flushed its cache, before it raised.
+/// State of PyTorch's allocator during an out-of-memory error, after it flushed its cache and before it raised.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HookOom {
-    /// As the program counts its devices.
+    /// Device number inside the program.
     pub device: u32,
-    /// The segment that the driver was asked for; the error's text names it.
+    /// Size of the segment requested from the driver; the error message contains it.
     pub requested_bytes: Bytes,
-    /// The card's memory, or what the program may use of it.
+    /// Memory of the GPU, or the part that the program may use.
     pub limit_bytes: Bytes,
-    /// Free on the card.
+    /// Free memory of the GPU.
     pub free_bytes: Bytes,
     pub allocated_bytes: Option<HookGauge>,
     pub reserved_bytes: Option<HookGauge>,
@@ -279,15 +279,14 @@ pub struct HookOom {
     pub inactive_split_bytes: Option<HookGauge>,
     pub num_ooms: Option<u64>,
     pub num_alloc_retries: Option<u64>,
-    /// The largest free block that the request could have been given, had it been large enough: of its pool and its
-    /// stream.
+    /// The largest free block in the pool and stream of the request.
     pub largest_free_block: Option<Bytes>,
-    /// The largest that only another stream may use.
+    /// The largest free block that only another stream may use.
     pub largest_free_block_other_streams: Option<Bytes>,
     pub pools: Vec<HookPool>,
-    /// `whole`; else why not all of it is known.
+    /// `whole`, or the reason why the snapshot is incomplete.
     pub snapshot: String,
-    /// The innermost lines of the program's own code, the innermost first.
+    /// The innermost lines of the program's own code, innermost first.
     pub frames: Vec<HookFrame>,
 }
 
@@ -306,7 +305,7 @@ pub struct HookPool {
     pub segments: u64,
     pub reserved_bytes: Bytes,
     pub allocated_bytes: Bytes,
-    /// Freed, waiting for another stream.
+    /// Freed blocks that wait for another stream.
     pub awaiting_free_bytes: Bytes,
     pub free_bytes: Bytes,
     pub free_blocks: u64,
@@ -321,18 +320,18 @@ pub struct HookFrame {
     pub function: String,
 }
 
-/// An exception that nobody caught.
+/// An uncaught exception.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HookException {
     /// With its module: `torch.OutOfMemoryError`.
     pub r#type: String,
     pub message: String,
-    /// Where nobody caught it: `program`, `thread`, `multiprocessing`, `cell`.
+    /// Where the exception was not caught: `program`, `thread`, `multiprocessing`, `cell`.
     pub r#where: String,
     /// The innermost line of the program's own code.
     pub file: String,
     pub line: u32,
-    /// As Python prints it; may hold line breaks.
+    /// The traceback as Python prints it; may contain line breaks.
     pub traceback: String,
 }

@@ -1,9 +1,9 @@
-//! The state of one host at one moment: what `once --json` prints, a recording holds and a screen draws.
+//! The state of one host at one time, as printed by `once --json`, stored in a recording and drawn on a screen.
 //!
-//! One datum on its way: the worker of GPU 0 (`collect/nvml`) reads used memory into `Gpu::memory.used`; the agent
-//! (`collect/agent.rs`) puts that GPU into the next frame and publishes it; a source (`source/`) hands the frame on,
-//! as a pointer here and as a JSON line from a recording; `tui/app.rs` keeps the pointer and its history; a screen
-//! borrows `frame.gpus[0].memory.used` and formats it. Four hops, one struct.
+//! Example of the data flow: the worker of GPU 0 (`collect/nvml`) reads used memory into `Gpu::memory.used`. The agent
+//! (`collect/agent.rs`) puts that GPU into the next frame and publishes it. A source (`source/`) passes the frame on,
+//! as a pointer for live data or as a JSON line from a recording. `tui/app.rs` keeps the pointer and its history. A
+//! screen borrows `frame.gpus[0].memory.used` and formats it. One struct makes all four hops.
 
 use std::sync::Arc;
 
@@ -16,22 +16,23 @@ use super::pool::Pools;
 use super::process::{Process, ProcessKey};
 use super::units::{Millis, Mono, UnixMillis};
 
-/// The version of frame and event as written by this build.
+/// Version of the frame and event format that this build writes.
 pub const SCHEMA: u32 = 1;
 
-/// No host has more GPUs.
+/// More GPUs than any host has.
 const MAX_GPUS: usize = 256;
 
-/// A collector replaces its own field, with its own time; slow collectors do not hold up fast ones.
+/// The latest state of one host. Each collector replaces its own field with its own time, so slow collectors do not
+/// delay fast ones.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Frame {
-    /// Counts up by one; a gap means that frames were skipped.
+    /// Increases by one with each frame; a gap means that frames were skipped.
     pub seq: u64,
     pub time: UnixMillis,
-    /// The same moment on the clock that all `at` fields use.
+    /// The same instant on the clock that all `at` fields use.
     pub mono: Mono,
-    /// The period between frames as asked for.
+    /// The requested period between frames.
     pub interval: Millis,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<Driver>,
@@ -44,22 +45,22 @@ pub struct Frame {
     pub gpus: Vec<Gpu>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<ProcessList>,
-    /// What the processes' own allocators hold.
+    /// The memory pools of the processes' own allocators.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pools: Option<Pools>,
 }
 
-/// The kernel's side of the processes that are on a GPU.
+/// The kernel's data on the processes that use a GPU.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessList {
     pub at: Mono,
-    /// Ordered by PID. Shared between the frames of one reading.
+    /// Sorted by PID. Frames share the list until it is read again.
     pub list: Arc<Vec<Process>>,
 }
 
 impl Frame {
-    /// The kernel's facts of a process.
+    /// Returns the kernel's data on a process.
     pub fn process(&self, key: ProcessKey) -> Option<&Process> {
         let list = &self.processes.as_ref()?.list;
         let at = list.binary_search_by_key(&key.pid, |p| p.key.pid).ok()?;

@@ -1,8 +1,8 @@
 //! One GPU as NVML describes it.
 //!
-//! Every figure is a [`Reading`]: what a consumer card, a MIG parent or an old driver cannot tell says so. The
-//! figures of one GPU come from several calls with different periods (`collect/nvml/schedule.rs`), so what is not
-//! read each second carries the moment it was read.
+//! Every figure is a [`Reading`]: a figure that a consumer card, a MIG parent or an old driver cannot provide carries
+//! the reason. The figures of one GPU come from several calls with different periods (`collect/nvml/schedule.rs`).
+//! A figure that is not read every second carries the time of its last read.
 
 use std::sync::Arc;
 
@@ -14,25 +14,25 @@ use super::units::{
     Bytes, BytesPerSecond, Celsius, GpuUuid, MegaHertz, MilliJoules, MilliWatts, Mono, Percent, Pid,
 };
 
-/// One physical GPU: what it is, how it is, who is on it.
+/// One physical GPU: its identity, its state and its processes.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Gpu {
-    /// NVML's index, the order `nvidia-smi` lists them in; not CUDA's ordinal.
+    /// NVML's index, which is `nvidia-smi`'s order; not CUDA's ordinal.
     pub index: u32,
     pub uuid: GpuUuid,
     /// The product name: `NVIDIA H200`.
     pub name: String,
     pub health: Health,
-    /// When the readings of each tick were taken.
+    /// Time of the readings that are taken on every tick.
     pub at: Mono,
-    /// Shared between frames: it is a dozen strings that never change.
+    /// Shared between frames, because its dozen strings never change.
     pub board: Arc<Board>,
     pub memory: Memory,
-    /// Share of the last sample period in which a kernel ran.
+    /// Share of the last sample period during which a kernel was running.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub sm: Reading<Percent>,
-    /// Share of the last sample period in which device memory was read or written.
+    /// Share of the last sample period during which device memory was read or written.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub memory_bandwidth: Reading<Percent>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
@@ -41,7 +41,7 @@ pub struct Gpu {
     pub decoder: Reading<Percent>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub power: Reading<MilliWatts>,
-    /// The limit in force now (NVML's enforced limit).
+    /// The limit currently in force (NVML's enforced limit).
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub power_cap: Reading<MilliWatts>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
@@ -61,7 +61,7 @@ pub struct Gpu {
     pub throttle: Reading<Vec<Throttle>>,
     pub ecc: Ecc,
     pub pcie: Pcie,
-    /// True when MIG mode is on; then memory and processes belong to the instances.
+    /// True if MIG mode is on; memory and processes then belong to the instances.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub mig_enabled: Reading<bool>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -69,29 +69,29 @@ pub struct Gpu {
     /// Every process that the driver lists on this GPU, in the driver's PID namespace.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub processes: Reading<Vec<GpuProcess>>,
-    /// What is used and held by no living process that can be seen, in parts, each with what is known of why.
+    /// Used memory that no visible process holds, in parts, each with its likely cause.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unattributed: Vec<Unattributed>,
-    /// When `processes` was read: not every tick.
+    /// Time of the last read of `processes`, which does not happen on every tick.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes_at: Option<Mono>,
-    /// When the processes' utilisation was read: rarer still.
+    /// Time of the last read of the processes' utilisation, which happens even less often.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization_at: Option<Mono>,
-    /// Costly figures, read only while a screen shows them.
+    /// Expensive figures, read only while a screen shows them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
 }
 
-/// Whether the GPU answers.
+/// Health of the GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Health {
     pub state: HealthState,
-    /// When it stopped answering, if it did.
+    /// Time at which the GPU stopped answering, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Mono>,
-    /// The driver's words, a clause.
+    /// The driver's description, as a clause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
@@ -102,21 +102,21 @@ pub enum HealthState {
     Answering,
     /// A call has not returned for longer than two ticks.
     Silent,
-    /// The driver says the GPU is gone, or the driver itself is.
+    /// The driver reports that the GPU is lost, or the driver itself is gone.
     Lost,
     #[default]
     #[serde(other)]
     Unknown,
 }
 
-/// What does not change while the driver is loaded.
+/// Properties that do not change while the driver is loaded.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Board {
-    /// `0000:3b:00`, as the kernel log names the GPU in an Xid line.
+    /// PCI address as in the kernel log's Xid lines: `0000:3b:00`.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub pci_bus: Reading<String>,
-    /// N of /dev/nvidiaN.
+    /// The N of /dev/nvidiaN.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub minor: Reading<u32>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
@@ -146,8 +146,8 @@ pub struct Board {
 }
 
 impl Board {
-    /// `00000000:3B:00.0`, as NVML names it, is `0000:3b:00`: the kernel log's Xid lines have four digits of domain and no
-    /// function.
+    /// Converts NVML's `00000000:3B:00.0` to `0000:3b:00`, the form of the kernel log's Xid lines: four domain digits
+    /// and no function.
     pub fn bus_of(nvml: &str) -> String {
         let lower = nvml.to_lowercase();
         let lower = lower.strip_suffix(".0").unwrap_or(&lower);
@@ -160,9 +160,9 @@ impl Board {
     }
 }
 
-/// Device memory as `nvmlDeviceGetMemoryInfo_v2` splits it: total = used + reserved + free.
+/// Device memory as split by `nvmlDeviceGetMemoryInfo_v2`: total = used + reserved + free.
 ///
-/// Before driver 510 only version 1 exists, whose `used` holds the reserved part too; then `reserved` is missing.
+/// Drivers before 510 offer only version 1, whose `used` includes the reserved part; `reserved` is then missing.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Memory {
@@ -170,7 +170,7 @@ pub struct Memory {
     pub total: Reading<Bytes>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub used: Reading<Bytes>,
-    /// Kept by the driver for itself.
+    /// Memory that the driver reserves for itself.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub reserved: Reading<Bytes>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
@@ -178,7 +178,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// A part that is larger than the whole is dropped, so that no bar is drawn from it.
+    /// Drops any part that is larger than the total, so that no bar is drawn from it.
     #[must_use]
     pub fn checked(self) -> Self {
         let Some(total) = self.total.get() else {
@@ -192,7 +192,7 @@ impl Memory {
         }
     }
 
-    /// Everything that is not free, the driver's own part included: what the screen calls USED.
+    /// Returns all memory that is not free, including the driver's own part. The screen calls it USED.
     pub fn taken(&self) -> Option<Bytes> {
         match (self.total.get(), self.free.get()) {
             (Some(total), Some(free)) => Some(Bytes(total.0.saturating_sub(free.0))),
@@ -201,7 +201,7 @@ impl Memory {
     }
 }
 
-/// Why the clocks are below what was asked for.
+/// Reasons for clocks below the requested ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Throttle {
@@ -218,7 +218,7 @@ pub enum Throttle {
     Unknown,
 }
 
-/// nvml.h: nvmlClocksEventReason…
+/// Bit order of nvmlClocksEventReason… in nvml.h.
 const THROTTLE_BITS: [Throttle; 9] = [
     Throttle::Idle,
     Throttle::ApplicationsClocks,
@@ -232,7 +232,7 @@ const THROTTLE_BITS: [Throttle; 9] = [
 ];
 
 impl Throttle {
-    /// The reasons of a mask as NVML gives it; bits that this version does not know are none.
+    /// Returns the reasons in a mask from NVML. Unknown bits are ignored.
     pub fn of_mask(mask: u64) -> Vec<Self> {
         let bits = THROTTLE_BITS.into_iter().enumerate();
         bits.filter(|(bit, _)| mask >> bit & 1 == 1)
@@ -240,7 +240,7 @@ impl Throttle {
             .collect()
     }
 
-    /// A noun phrase for a narrow column: `power cap`.
+    /// Returns a noun phrase for a narrow column: `power cap`.
     pub fn words(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -256,7 +256,7 @@ impl Throttle {
         }
     }
 
-    /// True when a person should know: the card is slowed by heat or by its power supply.
+    /// Returns true if the user should act: heat or the power supply slows the card down.
     pub fn is_trouble(self) -> bool {
         matches!(
             self,
@@ -269,7 +269,7 @@ impl Throttle {
     }
 }
 
-/// Error counters; all of them 0 and nothing pending is a clean card.
+/// Error counters. A healthy card has only zeros and nothing pending.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ecc {
@@ -285,7 +285,7 @@ pub struct Ecc {
     pub remapped_correctable: Reading<u32>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub remapped_uncorrectable: Reading<u32>,
-    /// A row waits for a GPU reset to be replaced.
+    /// A row is waiting for a GPU reset to be replaced.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub remap_pending: Reading<bool>,
     /// A row could not be replaced: the card should be exchanged.
@@ -293,23 +293,23 @@ pub struct Ecc {
     pub remap_failed: Reading<bool>,
 }
 
-/// The PCIe link as it is and as it could be.
+/// Current and maximum PCIe link.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pcie {
-    /// The generation now: an idle card lowers it to save power.
+    /// The current generation; an idle card lowers it to save power.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub generation: Reading<u32>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub width: Reading<u32>,
-    /// What card, slot and board allow together.
+    /// Maximum that card, slot and mainboard support together.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub max_generation: Reading<u32>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub max_width: Reading<u32>,
 }
 
-/// Figures whose calls cost 2 to 40 ms: read for one GPU while its screen is open.
+/// Figures whose calls take 2 to 40 ms, read for one GPU while its screen is open.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Traffic {
@@ -321,7 +321,7 @@ pub struct Traffic {
     pub pcie_rx: Reading<BytesPerSecond>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub pcie_replays: Reading<u32>,
-    /// All links together, from the difference of two counter reads.
+    /// Sum over all links, from the difference between two counter reads.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub nvlink_tx: Reading<BytesPerSecond>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
@@ -341,24 +341,24 @@ pub struct MigInstance {
     pub gpu_instance: Reading<u32>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub compute_instance: Reading<u32>,
-    /// The profile, as nvidia-smi names it: `3g.71gb`.
+    /// The profile name that nvidia-smi shows: `3g.71gb`.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub profile: Reading<String>,
     pub memory: Memory,
 }
 
-/// A process as the driver lists it on one GPU.
+/// An entry in the driver's process list of one GPU.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuProcess {
-    /// In the driver's PID namespace, which is the host's.
+    /// PID in the driver's namespace, which is the host's.
     pub pid: Pid,
-    /// The process as the kernel names it, when it was found there at the same moment: the only link between this
-    /// entry and [`Process`](super::process::Process). Absent inside a container, where PIDs do not match.
+    /// The matching kernel process, if it was found at the same time. This is the only link between this entry and
+    /// [`Process`](super::process::Process). Absent inside a container, where PIDs do not match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessKey>,
     pub kind: ContextKind,
-    /// Device memory as the driver counts it for this process; managed memory is under-reported by NVML.
+    /// Device memory of this process as counted by the driver; NVML under-reports managed memory.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub vram: Reading<Bytes>,
     /// Share of the GPU's SM time since the last sample.
@@ -373,7 +373,7 @@ pub struct GpuProcess {
 }
 
 impl GpuProcess {
-    /// A name for its history: the kernel's when it is known, else the driver's PID alone.
+    /// Returns the key of this process's history: the kernel's if known, otherwise the driver's PID alone.
     pub fn key(&self) -> ProcessKey {
         self.process.unwrap_or(ProcessKey {
             pid: self.pid,
@@ -382,37 +382,37 @@ impl GpuProcess {
     }
 }
 
-/// A part of a GPU's memory that nobody here can be seen to hold.
+/// A part of a GPU's used memory that cannot be attributed to a visible process.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Unattributed {
     pub bytes: Bytes,
     pub cause: UnattributedCause,
-    /// Of whom the sentence speaks.
+    /// The processes that the sentence mentions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pids: Vec<Pid>,
-    /// With its figures and a period.
+    /// The explanation with its figures, ending with a period.
     pub sentence: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnattributedCause {
-    /// This is a container, and whoever holds it is in another or on the host.
+    /// gputop runs in a container, and the holder runs in another container or on the host.
     OutsideContainer,
-    /// The driver lists processes that this user may not see.
+    /// The driver lists processes that this user is not permitted to see.
     Hidden,
-    /// The driver lists a process that is not there.
+    /// The driver lists a process that does not exist.
     Gone,
-    /// A process that has ended, perhaps not with all its threads.
+    /// A process has exited, but some of its threads may still run.
     Zombie,
-    /// A process that the driver lists no memory of has the GPU open.
+    /// A process has the GPU open, but the driver lists no memory for it.
     HeldOpen,
-    /// The MPS server runs, whose clients are not all listed.
+    /// The MPS server is running, and not all of its clients are listed.
     MpsServer,
-    /// Nobody has looked yet: the next frame tells.
+    /// Not examined yet; the next frame has the result.
     NotRead,
-    /// Nothing that was seen tells.
+    /// No observation explains it.
     #[default]
     #[serde(other)]
     Unknown,

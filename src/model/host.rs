@@ -1,4 +1,4 @@
-//! The machine the GPUs sit in: the host line.
+//! The machine that contains the GPUs.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,14 +9,14 @@ use super::units::{Bytes, Mono, Percent};
 #[serde(default)]
 pub struct Host {
     pub at: Mono,
-    /// All cores together: 100 is every core busy.
+    /// Usage over all cores: 100 means that every core is busy.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub cpu: Reading<Percent>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub cores: Reading<u32>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub memory_total: Reading<Bytes>,
-    /// Total less what programs could still get without swapping.
+    /// Total memory minus the memory that programs could still allocate without swapping.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub memory_used: Reading<Bytes>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
@@ -28,24 +28,24 @@ pub struct Host {
     pub load: Reading<Vec<f64>>,
 }
 
-/// What stays the same while an agent runs; sent once, before the first frame.
+/// Properties that stay the same while an agent runs; sent once, before the first frame.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Hello {
-    /// The version of the frame format; a reader takes any, since fields are only ever added.
+    /// Version of the frame format. Readers accept any version, because fields are only ever added.
     pub schema: u32,
-    /// What a reader must understand to read on; a reader refuses an entry it does not know. Empty so far.
+    /// Features that a reader must understand. A reader refuses an entry that it does not know. Empty so far.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<String>,
-    /// Random, one a start: with an event's number it names the event for ever.
+    /// Random id of this agent run; together with an event's number it identifies the event permanently.
     pub agent: String,
-    /// The program's version, for a message.
+    /// gputop's version, for messages.
     pub version: String,
     pub host: String,
-    /// No gputop runs there: its `nvidia-smi` tells what it can.
+    /// True if gputop does not run on that host and the data comes from `nvidia-smi`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub reduced: bool,
-    /// The kernel's boot id: with a PID and a start time it names a process for ever.
+    /// The kernel's boot id; together with a PID and a start time it identifies a process permanently.
     pub boot_id: String,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub kernel: Reading<String>,
@@ -53,37 +53,37 @@ pub struct Hello {
     /// The inode of the PID namespace that [`ProcessKey`](super::process::ProcessKey)s belong to.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub namespace_id: Reading<u64>,
-    /// The hertz of [`StartTicks`](super::units::StartTicks).
+    /// The frequency of [`StartTicks`](super::units::StartTicks) in Hz.
     pub ticks_per_second: u64,
-    /// Whom the collectors run as.
+    /// The user id of the collectors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
 }
 
-/// Whether PIDs mean here what the driver means by them.
+/// The relation between the PIDs seen here and those of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PidNamespace {
-    /// The initial namespace: the driver's PIDs are ours.
+    /// The initial namespace: the driver's PIDs are valid here.
     Host,
-    /// A container: the driver's PIDs are another namespace's and are never matched.
+    /// A container: the driver's PIDs belong to another namespace and are never matched.
     Container,
     #[default]
     #[serde(other)]
     Unknown,
 }
 
-/// The driver's versions, or why there is no driver.
+/// The driver's versions, or the reason why no driver was found.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Driver {
     /// `580.159.03`
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub version: Reading<String>,
-    /// The newest CUDA the driver supports: `13.0`.
+    /// The newest CUDA version that the driver supports: `13.0`.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub cuda: Reading<String>,
-    /// How many GPUs the driver counts; when it counts none, or is not there, the sentence that says why.
+    /// Number of GPUs reported by the driver, or the reason as a sentence if it reports none or is missing.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub gpus: Reading<u32>,
 }

@@ -1,6 +1,6 @@
-//! What a reader concludes from events and text: the shape of `explain --json` (a contract, schema 1).
+//! Conclusions that a reader draws from events and text, in the format of `explain --json` (a contract, schema 1).
 //!
-//! Only what the text or a measurement really holds is present; everything else is left out, never guessed.
+//! Only data from the text or from a measurement is present. Everything else is left out, never guessed.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,15 +10,15 @@ use super::units::Pid;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Incident {
-    /// The card: `oom-fragmentation`.
+    /// The explanation's id: `oom-fragmentation`.
     pub id: String,
     pub family: String,
     pub severity: Severity,
-    /// What happened, one sentence.
+    /// One sentence that describes the incident.
     pub title: String,
-    /// 0 to 1: that `id` is right.
+    /// Probability from 0 to 1 that `id` is correct.
     pub confidence: f64,
-    /// How often the same thing was seen.
+    /// Number of times the incident was observed.
     pub count: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
@@ -29,26 +29,26 @@ pub struct Incident {
     pub host: Option<String>,
     pub detected_by: DetectedBy,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub log: Option<LogPlace>,
+    pub log: Option<LogLocation>,
     pub fields: Fields,
     pub causes: Vec<Cause>,
     pub fixes: Vec<Fix>,
-    /// What people try that does not help here, a clause each.
+    /// Popular advice that does not help here, one clause each.
     pub not_helpful: Vec<String>,
     pub references: Vec<Reference>,
-    /// What happened in capitals: `OUT OF MEMORY`.
+    /// Headline in capitals: `OUT OF MEMORY`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub headline: String,
-    /// The message in its own words.
+    /// The original message.
     #[serde(skip_serializing_if = "Quote::is_empty")]
     pub quote: Quote,
-    /// Where the user's program was, as `train.py:57  loss.backward()`.
+    /// Location in the user's program, as `train.py:57  loss.backward()`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// Why this one is first, where there are others: a sentence.
+    /// Reason for listing this incident before the others, as a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_first: Option<String>,
-    /// What would make it surer, and how to get it, a sentence each.
+    /// Checks that would increase the confidence and how to do them, one sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<String>,
     /// Consequences of this incident, not causes.
@@ -57,20 +57,20 @@ pub struct Incident {
 }
 
 impl Incident {
-    /// A GPU had too little memory for a request, whichever library asked.
+    /// Returns true if a GPU had too little memory for a request, whichever library made it.
     #[must_use]
     pub fn is_gpu_oom(&self) -> bool {
         self.family == "oom" || self.family.starts_with("oom-")
     }
 }
 
-/// Text and what its parts are.
+/// Text with labelled parts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Quote {
-    /// Harmless to show; may hold line breaks.
+    /// Escaped for display; may contain line breaks.
     pub text: String,
-    /// By their place, none over another.
+    /// Sorted by position, without overlaps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<Label>,
 }
@@ -82,20 +82,20 @@ impl Quote {
     }
 }
 
-/// A part of a [`Quote`], in bytes of its text.
+/// The label of a part of a [`Quote`]; positions are bytes of its text.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Label {
     pub start: usize,
     pub end: usize,
-    /// Few words: `wanted`.
+    /// A few words: `wanted`.
     #[serde(rename = "text", alias = "says")]
     pub says: String,
 }
 
 impl Incident {
-    /// Whether who has read `before` has to read this, which took its place: it got worse, or turned out to be something
-    /// else. The figures of a sentence may change at any time.
+    /// Returns true if this incident should be shown again to a reader of `before`, which it replaces: its severity
+    /// rose or its diagnosis changed. The figures in a sentence may change at any time.
     #[must_use]
     pub fn is_news_after(&self, before: &Self) -> bool {
         self.severity > before.severity
@@ -106,9 +106,9 @@ impl Incident {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Worth knowing; nothing failed.
+    /// Worth knowing, but nothing failed.
     Note,
-    /// Failed and was survived.
+    /// A failure that the program survived.
     Caught,
     Fatal,
     #[default]
@@ -131,16 +131,16 @@ pub enum DetectedBy {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct LogPlace {
+pub struct LogLocation {
     pub file: String,
-    /// Counted from 1; 0 where the log was read from its middle on and nobody has counted.
+    /// Line number counted from 1; 0 if reading started in the middle of the log and the position is unknown.
     pub first_line: u64,
     pub last_line: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
 }
 
-/// The figures of an incident, by their standard names; sizes in bytes.
+/// The figures of an incident under their standard names; sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Fields {
@@ -202,7 +202,7 @@ pub struct Fields {
     pub pci_bus: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// What a card reads beyond these, by its own names.
+    /// Further fields that an explanation extracts, under its own names.
     #[serde(flatten)]
     pub more: serde_json::Map<String, serde_json::Value>,
 }
@@ -220,10 +220,10 @@ pub struct Cause {
     pub id: String,
     pub title: String,
     pub verdict: Verdict,
-    /// Evidence for it, a sentence each with its figures.
+    /// Supporting evidence, one sentence each with its figures.
     pub r#for: Vec<String>,
     pub against: Vec<String>,
-    /// What would tell, and how to get it, while the verdict is open.
+    /// The check that would decide, and how to do it, while the verdict is open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub needs: Option<String>,
 }
@@ -234,7 +234,7 @@ pub enum Verdict {
     Likely,
     Possible,
     RuledOut,
-    /// Not known, also when the word itself is a later version's.
+    /// Not known, or a verdict of a later version.
     #[default]
     #[serde(other)]
     Unknown,
@@ -244,15 +244,15 @@ pub enum Verdict {
 #[serde(default)]
 pub struct Fix {
     pub title: String,
-    /// The cause it answers.
+    /// The id of the cause that the fix addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub for_cause: Option<String>,
-    /// The exact text to use.
+    /// The exact text to apply.
     pub change: String,
     pub kind: FixKind,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<String>,
-    /// What came of it when the program's allocation trace was played under it.
+    /// Result of replaying the program's allocation trace under this setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replayed: Option<SettingResult>,
 }

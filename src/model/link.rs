@@ -1,30 +1,30 @@
-//! How the connection to a far host stands.
+//! State of the connection to a remote host.
 
 use super::units::Millis;
 
-/// Frames say how old they are; this says whether there will be more.
+/// Connection state. Frames carry their age; this says whether more of them will come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Link {
-    /// The first bytes are awaited.
+    /// Waiting for the first bytes.
     Connecting,
-    /// The recording of it begins later than what is shown, by so much.
+    /// The host's recording begins this much later than the time shown.
     Later {
         begins_in: Millis,
     },
     Up,
-    /// Nothing was heard for longer than a frame should take.
+    /// Nothing was received for longer than a frame should take.
     Silent {
         since: Millis,
     },
-    /// It ended; what was known stays.
+    /// The connection ended; the data received so far stays on screen.
     Lost {
-        /// Since when, at the time of telling.
+        /// Time since the loss, when this value was created.
         since: Millis,
-        /// A clause without a final period, harmless to show.
+        /// The reason: a clause without a final period, escaped for display.
         why: String,
-        /// When it is tried again; 0 while it is.
+        /// Time until the next attempt; 0 during an attempt.
         again_in: Millis,
-        /// Somebody has to answer a question on the way there: a password, a passphrase, an unknown host key.
+        /// True if connecting needs user input: a password, a passphrase, or confirmation of a host key.
         asks: bool,
     },
 }

@@ -1,4 +1,4 @@
-//! What a process has written since it was attached to, as far as a screen shows it.
+//! Output that a process wrote after gputop attached to it, as shown on a screen.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,22 +7,22 @@ use super::process::ProcessKey;
 use super::reading::{Missing, Reading};
 use super::units::{Bytes, Mono};
 
-/// The followed text of one process. Answers a request; never recorded.
+/// The followed text of one process. Sent in reply to a request and never recorded.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogView {
     pub process: ProcessKey,
     pub at: Mono,
-    /// False until it was looked where the process writes.
+    /// False until the logs of the process have been searched for.
     pub is_attached: bool,
-    /// Where it writes to what can be read: the log that the text is of comes first.
+    /// The readable logs of the process; the one that `text` comes from is first.
     pub sources: Vec<LogSource>,
-    /// Why nothing can be read of what it writes, or of a part of it.
+    /// Reason why its output, or part of it, cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<Missing>,
-    /// The newest text since the moment of attaching, harmless and bounded.
+    /// The newest text since attaching, escaped for display and limited in length.
     pub text: Reading<String>,
-    /// The numbers, from 0, of its lines that hold a literal of an error; ascending.
+    /// Line numbers, from 0 and ascending, of the lines that contain an error literal.
     pub errors: Vec<usize>,
 }
 
@@ -33,11 +33,11 @@ pub struct LogSource {
     /// As [`LogExcerpt::file`](super::event::LogExcerpt::file).
     pub name: String,
     pub origin: LogOrigin,
-    /// It grows faster than it is read.
+    /// True if the log grows faster than it is read.
     pub is_sampled: bool,
-    /// Text that was not read since the moment of attaching, since it came too fast.
+    /// Bytes skipped since attaching because they arrived too fast.
     #[serde(skip_serializing_if = "Bytes::is_zero")]
     pub skipped: Bytes,
-    /// How many watched processes write there.
+    /// Number of watched processes that write to the log.
     pub writers: usize,
 }

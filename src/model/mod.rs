@@ -1,14 +1,14 @@
-//! What gputop knows, as plain data: the one value that travels from a collector to a screen.
+//! gputop's data as plain types, passed unchanged from a collector to a screen.
 //!
-//! A [`Frame`](frame::Frame) is the latest state of one host; frames are latest-wins and may be skipped.
-//! An [`Event`](event::Event) is something that happened once; events are never dropped and never sit in a frame.
-//! An [`Incident`](incident::Incident) is what a reader concludes from events; it is made on the reader's side.
+//! A [`Frame`](frame::Frame) is the latest state of one host. Only the latest frame matters; older ones may be skipped.
+//! An [`Event`](event::Event) is a single occurrence. Events are never dropped and are not part of a frame.
+//! An [`Incident`](incident::Incident) is a conclusion from events, drawn by the reader.
 //!
-//! The wire and the recording are these types as JSON, so every field added later is `#[serde(default)]`, every
-//! enum reads an unknown variant as `Unknown`, and every number that may be absent is a [`Reading`](reading::Reading)
-//! which says why. `tests/it/model.rs` holds a line of a future version against that promise.
+//! The wire and the recording contain these types as JSON. Therefore every field added later is `#[serde(default)]`,
+//! every enum reads an unknown variant as `Unknown`, and every number that may be absent is a
+//! [`Reading`](reading::Reading) with a reason. `tests/it/model.rs` checks this with a line of a future version.
 //!
-//! This module does no I/O, has no clock and knows nothing of NVML or of the terminal.
+//! This module does no I/O, has no clock and does not depend on NVML or on the terminal.
 
 pub mod accounting;
 pub mod bounded_json;

@@ -1,10 +1,10 @@
-//! What somebody meant by a word that is no name: for every place where a name is typed.
+//! Suggestions for mistyped names, for every place where a user types a name.
 
-/// The name nearest to `word`, if one is near enough to be meant.
+/// Returns the name most similar to `word`, if one is similar enough.
 pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word: String = word.to_lowercase().chars().take(100).collect();
-    // People rarely slip on the first letter: with another one it is another word.
-    let most = |name: &str| {
+    // People rarely mistype the first letter, so a different one usually means a different word.
+    let max_distance = |name: &str| {
         if name.chars().next() == word.chars().next() {
             name.len() / 3 + 1
         } else {
@@ -14,21 +14,21 @@ pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Opti
     names
         .into_iter()
         .map(|name| (distance(&word, &name.to_lowercase()), name))
-        .filter(|(distance, name)| *distance <= most(name))
+        .filter(|(distance, name)| *distance <= max_distance(name))
         .min()
         .map(|(_, name)| name)
 }
 
-/// How an unknown name is answered: ``did you mean `theme`?`` or, where none is near, `there are dark, light`.
+/// Returns a hint for an unknown name: ``did you mean `theme`?``, or `expected one of dark, light` if none is similar.
 pub fn instead_of<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     nearest(word, names.iter().copied()).map_or_else(
-        || format!("there are {}", names.join(", ")),
+        || format!("expected one of {}", names.join(", ")),
         |name| format!("did you mean `{name}`?"),
     )
 }
 
-/// How many letters must be added, taken away, changed or swapped with their neighbour to make one word of the other.
+/// Returns the number of letters to add, remove, change or swap with a neighbour to turn one word into the other.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();
@@ -37,11 +37,11 @@ fn distance(a: &str, b: &str) -> usize {
         let mut row = vec![i];
         for j in 1..=b.len() {
             let change = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = change.min(above[j] + 1).min(row[j - 1] + 1);
+            let mut min = change.min(above[j] + 1).min(row[j - 1] + 1);
             if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(before[j - 2] + 1);
+                min = min.min(before[j - 2] + 1);
             }
-            row.push(least);
+            row.push(min);
         }
         (before, above) = (above, row);
     }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_finds_its_name_and_another_word_finds_none() {
+    fn suggests_a_name_only_for_a_likely_typo() {
         let names = ["interval", "theme", "ascii", "foo"];
         for (word, meant) in [
             ("intervall", Some("interval")),
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(instead_of("them", names), "did you mean `theme`?");
         assert_eq!(
             instead_of("colour", names),
-            "there are interval, theme, ascii, foo"
+            "expected one of interval, theme, ascii, foo"
         );
     }
 }

@@ -1,23 +1,23 @@
-//! What the user lets be done to processes and cards, beside looking at them.
+//! Permissions for actions on processes and GPUs beyond reading.
 
-/// Of each whether it may be done; where not, what forbids it: a clause without a final period.
+/// Permission for each action, or the reason why it is denied: a clause without a final period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permissions {
     pub signals: Result<(), &'static str>,
     pub probes: Result<(), &'static str>,
-    /// Whether a person may name a file to follow as a log.
+    /// Naming a file to follow as a log.
     pub watches: Result<(), &'static str>,
 }
 
 impl Permissions {
-    /// Everything that asks first.
+    /// Allows all actions that ask for confirmation.
     pub const ALL: Self = Self {
         signals: Ok(()),
         probes: Ok(()),
         watches: Ok(()),
     };
 
-    /// Nothing, for this reason.
+    /// Denies all actions for this reason.
     pub const fn none(why: &'static str) -> Self {
         Self {
             signals: Err(why),
@@ -26,7 +26,7 @@ impl Permissions {
         }
     }
 
-    /// `--readonly`, said by whoever sits here.
+    /// Returns the permissions under the local `--readonly` option.
     pub const fn readonly(is_set: bool) -> Self {
         if is_set {
             Self {
@@ -38,7 +38,7 @@ impl Permissions {
         }
     }
 
-    /// What both allow.
+    /// Returns the actions that both allow.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {

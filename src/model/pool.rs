@@ -1,8 +1,8 @@
-//! A memory pool that a process keeps on one device: PyTorch's caching allocator. What other frameworks tell of theirs
-//! is less, and in [`told`](super::reported_pool).
+//! A memory pool of a process on one device: PyTorch's caching allocator. Other frameworks report fewer figures, which
+//! are in [`reported_pool`](super::reported_pool).
 //!
-//! A pool has statistics, cheap enough for twenty reads a second, and a map of segments and blocks, read only while
-//! someone looks. Names are the field's: allocated, reserved, active, segment, block, inactive split.
+//! A pool has statistics, cheap enough to read 20 times a second, and a map of segments and blocks, read only while a
+//! user views it. The names are PyTorch's: allocated, reserved, active, segment, block, inactive split.
 
 use std::sync::Arc;
 
@@ -19,27 +19,27 @@ use super::units::{Bytes, GpuUuid, Mono};
 pub struct Pool {
     pub process: ProcessKey,
     pub allocator: Allocator,
-    /// What the layout of the library was recognised as: `torch 2.13 to 2.15`.
+    /// The recognised layout of the library: `torch 2.13 to 2.15`.
     pub library: String,
     /// The device's number inside the process, which is not NVML's.
     pub ordinal: u32,
-    /// Which GPU that is, when it could be told.
+    /// The GPU with that number, if known.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub gpu: Reading<GpuUuid>,
-    /// When the last statistics were read.
+    /// Time of the last read of the statistics.
     pub at: Mono,
     pub stats: PoolStats,
 }
 
-/// Who hands the memory out.
+/// The allocator of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Allocator {
-    /// PyTorch's own caching allocator: everything can be read.
+    /// PyTorch's own caching allocator, which is fully readable.
     Native,
-    /// PyTorch on the driver's pool: nothing of it is in the process.
+    /// PyTorch on the driver's pool, whose state is not in the process.
     CudaMallocAsync,
-    /// The user's own library.
+    /// A library supplied by the user.
     Pluggable,
     /// XLA's best-fit allocator with coalescing: JAX's default.
     XlaBfc,
@@ -53,7 +53,7 @@ pub enum Allocator {
 }
 
 impl Allocator {
-    /// As the field calls it: `XLA BFC`.
+    /// Returns the usual name: `XLA BFC`.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl Allocator {
     }
 }
 
-/// A number over the time between two frames: its least, its greatest and its last value.
+/// Minimum, maximum and last value of a number since the previous frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Sampled(pub Bytes, pub Bytes, pub Bytes);
 
@@ -89,17 +89,17 @@ impl Sampled {
         self.2
     }
 
-    /// Takes in one more sample.
+    /// Adds one more sample.
     #[must_use]
     pub fn and(self, value: Bytes) -> Self {
         Self(self.0.min(value), self.1.max(value), value)
     }
 }
 
-/// PyTorch's DeviceStats, the aggregate of small and large blocks.
+/// PyTorch's DeviceStats, aggregated over small and large blocks.
 ///
-/// `peak` is PyTorch's own: since the program began, or since it last called `reset_peak_memory_stats`. Counters go
-/// back to 0 on `reset_accumulated_memory_stats`.
+/// `peak` is PyTorch's own value since the program started or last called `reset_peak_memory_stats`. Counters restart
+/// at 0 after `reset_accumulated_memory_stats`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PoolStats {
@@ -107,63 +107,63 @@ pub struct PoolStats {
     pub allocated_peak: Bytes,
     pub reserved: Sampled,
     pub reserved_peak: Bytes,
-    /// Allocated, and freed blocks that wait for another stream.
+    /// Allocated blocks, and freed blocks that wait for another stream.
     pub active: Sampled,
     pub active_peak: Bytes,
-    /// Free blocks in segments that hold a live block too. Always 0 with expandable segments.
+    /// Free blocks in segments that also contain a live block. Always 0 with expandable segments.
     pub inactive_split: Bytes,
     pub inactive_split_peak: Bytes,
-    /// What the program asked for, before rounding; from torch 2.0 on.
+    /// Bytes that the program requested, before rounding; from torch 2.0 on.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub requested: Reading<Bytes>,
     pub segments: u64,
     pub segments_peak: u64,
     pub num_alloc_retries: u64,
     pub num_ooms: u64,
-    /// The largest free block of any stream, from the last node of each free tree; the map knows it exactly.
+    /// The largest free block of any stream, from the last node of each free tree. Only the map has the exact value.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub largest_free_block: Reading<Bytes>,
 }
 
-/// Every segment and block of a pool at one moment.
+/// Every segment and block of a pool at one time.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PoolMap {
     pub process: ProcessKey,
     pub ordinal: u32,
     pub at: Mono,
-    /// The statistics were the same before and after the walk and all sums agree.
+    /// True if the statistics were equal before and after the walk and all sums agree.
     pub exact: bool,
-    /// By address.
+    /// Sorted by address.
     pub segments: Vec<Segment>,
 }
 
 /// A map that was read because an allocation failed.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FailureMap {
-    /// The last sample before: it had not failed then.
+    /// Time of the previous sample, before the failure.
     pub since: Mono,
     pub map: PoolMap,
 }
 
-/// Memory got from the driver in one piece; with expandable segments, one mapped stretch.
+/// Memory allocated by one driver call; with expandable segments, one mapped range.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Segment {
     pub address: u64,
     pub size: Bytes,
     pub pool: PoolKind,
-    /// Which private pool it is of, where that is known.
+    /// The private pool that the segment belongs to, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool_id: Option<PoolId>,
     /// The stream's handle; 0 is the default stream.
     pub stream: u64,
     pub expandable: bool,
-    /// By address, without gaps.
+    /// Sorted by address, without gaps.
     pub blocks: Vec<Block>,
 }
 
-/// A private pool, as PyTorch numbers it (`segment_pool_id`); `(0, 0)` is the pools that everything without one shares.
+/// A private pool, as PyTorch numbers it (`segment_pool_id`); `(0, 0)` stands for the shared pools.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -182,7 +182,7 @@ impl PoolId {
 pub enum PoolKind {
     Large,
     Small,
-    /// A MemPool or a CUDA graph's own.
+    /// The pool of a MemPool or of a CUDA graph.
     Private,
     #[default]
     #[serde(other)]
@@ -192,11 +192,11 @@ pub enum PoolKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Block {
-    /// Left out of JSON when 0, which no block's is: a recording's blocks lie each behind the one before.
+    /// Left out of JSON when 0, which is never a block's address: in a recording, blocks follow each other directly.
     #[serde(skip_serializing_if = "is_zero")]
     pub address: u64,
     pub size: Bytes,
-    /// What the program asked for; only an allocated block has it.
+    /// Bytes that the program requested; set for allocated blocks only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requested: Option<Bytes>,
     pub state: BlockState,
@@ -210,42 +210,42 @@ fn is_zero(address: &u64) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockState {
-    /// In a live tensor.
+    /// Used by a live tensor.
     Allocated,
     /// Freed, but another stream may still use it.
     Active,
     Free,
-    /// Address space of an expandable segment without memory behind it: not reserved.
+    /// Address space of an expandable segment without physical memory, so not reserved.
     Unmapped,
     #[default]
     #[serde(other)]
     Unknown,
 }
 
-/// A process whose allocator could not be read, or is of a kind that holds nothing to read.
+/// A process whose allocator could not be read or has no readable state.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Unread {
     pub process: ProcessKey,
     pub allocator: Allocator,
-    /// Why, and the way out that this user has.
+    /// The reason, and the workaround available to this user.
     pub why: super::reading::Missing,
 }
 
-/// The pools of all processes, as one reading.
+/// The pools of all processes, from one read.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pools {
     pub at: Mono,
     pub list: Arc<Vec<Pool>>,
     pub unread: Arc<Vec<Unread>>,
-    /// What other frameworks tell of their own.
+    /// Pools reported by other frameworks.
     #[serde(
         rename = "reported_pools",
         alias = "told",
         skip_serializing_if = "is_empty"
     )]
-    pub told: Arc<Vec<ReportedPool>>,
+    pub reported: Arc<Vec<ReportedPool>>,
 }
 
 fn is_empty(list: &Arc<Vec<ReportedPool>>) -> bool {
@@ -253,8 +253,8 @@ fn is_empty(list: &Arc<Vec<ReportedPool>>) -> bool {
 }
 
 impl Segment {
-    /// Of blocks that lie each behind the one before: 0 stands for that, which is no block's address.
-    pub fn leave_out_addresses(&mut self) {
+    /// Sets the address of each block that directly follows the previous one to 0, which is never a block's address.
+    pub fn omit_implied_addresses(&mut self) {
         let mut next = self.address;
         for block in &mut self.blocks {
             let is_behind = block.address == next;
@@ -267,24 +267,25 @@ impl Segment {
 }
 
 impl Pools {
-    /// The pools of a process, by ordinal as a reader lists them.
+    /// Returns the pools of a process in the order of their device numbers.
     pub fn of(&self, process: ProcessKey) -> impl Iterator<Item = &Pool> {
         self.list.iter().filter(move |pool| pool.process == process)
     }
 
-    /// What the frameworks of a process tell of their own pools.
-    pub fn told_of(&self, process: ProcessKey) -> impl Iterator<Item = &ReportedPool> {
-        self.told.iter().filter(move |told| told.process == process)
+    /// Returns the pools that other frameworks in a process report.
+    pub fn reported_of(&self, process: ProcessKey) -> impl Iterator<Item = &ReportedPool> {
+        let reported = self.reported.iter();
+        reported.filter(move |pool| pool.process == process)
     }
 
-    /// Why the allocator of a process could not be read, if that was tried.
+    /// Returns why the allocator of a process could not be read, if reading was tried.
     pub fn why_unread(&self, process: ProcessKey) -> Option<&Unread> {
         self.unread.iter().find(|unread| unread.process == process)
     }
 }
 
 impl PoolStats {
-    /// Reserved, in no tensor: what the screen calls IDLE.
+    /// Returns the reserved bytes that no tensor uses; the screen calls them IDLE.
     pub fn idle(&self) -> Bytes {
         Bytes(
             self.reserved
@@ -294,7 +295,7 @@ impl PoolStats {
         )
     }
 
-    /// Freed, but another stream may still use it: a part of [`idle`](Self::idle).
+    /// Returns freed bytes that another stream may still use: a part of [`idle`](Self::idle).
     pub fn waiting(&self) -> Bytes {
         let waiting = self.active.last().0.saturating_sub(self.allocated.last().0);
         Bytes(waiting.min(self.idle().0))

@@ -1,4 +1,4 @@
-//! Which GPU of a frame a pool is on, and what the driver lists there for its process.
+//! Finds the GPU of a pool in a frame, and the driver's entry for its process.
 
 use super::accounting::is_on;
 use super::frame::Frame;
@@ -9,17 +9,17 @@ use super::reading::Reading;
 use super::reported_pool::ReportedPool;
 use super::units::GpuUuid;
 
-/// The GPU a pool is on. Where the reader could not tell, the only GPU that lists the process is it.
+/// Returns the GPU of a pool. If the reader did not identify it, uses the only GPU that lists the process.
 pub fn gpu_of<'f>(frame: &'f Frame, pool: &Pool) -> Option<&'f Gpu> {
-    placed(frame, &pool.gpu, pool.process)
+    find_gpu(frame, &pool.gpu, pool.process)
 }
 
-/// The same of a pool that its framework tells of.
-pub fn gpu_of_told<'f>(frame: &'f Frame, told: &ReportedPool) -> Option<&'f Gpu> {
-    placed(frame, &told.gpu, told.process)
+/// Returns the GPU of a pool that a framework reports.
+pub fn gpu_of_reported<'f>(frame: &'f Frame, pool: &ReportedPool) -> Option<&'f Gpu> {
+    find_gpu(frame, &pool.gpu, pool.process)
 }
 
-fn placed<'f>(frame: &'f Frame, gpu: &Reading<GpuUuid>, process: ProcessKey) -> Option<&'f Gpu> {
+fn find_gpu<'f>(frame: &'f Frame, gpu: &Reading<GpuUuid>, process: ProcessKey) -> Option<&'f Gpu> {
     match gpu.value() {
         Some(uuid) => frame.gpus.iter().find(|gpu| is_on(gpu, uuid)),
         None => {
@@ -32,7 +32,7 @@ fn placed<'f>(frame: &'f Frame, gpu: &Reading<GpuUuid>, process: ProcessKey) -> 
     }
 }
 
-/// The driver's entry of a process on a GPU.
+/// Returns the driver's entry for a process on a GPU.
 pub fn listed(gpu: &Gpu, process: ProcessKey) -> Option<&GpuProcess> {
     gpu.processes
         .value()?

@@ -1,8 +1,8 @@
-//! What the probe allocator found on a card: plain data, written by its child as one JSON line.
+//! Results of the allocator probe on a GPU: plain data, written by its child process as one JSON line.
 //!
-//! Three things stand side by side, each a histogram over powers of two: what the *driver* hands out, what a *pattern*
-//! of requests leaves of a fresh allocator under each policy, and the free blocks of a *process*. A probe that was
-//! refused, or that found that no context can be created, says so with its reason and has no histograms.
+//! A probe has three parts, each with a histogram over powers of two: the memory that the *driver* hands out, the free
+//! blocks that a *pattern* of requests leaves in a fresh allocator under each policy, and the free blocks of a
+//! *process*. A probe that was refused, or that could not create a context, has a reason and no histograms.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,69 +10,71 @@ use super::process::ProcessKey;
 use super::reading::Reading;
 use super::units::{Bytes, GpuUuid, Millis, Mono, UnixMillis};
 
-/// Memory is held for so long at most, unless more is asked for.
+/// Default limit on the time for which memory is held.
 pub const DEFAULT_LIMIT: Millis = Millis(500);
-/// A policy may hold so much, unless less is left.
+/// Default limit on the memory that a policy may hold.
 pub const DEFAULT_ARENA: Bytes = Bytes::gib(1);
-/// What a context costs at most, before it is known: 518 MiB on an H200 as NVML counts it, libraries included.
+/// Upper bound for the memory of a context before it is known: 518 MiB on an H200 as NVML counts it, with libraries.
 pub const CONTEXT: Bytes = Bytes::mib(640);
 
-/// The larger of 1 GiB and 2 % of the card; 10 % where others live there, since what they need next is not known.
+/// Returns the larger of 1 GiB and 2 % of the GPU's memory, or 10 % if other processes use it, since their next
+/// requests are unknown.
 pub fn default_headroom(total: Bytes, others: bool) -> Bytes {
     let share = if others { total.0 / 10 } else { total.0 / 50 };
     Bytes(share.max(Bytes::gib(1).0))
 }
 
-/// With less free than this nothing is probed: the context alone would eat into the headroom.
-pub fn least_free(total: Bytes, headroom: Option<Bytes>, others: bool) -> Bytes {
+/// Returns the free memory below which nothing is probed, because the context alone would use up the headroom.
+pub fn min_free(total: Bytes, headroom: Option<Bytes>, others: bool) -> Bytes {
     let headroom = headroom.unwrap_or_else(|| default_headroom(total, others));
     Bytes(headroom.0.saturating_add(CONTEXT.0))
 }
 
-/// What a person asks of a probe.
+/// A user's request for a probe.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProbeRequest {
     /// A GPU, or a MIG device.
     pub gpu: GpuUuid,
-    /// Whose sizes the pattern has, and whose free blocks stand beside; none: a synthetic pattern.
+    /// The process that provides the sizes of the pattern and whose free blocks are compared. Without one, the pattern is
+    /// synthetic.
     pub process: Option<ProcessKey>,
-    /// Memory is held for so long at most.
+    /// Maximum time for which memory is held.
     pub limit: Option<Millis>,
-    /// To stay free at all times.
+    /// Memory that must stay free at all times.
     pub headroom: Option<Bytes>,
-    /// Go on where it could hurt.
+    /// Continue where the probe could disturb other processes.
     pub force: bool,
-    /// All of them where none is named.
+    /// The policies to run; all if empty.
     pub policies: Vec<Policy>,
 }
 
-/// One probe of one card.
+/// One probe of one GPU.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Probe {
     pub schema: u32,
     /// A GPU, or a MIG device.
     pub gpu: GpuUuid,
-    /// When it began, by the wall clock.
+    /// Wall-clock time of the start.
     pub time: UnixMillis,
-    /// The same moment since boot: what the history of probes is drawn on.
+    /// The same instant since boot, used for the history of probes.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub at: Reading<Mono>,
     pub outcome: Outcome,
-    /// Why it is not `done`: a clause without a final period.
+    /// Reason why the outcome is not `done`: a clause without a final period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The card's memory, as CUDA counts it.
+    /// Total memory of the GPU as CUDA counts it.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub total_bytes: Reading<Bytes>,
-    /// Free as CUDA counts it, beside the probe's own context.
+    /// Free memory as CUDA counts it, without the probe's own context.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub free_bytes: Reading<Bytes>,
-    /// Free as NVML counts it, before the probe had a context.
+    /// Free memory as NVML counts it, before the probe created a context.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub nvml_free_bytes: Reading<Bytes>,
-    /// What was left free at all times.
+    /// Memory that was left free at all times.
     pub headroom_bytes: Bytes,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<Fill>,
@@ -87,18 +89,18 @@ pub struct Probe {
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     Done,
-    /// Nothing was allocated, for the reason given.
+    /// Nothing was allocated, for the given reason.
     Refused,
-    /// There is free memory, and yet the driver could create no context: too scattered.
+    /// Memory is free, but too scattered for the driver to create a context.
     NoContext,
-    /// It began and did not come to its end.
+    /// The probe started but did not finish.
     Failed,
     #[default]
     #[serde(other)]
     Unknown,
 }
 
-/// Pieces of a size: above half of `up_to_bytes`, up to it.
+/// Blocks larger than half of `up_to_bytes` and at most `up_to_bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Bin {
@@ -108,26 +110,26 @@ pub struct Bin {
     pub bytes: Bytes,
 }
 
-/// What the driver handed out when everything but the headroom was asked for, the largest power of two first.
+/// Memory that the driver hands out when asked for everything but the headroom, largest power of two first.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Fill {
     pub held_bytes: Bytes,
-    /// What it was to hold: free less headroom, in whole granules.
+    /// The target: free memory minus headroom, in whole granules.
     pub wanted_bytes: Bytes,
     /// The largest single allocation that succeeded.
     pub largest_bytes: Bytes,
-    /// The smallest size that is tried: 2 MiB.
+    /// The smallest size tried: 2 MiB.
     pub granule_bytes: Bytes,
     pub histogram: Vec<Bin>,
     pub latency: Vec<Latency>,
-    /// The time limit came first: the histogram is not all of it.
+    /// True if the time limit ended the fill, so that the histogram is incomplete.
     pub cut_short: bool,
 }
 
 impl Fill {
-    /// Every size that was tried was given as long as there was room for it: the binary form of what is free. A clean
-    /// staircase has at most one piece of a size, but for the largest.
+    /// Returns true if the driver served every size for as long as there was room: the binary form of the free memory.
+    /// A clean fill has at most one block of each size, except for the largest size.
     pub fn is_clean(&self) -> bool {
         !self.cut_short && self.latency.iter().all(|size| size.failed == 0)
     }
@@ -139,21 +141,21 @@ impl Fill {
 pub struct Latency {
     pub bytes: Bytes,
     pub count: u64,
-    /// So often there was room for it, by the driver's own count, and it was refused.
+    /// Number of requests that the driver refused although it reported enough free memory.
     pub failed: u64,
     pub total_us: u64,
     pub longest_us: u64,
 }
 
-/// By which rules a pattern was run.
+/// The rules under which a pattern was run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
     /// PyTorch's caching allocator with its defaults: segments from cudaMalloc, best fit, split and merged.
     Native,
-    /// PyTorch's `expandable_segments:True`: one range of addresses for each pool, pages mapped behind it.
+    /// PyTorch's `expandable_segments:True`: one address range for each pool, to which pages are mapped.
     Expandable,
-    /// Every request is the driver's (`cudaMalloc`, `cudaFree`).
+    /// Every request goes to the driver (`cudaMalloc`, `cudaFree`).
     Plain,
     /// The driver's stream-ordered pool (`cudaMallocAsync`).
     Pool,
@@ -162,7 +164,7 @@ pub enum Policy {
     Unknown,
 }
 
-/// All of them, in the order in which they are run: what asks the driver most comes last.
+/// All policies in the order in which they run: those with most driver calls come last.
 pub const POLICIES: &[Policy] = &[
     Policy::Native,
     Policy::Expandable,
@@ -171,7 +173,7 @@ pub const POLICIES: &[Policy] = &[
 ];
 
 impl Policy {
-    /// Its name on the command line and in JSON.
+    /// Returns the name on the command line and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -182,45 +184,45 @@ impl Policy {
         }
     }
 
-    /// What it is, as a noun phrase.
+    /// Returns a noun phrase that describes the policy.
     pub fn words(self) -> &'static str {
         match self {
             Self::Native => "PyTorch's native rules",
             Self::Expandable => "expandable segments",
             Self::Plain => "plain cudaMalloc",
             Self::Pool => "stream-ordered pool",
-            Self::Unknown => "a policy of a later version",
+            Self::Unknown => "unknown policy",
         }
     }
 }
 
-/// What a pattern of requests left of a fresh allocator.
+/// Result of running a pattern of requests in a fresh allocator.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PatternRun {
     pub policy: Policy,
-    /// Where sizes and lifetimes come from: `synthetic`; `PID 418, its trace`, `PID 418, watched`, `PID 418, its present
-    /// blocks`.
+    /// Where sizes and lifetimes come from: `synthetic`; `PID 418, allocation trace`, `PID 418, sampled`, `PID 418,
+    /// current blocks`.
     pub source: String,
-    /// It could hold so much.
+    /// Maximum memory that the policy could hold.
     pub arena_bytes: Bytes,
-    /// Requests of the pattern, and how many of them were made before the time was up.
+    /// Requests in the pattern, followed by those made before the time limit.
     pub requests: u64,
     pub requests_made: u64,
     /// Requests that did not fit.
     pub failures: u64,
     pub reserved_peak_bytes: Bytes,
-    /// At the end.
+    /// Memory at the end of the run.
     pub reserved_bytes: Bytes,
     pub allocated_bytes: Bytes,
     pub free_bytes: Bytes,
     pub largest_free_block: Bytes,
-    /// 1 − largest free block / free: 0 is one hole. Absent when nothing is free.
+    /// 1 − largest free block / free bytes; 0 if all free memory is one block. Absent if nothing is free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external_fragmentation: Option<f64>,
     pub free_histogram: Vec<Bin>,
     pub us: u64,
-    /// Why it was not run, or not to its end: a clause.
+    /// Reason why it was not run, or not to its end: a clause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
 }
@@ -230,7 +232,7 @@ pub struct PatternRun {
 #[serde(default)]
 pub struct ProcessSide {
     pub process: ProcessKey,
-    /// The map is one moment.
+    /// True if the map is consistent.
     pub exact: bool,
     pub reserved_bytes: Bytes,
     pub free_bytes: Bytes,
@@ -238,26 +240,27 @@ pub struct ProcessSide {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external_fragmentation: Option<f64>,
     pub free_histogram: Vec<Bin>,
-    /// Why there is none: a clause.
+    /// Reason why no map is available: a clause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
 }
 
-/// What the probe cost the card and whoever shares it.
+/// Cost of the probe for the GPU and for the processes that share it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cost {
-    /// The most that was held at once, the context not counted.
+    /// Maximum memory held at once, without the context.
     pub held_peak_bytes: Bytes,
-    /// Bytes held, each for as long as it was held, in bytes × milliseconds.
+    /// Bytes multiplied by the time for which they were held, in bytes × milliseconds.
     pub held_byte_ms: u64,
-    /// From the first byte held to the last given back.
+    /// Time from the first byte held to the last byte returned.
     pub held_ms: u64,
-    /// The context: NVML's free before less CUDA's free after, so other processes' doings are in it.
+    /// Memory of the context: NVML's free memory before minus CUDA's free memory after. Activity of other processes in
+    /// between is included.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub context_bytes: Reading<Bytes>,
-    /// Loading the driver and creating the context.
+    /// Time to load the driver and create the context.
     pub start_ms: u64,
-    /// From the child's start to its end.
+    /// Time from the start of the child to its exit.
     pub total_ms: u64,
 }

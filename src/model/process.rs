@@ -1,5 +1,5 @@
-//! A process as the kernel describes it. What the driver says of it is [`GpuProcess`](super::gpu::GpuProcess);
-//! the two are joined by PID where they are shown, and only when the PID namespaces are the same.
+//! A process as the kernel describes it. The driver's view is [`GpuProcess`](super::gpu::GpuProcess). Screens join the
+//! two by PID, but only if the PID namespaces are the same.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use super::container::Runtime;
 use super::reading::Reading;
 use super::units::{Bytes, GpuUuid, Percent, Pid, StartTicks, UnixMillis};
 
-/// Names one process of one boot for ever, however often the PID is used again.
+/// Identifies one process of one boot permanently, even if its PID is reused.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -17,9 +17,9 @@ pub struct ProcessKey {
     pub start: StartTicks,
 }
 
-/// The facts of one GPU process that a table row shows.
+/// The data on one GPU process that a table row shows.
 ///
-/// Text in here is already harmless: control characters made visible, secrets removed, length bounded.
+/// Text is already escaped for display, limited in length, and free of secrets.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Process {
@@ -35,49 +35,49 @@ pub struct Process {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
     pub state: RunState,
-    /// 100 is one core, over the last interval.
+    /// CPU usage over the last interval; 100 is one core.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub cpu: Reading<Percent>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub rss: Reading<Bytes>,
-    /// RANK, else SLURM_PROCID, of the process's environment.
+    /// RANK, otherwise SLURM_PROCID, from the process's environment.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub rank: Reading<u32>,
-    /// LOCAL_RANK, else SLURM_LOCALID.
+    /// LOCAL_RANK, otherwise SLURM_LOCALID.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub local_rank: Reading<u32>,
     /// The batch system's job id.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub job: Reading<String>,
-    /// CUDA_VISIBLE_DEVICES as the process was started with it, entry by entry; a program may change it later.
+    /// CUDA_VISIBLE_DEVICES at the start of the process, split into entries; the program may change it later.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub visible_devices: Reading<Vec<String>>,
-    /// PYTORCH_CUDA_ALLOC_CONF, else PYTORCH_ALLOC_CONF, as the process was started with it.
+    /// PYTORCH_CUDA_ALLOC_CONF, otherwise PYTORCH_ALLOC_CONF, at the start of the process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alloc_conf: Option<String>,
-    /// Who started it, or has adopted it since.
+    /// The process that started it, or that adopted it later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
-    /// The command under `gputop run` that it is a part of, where it is not that command itself.
+    /// The command under `gputop run` that it belongs to, if it is not that command itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<ProcessKey>,
-    /// Its container: a short id, or the name where the runtime has no ids; of a Slurm step `81234.0`.
+    /// Its container: a short id, or the name if the runtime has no ids; for a Slurm step `81234.0`.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub container: Reading<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container_runtime: Option<Runtime>,
-    /// What its user called it: `train`, `POD/CONTAINER` of Kubernetes, the image of Apptainer. Not read where the
-    /// id is a name.
+    /// The name chosen by the user: `train`, `POD/CONTAINER` for Kubernetes, the image for Apptainer. Not read if the id
+    /// is already a name.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub container_name: Reading<String>,
-    /// Inside a container only: GPUs whose device file this process holds open, since the driver's list cannot
-    /// be matched there.
+    /// GPUs whose device file the process has open. Set only inside a container, where the driver's list cannot be
+    /// matched.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub open_gpus: Vec<GpuUuid>,
 }
 
 impl Process {
-    /// `docker train`, or without a name that may be read here `docker 3f2a9c8b7c6d`; nothing outside any container.
+    /// Returns `docker train`, or `docker 3f2a9c8b7c6d` if the name is not readable; nothing outside a container.
     pub fn container_words(&self) -> Option<String> {
         let id = self.container.value()?;
         let name = self.container_name.value().unwrap_or(id);
@@ -95,33 +95,33 @@ impl Process {
 pub enum RunState {
     Running,
     Sleeping,
-    /// In a system call that cannot be interrupted: waiting for a disk or for the driver.
+    /// In an uninterruptible system call: waiting for a disk or for the driver.
     Blocked,
     Stopped,
-    /// Ended but not yet collected by its parent; its VRAM may still be held.
+    /// Exited but not yet reaped by its parent; its VRAM may still be held.
     Zombie,
     #[default]
     #[serde(other)]
     Unknown,
 }
 
-/// What the process screen asks for: read on request, answered once, never recorded.
+/// Data for the process screen: read on request, sent once, never recorded.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessDetail {
     pub key: ProcessKey,
-    /// One entry an argument.
+    /// One entry per argument.
     pub arguments: Reading<Vec<String>>,
     pub cwd: Reading<String>,
     pub executable: Reading<String>,
-    /// Variables on the allow-list carry a value, all others the name only.
+    /// Environment variables; only those on the allow-list have a value.
     pub environment: Reading<Vec<Variable>>,
-    /// Nearest first.
+    /// Nearest ancestor first.
     pub parents: Vec<Parent>,
     pub cgroup: Reading<String>,
     pub threads: Reading<u32>,
     pub open_files: Reading<u32>,
-    /// RLIMIT_NOFILE's soft limit.
+    /// The soft limit of RLIMIT_NOFILE.
     pub open_files_limit: Reading<u32>,
     pub swapped: Reading<Bytes>,
     /// Locked and pinned host memory.
@@ -132,7 +132,7 @@ pub struct ProcessDetail {
 #[serde(default)]
 pub struct Variable {
     pub name: String,
-    /// Absent for every name that is not on the allow-list.
+    /// Absent for names that are not on the allow-list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }

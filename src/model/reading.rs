@@ -1,12 +1,11 @@
-//! A value, or the reason why there is none.
+//! A value, or the reason for its absence.
 //!
-//! On the wire a reading is the bare value (`42`) or `{"missing": "denied", "hint": "…"}` in its place. The reason
-//! is a unit enum with a fallback, the hint a field of its own, so that a reason invented by a later version costs
-//! this one number and not the frame it stands in. A value of a type this version does not expect reads as
-//! `unknown` for the same reason.
+//! On the wire, a reading is the bare value (`42`) or `{"missing": "denied", "hint": "…"}` in its place. The reason is
+//! a unit enum with a fallback and the hint is a separate field. A reason added by a later version therefore costs
+//! only this number and not the whole frame. A value of an unexpected type reads as `unknown` for the same reason.
 //!
-//! `T` is a scalar, a newtype over one, a string or a list (a sample's minimum, maximum and last, say, is a list of
-//! three): a JSON object in a reading's place is always a reason.
+//! `T` is a scalar, a newtype over one, a string or a list; for example, a sample's minimum, maximum and last value are
+//! a list of three. A JSON object in a reading's place is always a reason.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,41 +13,41 @@ use std::marker::PhantomData;
 use serde::de::{self, IntoDeserializer, value};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Why a value is absent. The words are part of the JSON contract.
+/// Reason for the absence of a value. The names are part of the JSON contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// Nobody read it: not asked for, not due yet, or written by a version that does not know it.
+    /// Not read: not requested, not due yet, or written by a version that does not know the value.
     #[default]
     NotRead,
     /// The device, driver or kernel does not offer it.
     Unsupported,
-    /// This user may not read it.
+    /// This user is not permitted to read it.
     Denied,
-    /// What it belonged to has ended or was removed.
+    /// The process or device that it belongs to has exited or was removed.
     Gone,
-    /// The source gave a value that cannot be true and was dropped.
+    /// The source returned an impossible value, which was dropped.
     Implausible,
-    /// The read failed, or the reason is one that this version does not know.
+    /// The read failed, or this version does not know the reason.
     #[serde(other)]
     Unknown,
 }
 
 impl Reason {
-    /// A noun phrase to stand behind a dash: `– not supported here`.
+    /// Returns a short description to show after a dash: `– not supported here`.
     pub fn words(self) -> &'static str {
         match self {
             Self::NotRead => "not read",
             Self::Unsupported => "not supported here",
             Self::Denied => "no permission",
-            Self::Gone => "gone",
+            Self::Gone => "no longer exists",
             Self::Implausible => "implausible value dropped",
             Self::Unknown => "could not be read",
         }
     }
 }
 
-/// An absence: its reason and, where one can be told, what to know or do about it.
+/// The reason for an absence and, where possible, an explanation or a fix.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Missing {
@@ -83,7 +82,7 @@ impl fmt::Display for Missing {
     }
 }
 
-/// A value or the reason for its absence; never a stand-in such as 0 or -1.
+/// A value or the reason for its absence; never a placeholder such as 0 or -1.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Reading<T> {
@@ -103,7 +102,7 @@ impl<T> Reading<T> {
         }
     }
 
-    /// The reason, when there is no value.
+    /// Returns the reason if the value is missing.
     pub fn why(&self) -> Option<&Missing> {
         match self {
             Self::Value(_) => None,
@@ -118,18 +117,18 @@ impl<T> Reading<T> {
         }
     }
 
-    /// True for the default, which the wire leaves out.
+    /// Returns true for the default, which is left out on the wire.
     pub fn is_not_read(&self) -> bool {
         matches!(self, Self::Missing(m) if m.reason == Reason::NotRead && m.hint.is_none())
     }
 }
 
 impl<T: PartialOrd> Reading<T> {
-    /// A value beyond `most` cannot be true.
+    /// Replaces a value above `max` by [`Reason::Implausible`].
     #[must_use]
-    pub fn at_most(self, most: T) -> Self {
+    pub fn at_most(self, max: T) -> Self {
         match self {
-            Self::Value(value) if value > most => Self::Missing(Reason::Implausible.into()),
+            Self::Value(value) if value > max => Self::Missing(Reason::Implausible.into()),
             other => other,
         }
     }
@@ -168,9 +167,9 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Reading<T> {
     }
 }
 
-const UNEXPECTED: &str = "a value of a kind this version does not know";
+const UNEXPECTED: &str = "a value of an unknown kind";
 
-/// Written by hand because serde's `untagged` buffers every value first, and a frame holds a thousand of them.
+/// Written by hand because serde's `untagged` buffers every value first, and a frame contains a thousand readings.
 struct ReadingVisitor<T>(PhantomData<T>);
 
 impl<T> ReadingVisitor<T> {
@@ -179,12 +178,7 @@ impl<T> ReadingVisitor<T> {
         T: Deserialize<'de>,
     {
         Ok(T::deserialize(deserializer).map_or_else(
-            |_| {
-                Reading::missing(
-                    Reason::Unknown,
-                    "a value of a kind this version does not know",
-                )
-            },
+            |_| Reading::missing(Reason::Unknown, "a value of an unknown kind"),
             Reading::Value,
         ))
     }
@@ -226,8 +220,8 @@ impl<'de, T: Deserialize<'de>> de::Visitor<'de> for ReadingVisitor<T> {
         Ok(Reading::default())
     }
 
-    /// A scalar refuses a list before it takes anything from it, so the rest can be passed over. An element that
-    /// fails inside a list that was expected fails the line, as any other mistyped field does.
+    /// Skips the rest of a list that `T` rejects before it takes an element. An error in an element of an expected list
+    /// fails the line, as for any other mistyped field.
     fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let value = T::deserialize(value::SeqAccessDeserializer::new(&mut seq));
         while seq.next_element::<de::IgnoredAny>()?.is_some() {}
@@ -237,7 +231,7 @@ impl<'de, T: Deserialize<'de>> de::Visitor<'de> for ReadingVisitor<T> {
         ))
     }
 
-    /// Entry by entry, so that a hint of another shape costs the hint and not the frame.
+    /// Reads entry by entry, so that a malformed hint costs only the hint and not the frame.
     fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut missing = Missing::from(Reason::Unknown);
         while let Some(key) = map.next_key::<std::borrow::Cow<'_, str>>()? {

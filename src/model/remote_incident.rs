@@ -1,28 +1,28 @@
-//! What the incident store of a host holds, as another host is told: a list of it, and then each incident that is asked for.
+//! Incidents in the store of another host: first the list of them, then each incident that is requested.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A file of the store, unopened.
+/// An entry in the list of a host's incident store.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OnShelf {
-    /// Its name there.
+    /// The incident's id in that store.
     pub uid: String,
-    /// When it was written last, in nanoseconds since 1970, and how large it is: both the same, nothing is new.
+    /// Time of the last change in nanoseconds since 1970, and size in bytes. If both are unchanged, so is the file.
     pub modified: i64,
     pub bytes: u64,
-    /// Somebody has opened it there.
+    /// True if a user has opened the incident on that host.
     pub is_read: bool,
 }
 
-/// An incident of the store, as its file has it but without the blocks of its map.
+/// An incident from the store as saved in its file, without the blocks of its map.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RemoteIncident {
-    /// Its name there.
+    /// The incident's id in that store.
     pub uid: String,
     pub is_read: bool,
-    /// Null where it is gone, or cannot be read.
+    /// Null if the incident was deleted or cannot be read.
     pub record: Value,
 }

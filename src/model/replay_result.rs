@@ -1,5 +1,5 @@
-//! What the allocations of a program that ran out of memory would have come to under other settings of PyTorch's
-//! allocator: the replay of its allocation trace, made where the trace lies and told to whoever explains the failure.
+//! Results of replaying the allocation trace of a program that ran out of memory, under other settings of PyTorch's
+//! allocator. The host that has the trace replays it and sends the results to the readers that explain the failure.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,41 +11,41 @@ use super::units::Bytes;
 pub struct Replayed {
     /// The device's number inside the process.
     pub ordinal: u32,
-    /// What was free on the card when it failed: tells this failure from others of the process.
+    /// Free memory of the GPU at the failure; distinguishes it from other failures of the process.
     pub free_bytes: Bytes,
-    /// The most that the program had reserved until then, under its own settings.
+    /// The program's peak of reserved memory until then, under its own settings.
     pub peak_reserved_bytes: Bytes,
-    /// Only so many operations before the failure are known.
+    /// Number of operations before the failure, if the trace does not reach back to the program's start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_operations: Option<u64>,
     pub tried: Vec<SettingResult>,
-    /// Why it tells nothing: a sentence. Then nothing was tried.
+    /// Reason why the replay has no result, as a sentence; nothing was tried then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
 }
 
-/// One setting.
+/// The result of one setting.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SettingResult {
-    /// As `PYTORCH_CUDA_ALLOC_CONF` takes it.
+    /// The setting in the syntax of `PYTORCH_CUDA_ALLOC_CONF`.
     pub conf: String,
     pub fate: Fate,
-    /// The most that is reserved until the request that failed, or until what fails earlier.
+    /// Peak of reserved memory until the request that failed, or until an earlier one fails.
     pub peak_reserved_bytes: Bytes,
-    /// The request that fails, where it is an earlier one.
+    /// Size of the earlier request that fails, if one does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fails_at_bytes: Option<Bytes>,
 }
 
-/// What becomes of the request that failed.
+/// Outcome of the failed request under another setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
     Fits,
-    /// It fails as it did.
+    /// The request fails again.
     Same,
-    /// One before it fails.
+    /// An earlier request fails.
     Earlier,
     #[default]
     #[serde(other)]

@@ -1,8 +1,8 @@
-//! The pool of a framework that tells itself what it holds: JAX, TensorFlow, CuPy.
+//! The pool of a framework that reports its own statistics: JAX, TensorFlow, CuPy.
 //!
-//! Its figures come from inside the program, by the Python hook and each framework's own statistics, once a second.
-//! They are fewer than PyTorch's, and which there are differs: each is a reading of its own. A process may have
-//! several beside PyTorch's, also on the same device, so they have a list of their own.
+//! The Python hook reads the framework's statistics inside the program once a second. They have fewer figures than
+//! PyTorch's, and the set differs between frameworks, so each figure is a reading of its own. A process may have
+//! several such pools beside PyTorch's, even on the same device, so they have a separate list.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,24 +20,24 @@ pub struct ReportedPool {
     pub allocator: Allocator,
     /// The device's number inside the process, which is not NVML's.
     pub ordinal: u32,
-    /// Which GPU that is, when it could be told.
+    /// The GPU with that number, if known.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub gpu: Reading<GpuUuid>,
-    /// When it was read from where the program had written it, at most some seconds before.
+    /// Time at which the program's report was read; the program wrote it at most a few seconds earlier.
     pub at: Mono,
-    /// In live arrays and tensors: XLA's and TensorFlow's `bytes_in_use`, CuPy's `used_bytes()`.
+    /// Bytes in live arrays and tensors: XLA's and TensorFlow's `bytes_in_use`, CuPy's `used_bytes()`.
     pub allocated: Reading<Bytes>,
-    /// Since the program began.
+    /// Peak since the program started.
     pub allocated_peak: Reading<Bytes>,
-    /// What the pool holds from the driver: XLA's `pool_bytes`, CuPy's `total_bytes()`.
+    /// Bytes that the pool holds from the driver: XLA's `pool_bytes`, CuPy's `total_bytes()`.
     pub reserved: Reading<Bytes>,
     pub reserved_peak: Reading<Bytes>,
-    /// The most that it may hold: `bytes_limit`, `get_limit()`.
+    /// Maximum that the pool may hold: `bytes_limit`, `get_limit()`.
     pub limit: Reading<Bytes>,
     pub largest_free_block: Reading<Bytes>,
 }
 
-/// Whose pool it is.
+/// The framework that owns a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Framework {
@@ -50,20 +50,20 @@ pub enum Framework {
 }
 
 impl Framework {
-    /// As it writes itself.
+    /// Returns the framework's own spelling of its name.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
             Self::Jax => "JAX",
             Self::Tensorflow => "TensorFlow",
             Self::Cupy => "CuPy",
-            Self::Unknown => "a framework that this version does not know",
+            Self::Unknown => "unknown framework",
         }
     }
 }
 
 impl ReportedPool {
-    /// Reserved, in no array; known where both are.
+    /// Returns the reserved bytes that no array uses, if both figures are known.
     #[must_use]
     pub fn idle(&self) -> Reading<Bytes> {
         match (&self.reserved, &self.allocated) {
@@ -76,7 +76,7 @@ impl ReportedPool {
         }
     }
 
-    /// `JAX, XLA BFC`: framework and, where it is known, allocator.
+    /// Returns the framework and, if known, the allocator: `JAX, XLA BFC`.
     #[must_use]
     pub fn name(&self) -> String {
         match self.allocator {

@@ -1,9 +1,9 @@
-//! The scene of an incident: what was there around it, each part as it was last read before it or soon after it.
+//! The scene of an incident: the state of the host around its time.
 //!
-//! It is cut from what a stream tells anyway: of the newest frame the GPUs that the incident's processes are on, with
-//! everybody there, the clocks and why they are held down; the Python stack and the block map that the agent reads
-//! because an allocation failed. Each part carries its own moment, since none is of the failure itself. What was not
-//! read by then is not there, and nothing older stands for it.
+//! It is assembled from data that a stream contains anyway. From the newest frame it takes the GPUs of the incident's
+//! processes, with all processes on them, their clocks and the throttle reasons. It adds the Python stack and the block
+//! map that the agent reads after a failed allocation. Each part carries its own time, because none was taken exactly at
+//! the failure. A part that was not read in time is left out rather than replaced by older data.
 
 use std::collections::BTreeMap;
 
@@ -15,22 +15,22 @@ use super::process::ProcessKey;
 use super::stack::PythonStack;
 use super::units::{Bytes, Millis, Mono};
 
-/// Of each process one for each failure is taken: ranks of one job fail together.
+/// Maximum number of stacks. One per process is stored, and the ranks of one job fail together.
 pub const MAX_STACKS: usize = 8;
-/// Segments and blocks of a map that is kept whole: some 60 bytes each as JSON.
+/// Maximum number of segments and blocks of a complete map: about 60 bytes each as JSON.
 pub const MAX_PARTS: u64 = 4_096;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Scene {
-    /// The first observation of the incident.
+    /// Time of the first observation of the incident.
     pub at: Mono,
-    /// Whom it is about, in the order they were observed.
+    /// The processes involved, in the order of observation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<ProcessKey>,
-    /// Of the last frame before that, what concerns it: GPUs, the processes on them, the pools of its own.
+    /// Relevant part of the last frame before that time: GPUs, their processes, and the pools of those involved.
     pub frame: Frame,
-    /// Processes that hold something on those GPUs and are not listed here: only the largest are.
+    /// Number of processes on those GPUs that are not listed, because only the largest are.
     #[serde(skip_serializing_if = "is_zero")]
     pub left_out: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,27 +51,27 @@ pub struct SceneMap {
     pub process: ProcessKey,
     pub ordinal: u32,
     pub at: Mono,
-    /// The longest that can have passed since the failure. The exception frees what its frames held: a later map has
-    /// more holes than there were.
+    /// Maximum time since the failure. The exception releases what its stack frames held, so a later map has more free
+    /// blocks than there were.
     pub lag: Millis,
-    /// The statistics were the same before and after the read and all sums agree.
+    /// True if the statistics were equal before and after the read and all sums agree.
     pub exact: bool,
     pub segments: u64,
     pub blocks: u64,
     pub largest_free_block: Bytes,
-    /// Free beside live blocks.
+    /// Free bytes in segments with live blocks.
     pub stuck: Bytes,
-    /// Free, and given back to the driver when that is needed.
+    /// Free bytes that the allocator can return to the driver.
     pub returnable: Bytes,
-    /// Free blocks by powers of two, from the smallest there is to the largest.
+    /// Free blocks by powers of two, from the smallest to the largest.
     pub free_histogram: Vec<FreeBlocks>,
-    /// Every segment and block, unless there are more than are kept. A block without an address lies behind the one
-    /// before it, the first at the beginning of its segment.
+    /// Every segment and block, unless there are more than [`MAX_PARTS`]. A block without an address directly follows the
+    /// previous one; the first begins at the start of its segment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whole: Option<PoolMap>,
 }
 
-/// Free blocks of a size: above half of `up_to_bytes`, up to it.
+/// Free blocks larger than half of `up_to_bytes` and at most `up_to_bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FreeBlocks {
@@ -81,7 +81,7 @@ pub struct FreeBlocks {
 }
 
 impl Scene {
-    /// Of two who saw the same, this one's, and what it lacks of the other's.
+    /// Merges two scenes of the same incident: keeps this one and adds the parts that it lacks.
     #[must_use]
     pub fn filled(mut self, other: Self) -> Self {
         if self.frame.gpus.is_empty() {
@@ -94,7 +94,7 @@ impl Scene {
         self
     }
 
-    /// What ran there, by name: `driver`, `cuda`, and `torch` as its layout was recognised.
+    /// Returns the software versions by name: `driver`, `cuda`, and `torch` as its layout was recognised.
     #[must_use]
     pub fn versions(&self) -> BTreeMap<String, String> {
         let driver = self.frame.driver.as_ref();
@@ -119,7 +119,7 @@ impl Scene {
             .collect()
     }
 
-    /// One of each process: the first is the nearest to its failure.
+    /// Adds a stack. Only the first of each process is stored, because it is nearest to the failure.
     pub fn take_stack(&mut self, stack: PythonStack) {
         let is_there = |known: &PythonStack| known.process == stack.process;
         if self.stacks.len() < MAX_STACKS && !self.stacks.iter().any(is_there) {
@@ -127,14 +127,14 @@ impl Scene {
         }
     }
 
-    /// Without what only a machine reads.
+    /// Removes the list of blocks, which only programs read.
     pub fn forget_blocks(&mut self) {
         if let Some(map) = &mut self.map {
             map.whole = None;
         }
     }
 
-    /// Within what is kept, whoever made it.
+    /// Removes everything beyond the size limits, whatever its source.
     pub fn cut(&mut self) {
         self.stacks.truncate(MAX_STACKS);
         if self

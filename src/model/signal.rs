@@ -1,4 +1,4 @@
-//! Signals that a person may send to processes, and what became of each.
+//! Signals that a user may send to processes, and their results.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,11 +24,11 @@ pub enum Signal {
 #[derive(Debug)]
 pub struct SignalDef {
     pub signal: Signal,
-    /// As `kill -TERM` names it.
+    /// The name, as in `kill -TERM`.
     pub name: &'static str,
-    /// On every Linux that NVIDIA has a driver for.
+    /// The same on every Linux that NVIDIA has a driver for.
     pub number: i32,
-    /// What it does to a program that does not catch it, and whether it can; without a period.
+    /// The effect on a program that does not catch it, and whether it can be caught; without a period.
     pub help: &'static str,
 }
 
@@ -41,59 +41,79 @@ const fn def(signal: Signal, name: &'static str, number: i32, help: &'static str
     }
 }
 
-/// In the order of their numbers, as `kill -l` lists them.
+/// Ordered by number, as `kill -l` lists them.
 pub const SIGNALS: &[SignalDef] = &[
-    def(Signal::Hup, "HUP", 1, "its terminal has gone: ends it"),
+    def(
+        Signal::Hup,
+        "HUP",
+        1,
+        "terminal closed: terminates the process",
+    ),
     def(
         Signal::Int,
         "INT",
         2,
         "like Ctrl-C: Python raises KeyboardInterrupt",
     ),
-    def(Signal::Quit, "QUIT", 3, "ends it with a core dump"),
+    def(
+        Signal::Quit,
+        "QUIT",
+        3,
+        "terminates the process with a core dump",
+    ),
     def(
         Signal::Abrt,
         "ABRT",
         6,
-        "ends it with a core dump; faulthandler prints the stack",
+        "terminates with a core dump; faulthandler prints the stack",
     ),
     def(
         Signal::Kill,
         "KILL",
         9,
-        "ends it at once: nothing is saved, and it cannot be caught",
+        "terminates immediately, cannot be caught; nothing is saved",
     ),
     def(
         Signal::Usr1,
         "USR1",
         10,
-        "the program's own: often a checkpoint; else ends it",
+        "program-defined, often a checkpoint; default: terminates",
     ),
-    def(Signal::Usr2, "USR2", 12, "the program's own; else ends it"),
+    def(
+        Signal::Usr2,
+        "USR2",
+        12,
+        "program-defined; default: terminates",
+    ),
     def(
         Signal::Term,
         "TERM",
         15,
-        "asks it to end; it may save and clean up first",
+        "asks the process to exit; it may save and clean up first",
     ),
-    def(Signal::Cont, "CONT", 18, "lets it go on after STOP or TSTP"),
+    def(
+        Signal::Cont,
+        "CONT",
+        18,
+        "resumes the process after STOP or TSTP",
+    ),
     def(
         Signal::Stop,
         "STOP",
         19,
-        "holds it; its memory on the GPU stays taken",
+        "suspends the process; it keeps its GPU memory",
     ),
     def(
         Signal::Tstp,
         "TSTP",
         20,
-        "like Ctrl-Z: holds it, if it does not catch it",
+        "like Ctrl-Z: suspends the process unless it catches it",
     ),
 ];
 
 impl Signal {
     pub fn def(self) -> &'static SignalDef {
-        // The test below holds that every signal is listed.
+        // A test checks that every signal is listed.
         let listed = SIGNALS.iter().find(|def| def.signal == self);
         listed.unwrap_or(&SIGNALS[7])
     }
@@ -103,7 +123,7 @@ impl Signal {
     }
 }
 
-/// What became of a signal: for each process that it was delivered, or why not.
+/// The results of a signal: delivered, or the reason why not, for each process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Signalled {
     pub signal: Signal,
@@ -115,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_signal_is_its_own() {
+    fn every_signal_maps_to_its_own_definition() {
         for def in SIGNALS {
             assert_eq!(def.signal.name(), def.name);
         }

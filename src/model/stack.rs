@@ -1,41 +1,41 @@
-//! Where a Python program stands: its threads and their functions, read on request or at a moment worth knowing.
+//! Python stacks of a process, read on request or after a notable observation.
 //!
-//! Read without stopping the program, so never quite at the moment itself: a stack says how long after it it was
-//! taken at most. Text in here is already harmless and bounded.
+//! A stack is read without stopping the program, so it may be slightly older or newer than its trigger; it carries the
+//! maximum delay. Text is already escaped for display and limited in length.
 
 use serde::{Deserialize, Serialize};
 
 use super::process::ProcessKey;
 use super::units::{Bytes, Millis, Mono};
 
-/// The Python threads of a process at one moment.
+/// The Python threads of a process at one time.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PythonStack {
     pub process: ProcessKey,
-    /// When the second of two reads that agree was done.
+    /// Time of the second of two reads that agree.
     pub at: Mono,
     pub why: StackWhy,
-    /// The longest that can have passed between what it was taken for and `at`.
+    /// Maximum delay between the trigger and `at`.
     pub lag: Millis,
-    /// What was allocated on the device at a new maximum or when an allocation failed.
+    /// Bytes allocated on the device, if the trigger is a new maximum or a failed allocation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocated: Option<Bytes>,
     /// The main thread first.
     pub threads: Vec<StackThread>,
-    /// Threads of which no two reads agreed, or that are beyond the bound.
+    /// Number of threads without two agreeing reads, or beyond the limit.
     pub left_out: u32,
 }
 
-/// What a stack was taken for.
+/// The trigger of a stack read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StackWhy {
-    /// Somebody asked.
+    /// A user request.
     Request,
-    /// The allocated bytes of a pool rose to the most that was seen so far, or to within 1 % of it.
+    /// The allocated bytes of a pool reached their maximum so far, or came within 1 % of it.
     NewMaximum,
-    /// An allocation failed: `num_ooms` rose.
+    /// An allocation failed: `num_ooms` increased.
     Oom,
     #[default]
     #[serde(other)]
@@ -45,7 +45,7 @@ pub enum StackWhy {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StackThread {
-    /// As Python's `threading` names it; empty when it could not be told.
+    /// Name in Python's `threading`; empty if unknown.
     pub name: String,
     pub is_main: bool,
     /// Innermost first.
@@ -56,14 +56,14 @@ pub struct StackThread {
 #[serde(default)]
 pub struct StackFrame {
     pub function: String,
-    /// As the program names it, often the whole path.
+    /// Path as the program names it, often absolute.
     pub file: String,
-    /// 0 when it could not be told.
+    /// Line number; 0 if unknown.
     pub line: u32,
 }
 
 impl PythonStack {
-    /// The thread that runs the program: the main one, else the first.
+    /// Returns the thread that runs the program: the main thread, otherwise the first.
     pub fn main(&self) -> Option<&StackThread> {
         self.threads
             .iter()
@@ -72,7 +72,7 @@ impl PythonStack {
     }
 }
 
-/// What is in the path of a library's file: Python's own, and packages that were installed.
+/// Path fragments that identify library files: Python's own and those of installed packages.
 const LIBRARIES: &[&str] = &[
     "site-packages",
     "dist-packages",
@@ -84,25 +84,25 @@ const LIBRARIES: &[&str] = &[
     "importlib",
     ".pyx",
 ];
-/// Those of C++, which torch names beside Python's.
+/// Extensions of compiled code, which torch mixes with Python frames.
 const COMPILED: &[&str] = &[
     ".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp", ".S", ".so",
 ];
 
-/// A file is the user's own: not in an installed package or in Python itself.
+/// Returns true if the file belongs to the user, not to Python or to an installed package.
 pub fn is_users_file(file: &str) -> bool {
     !LIBRARIES.iter().any(|library| file.contains(library))
 }
 
 impl StackFrame {
-    /// Of the user's own Python.
+    /// Returns true for Python code of the user.
     pub fn is_users(&self) -> bool {
         let is_named = !matches!(&*self.file, "" | "??");
         let is_compiled = COMPILED.iter().any(|end| self.file.ends_with(end));
         is_named && !is_compiled && is_users_file(&self.file)
     }
 
-    /// The last part of the path.
+    /// Returns the last component of the path.
     pub fn file_name(&self) -> &str {
         self.file.rsplit('/').next().unwrap_or(&self.file)
     }

@@ -1,13 +1,13 @@
-//! A process's line in `/proc/PID/stat`, read by hand because the procfs crate's `Stat` parses 52 fields and costs three
-//! times as much.
+//! Parser for `/proc/PID/stat`, written by hand because the procfs crate's `Stat` parses 52 fields and takes three times
+//! as long.
 //!
-//! `418 (python (x) 1) S 400 418 …`: the name may hold spaces, parentheses and newlines, so it ends at the *last*
-//! closing parenthesis; nothing behind it can hold one.
+//! Example: `418 (python (x) 1) S 400 418 …`. The name may contain spaces, parentheses and newlines, so it ends at the
+//! *last* closing parenthesis; later fields cannot contain one.
 
 use super::process::RunState;
 use super::units::{Pid, StartTicks};
 
-/// What one line says, borrowed from the buffer it was read into.
+/// The parsed fields of one line, borrowed from the buffer.
 #[derive(Debug, PartialEq)]
 pub struct Stat<'a> {
     pub pid: Pid,
@@ -18,28 +18,28 @@ pub struct Stat<'a> {
     pub cpu_ticks: u64,
     pub start: StartTicks,
     pub rss_pages: u64,
-    /// Where its arguments lie: another place means an exec, since the kernel shuffles addresses at each. 0 when this
-    /// user may not know.
+    /// Address of the arguments. A different address means an exec, because the kernel randomises addresses at each one.
+    /// 0 if this user is not permitted to see it.
     pub arguments: u64,
-    /// The wait status of a zombie; 0 also of everything else, and when this user may not know.
+    /// The wait status of a zombie; 0 for other processes, or if this user is not permitted to see it.
     pub wait_status: i32,
 }
 
 impl<'a> Stat<'a> {
-    /// `None` when it is none, or cut before its 24th field.
+    /// Parses a line. Returns `None` if it is malformed or cut off before its 24th field.
     pub fn parse(line: &'a [u8]) -> Option<Self> {
         let open = line.iter().position(|&b| b == b'(')?;
         let close = line.iter().rposition(|&b| b == b')')?;
         let name = line.get(open + 1..close)?;
         let pid = Pid(u32::try_from(number(line[..open].trim_ascii())?).ok()?);
-        // Field 3, the state, comes first here.
+        // The next field is number 3, the state.
         let mut fields = line.get(close + 2..)?.split(|&b| b == b' ');
         let state = run_state(*fields.next()?.first()?);
         let parent = Pid(u32::try_from(number(fields.next()?)?).ok()?);
         let user = number(fields.nth(14 - 5)?)?;
         let system = number(fields.next()?)?;
         let start = number(fields.nth(22 - 16)?)?;
-        // A kernel thread may show a negative size.
+        // A kernel thread may report a negative size.
         let rss_pages = number(fields.nth(24 - 23)?).unwrap_or(0);
         let arguments = fields.nth(48 - 25).and_then(number).unwrap_or(0);
         let wait_status = fields
@@ -71,7 +71,7 @@ fn number(field: &[u8]) -> Option<u64> {
     })
 }
 
-/// The letters of proc(5).
+/// Converts the state letters of proc(5).
 fn run_state(letter: u8) -> RunState {
     match letter {
         b'R' => RunState::Running,
@@ -110,12 +110,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(line: Vec<u8>) {
+        fn never_panics_on_arbitrary_bytes(line: Vec<u8>) {
             let _ = Stat::parse(&line);
         }
 
         #[test]
-        fn a_cut_line_is_refused_or_read_the_same(end in 0..LINE.len()) {
+        fn rejects_a_cut_line_or_reads_the_same_values(end in 0..LINE.len()) {
             if let Some(stat) = Stat::parse(&LINE[..end]) {
                 prop_assert_eq!(stat.start, StartTicks(98765));
             }

@@ -1,22 +1,22 @@
-//! Text of other programs, made harmless to show.
+//! Escapes text from other programs for display.
 //!
-//! Process names, command lines and log lines are bytes that anyone may choose: escape sequences that would
-//! rewrite the terminal, right-to-left overrides that make `cod.exe` read as `exe.doc`, invisible characters,
-//! invalid UTF-8. Every reader passes them through [`visible`] before they enter the model, so that no screen,
-//! JSON line or recording ever holds them.
+//! Process names, command lines and log lines are bytes that anyone may choose: escape sequences that rewrite the
+//! terminal, right-to-left overrides that make `cod.exe` read as `exe.doc`, invisible characters, invalid UTF-8. Every
+//! reader passes them through [`visible`] before they enter the model, so that screens, JSON lines and recordings
+//! never contain them.
 //!
-//! `b"python\x1b[31m \xff"` becomes `python^[[31m \xff`: what was there can be read and does nothing.
+//! Example: `b"python\x1b[31m \xff"` becomes `python^[[31m \xff`, which is readable and has no effect.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
 use unicode_width::UnicodeWidthChar;
 
-/// How many zero-width marks may sit on one character: enough for any script, too few to bury a line.
+/// Maximum number of zero-width marks on one character: enough for any script, too few to bury a line.
 const MAX_MARKS: usize = 3;
 
-/// `text` with everything that is not plainly visible written out, at most `max_chars` characters long; an
-/// ellipsis ends what was cut.
+/// Returns `text` with everything that is not plainly visible escaped, cut to `max_chars` characters. A cut text ends
+/// with an ellipsis.
 pub fn visible(text: &[u8], max_chars: usize) -> String {
     let mut shown = Shown::new(max_chars);
     for chunk in text.utf8_chunks() {
@@ -33,11 +33,10 @@ pub fn visible(text: &[u8], max_chars: usize) -> String {
     shown.finish()
 }
 
-/// A line of JSON as it came from somewhere else, with what is not plainly visible in its strings written out as
-/// [`visible`] would. Line ends and tabs stay: what has them is shown line by line. Returns `None` if the result
-/// would exceed `max_bytes`: a character of two bytes may become eight.
+/// Escapes the strings in a line of untrusted JSON as [`visible`] would. Line breaks and tabs stay, because such text is
+/// shown line by line. Returns `None` if the result would exceed `max_bytes`: a two-byte character may become eight.
 pub fn harmless_json(json: &[u8], max_bytes: usize) -> Option<Cow<'_, [u8]>> {
-    // What is no UTF-8 does not read as JSON either.
+    // Invalid UTF-8 is rejected by the JSON parser anyway.
     let Ok(text) = std::str::from_utf8(json) else {
         return Some(Cow::Borrowed(json));
     };
@@ -60,7 +59,7 @@ pub fn harmless_json(json: &[u8], max_bytes: usize) -> Option<Cow<'_, [u8]>> {
             continue;
         };
         written.push_str(&text[done..at]);
-        // A backslash is one only behind another.
+        // In JSON, a backslash is written as two.
         let shown = visible(hidden.encode_utf8(&mut [0; 4]).as_bytes(), 20);
         written.push_str(&shown.replace('\\', "\\\\"));
         done = end;
@@ -75,17 +74,17 @@ pub fn harmless_json(json: &[u8], max_bytes: usize) -> Option<Cow<'_, [u8]>> {
     (written.len() <= max_bytes).then(|| Cow::Owned(written.into_bytes()))
 }
 
-/// `001b…` → ESC. Half of a pair is no character, but the half that all tags begin with (U+E0000) is told as one.
-fn escaped(behind: &str) -> Option<char> {
-    match u32::from_str_radix(behind.get(..4)?, 16).ok()? {
+/// Decodes `001b…` to ESC. A surrogate is not a character, but the high surrogate of all tags counts as U+E0000.
+fn escaped(digits: &str) -> Option<char> {
+    match u32::from_str_radix(digits.get(..4)?, 16).ok()? {
         0xdb40 => Some('\u{e0000}'),
         number => char::from_u32(number),
     }
 }
 
-/// Text from outside, displayed so that it cannot control a terminal. Line breaks and tabs stay.
+/// Displays untrusted text so that it cannot control a terminal. Line breaks and tabs stay.
 ///
-/// Command lines print everything through it, because file names and arguments in errors never pass [`visible`].
+/// Command lines print everything through it, because file names and arguments in errors never pass through [`visible`].
 pub struct Escaped<'a>(pub &'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -101,7 +100,7 @@ impl fmt::Display for Escaped<'_> {
 }
 
 /// Returns the same JSON document with every hidden character written as `\uXXXX`, which a parser reads back unchanged.
-/// The characters can only be inside strings, where that is valid.
+/// Hidden characters only occur inside strings, where that syntax is valid.
 pub fn json_escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
@@ -125,31 +124,31 @@ fn is_hidden(c: char) -> bool {
     }
 }
 
-/// Returns `text[from..to]` with both ends moved back to where a character begins, and cut to the text. Offsets of an
-/// expression that reads bytes, or that were computed from lengths, may lie inside a character.
+/// Returns `text[from..to]`, limited to the text and with both ends moved back to a character boundary. Offsets from a
+/// regex on bytes, or computed from lengths, may lie inside a character.
 pub fn slice(text: &str, from: usize, to: usize) -> &str {
     let to = text.floor_char_boundary(to);
     let from = text.floor_char_boundary(from.min(to));
     &text[from..to]
 }
 
-/// Returns where the line that holds byte `at` ends, without its line break.
+/// Returns the end of the line that contains byte `at`, before its line break.
 pub fn line_end(text: &str, at: usize) -> usize {
     let at = at.min(text.len());
     memchr::memchr(b'\n', &text.as_bytes()[at..]).map_or(text.len(), |n| at + n)
 }
 
-/// A name that somebody wrote, as it can stand in a sentence.
+/// Escapes a name that a user wrote, for use in a sentence.
 pub fn quoted(name: &str) -> String {
     visible(name.as_bytes(), 60)
 }
 
-/// The output so far and where it must end if more follows.
+/// The output so far, with the position of the cut if more text follows.
 struct Shown {
     text: String,
     chars: usize,
     max_chars: usize,
-    /// Where the last piece ends that leaves room for the ellipsis: a cut never splits `\u{202e}`.
+    /// End of the last piece that leaves room for the ellipsis, so that a cut never splits `\u{202e}`.
     cut_at: usize,
     marks: usize,
 }
@@ -161,7 +160,7 @@ impl Shown {
             chars: 0,
             max_chars,
             cut_at: 0,
-            // A mark with nothing to sit on would change the character to the left of the text.
+            // A mark without a base would change the character to the left of the text.
             marks: MAX_MARKS,
         }
     }
@@ -229,9 +228,9 @@ impl Shown {
     }
 }
 
-/// Characters that show nothing or change what stands around them: C1 controls, format characters (Unicode
+/// Returns true for characters that are invisible or change their surroundings: C1 controls, format characters (Unicode
 /// category Cf, with bidi controls and tags), line and paragraph separators, fillers and variation selectors
-/// (`Default_Ignorable_Code_Point`), noncharacters. Unicode 16; a list because no crate here has the property.
+/// (`Default_Ignorable_Code_Point`), noncharacters. The list follows Unicode 16; no dependency provides the property.
 fn is_invisible(c: char) -> bool {
     matches!(u32::from(c),
         0x80..=0x9f
@@ -264,7 +263,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn json_from_elsewhere_reads_as_text_that_does_nothing() {
+    fn json_from_elsewhere_is_escaped() {
         let read = |json: &str| {
             let harmless = harmless_json(json.as_bytes(), 1_000)
                 .expect("room")
@@ -281,7 +280,7 @@ mod tests {
         assert_eq!(read("\"\u{9b}2J\u{7f}\"").as_deref(), Some("\\u{9b}2J^?"));
         assert_eq!(read("\"\\u202Ecod\"").as_deref(), Some("\\u{202e}cod"));
         assert_eq!(read("\"\\ud83d\\ude00\"").as_deref(), Some("\u{1f600}"));
-        // Half a tag is left: that is no text any more.
+        // Half of the tag is left over, which is not valid text.
         assert_eq!(read("\"\\udb40\\udc41\""), None);
         for cut in ["\"\\", "\"\\u", "\"\\u00", "\"\\u001"] {
             assert_eq!(read(cut), None);
@@ -354,7 +353,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_holds_no_control_and_is_bounded(text: Vec<u8>, max in 0..64usize) {
+        fn visible_text_has_no_control_and_is_bounded(text: Vec<u8>, max in 0..64usize) {
             let shown = visible(&text, max);
             prop_assert!(shown.chars().count() <= max);
             prop_assert!(!shown.chars().any(|c| c.is_control() || is_invisible(c)));

@@ -1,7 +1,7 @@
-//! Quantities with their unit in the type, and the one place that turns bytes into GiB.
+//! Quantities with their unit in the type, and the only conversion from bytes to GiB.
 //!
-//! Sizes are printed in binary units, as PyTorch's messages and nvidia-smi's MiB are, so that a figure on the
-//! screen can be compared with either.
+//! Sizes are printed in binary units like those of PyTorch's messages and nvidia-smi, so that the figures on screen
+//! can be compared with both.
 
 use std::fmt;
 use std::sync::Arc;
@@ -47,11 +47,11 @@ whole_quantity!(
     MegaHertz(u32)
 );
 whole_quantity!(
-    /// A transfer rate in bytes a second.
+    /// A transfer rate in bytes per second.
     BytesPerSecond(u64)
 );
 quantity!(
-    /// A share in percent. Of a GPU: 0 to 100. Of CPU: 100 is one core.
+    /// A share in percent. For a GPU: 0 to 100. For CPU usage: 100 is one core.
     Percent(f64)
 );
 whole_quantity!(
@@ -59,33 +59,33 @@ whole_quantity!(
     Pid(u32)
 );
 whole_quantity!(
-    /// A length of time in milliseconds.
+    /// A duration in milliseconds.
     Millis(u64)
 );
 whole_quantity!(
-    /// Milliseconds since the host booted, suspended time included (CLOCK_BOOTTIME): what ages and charts are
-    /// measured on, because it never jumps.
+    /// Milliseconds since the host booted, including suspended time (CLOCK_BOOTTIME). Ages and charts use this clock
+    /// because it never jumps.
     Mono(u64)
 );
 whole_quantity!(
-    /// Milliseconds since 1970 by the host's wall clock: for showing only, since that clock may be set back.
+    /// Milliseconds since 1970 by the host's wall clock. For display only, since that clock may be set back.
     UnixMillis(i64)
 );
 whole_quantity!(
-    /// When a process started, in clock ticks since boot (`/proc/PID/stat`, field 22). With the PID and the boot
-    /// id it names one process for ever.
+    /// Start time of a process in clock ticks since boot (`/proc/PID/stat`, field 22). Together with the PID and the boot
+    /// id it identifies one process permanently.
     StartTicks(u64)
 );
 
 impl Percent {
-    /// To a tenth: more is noise, and costs bytes in every recording.
+    /// Rounds to a tenth: more digits are noise and take space in every recording.
     pub fn rounded(value: f64) -> Self {
         Self((value * 10.0).round() / 10.0)
     }
 }
 
 impl Mono {
-    /// Time since `earlier`; 0 when the two are out of order.
+    /// Returns the time since `earlier`, or 0 if the two are out of order.
     pub fn since(self, earlier: Self) -> Millis {
         Millis(self.0.saturating_sub(earlier.0))
     }
@@ -97,7 +97,7 @@ impl fmt::Display for Pid {
     }
 }
 
-/// NVML's name of a GPU or of a MIG device: `GPU-caae6e2c-…`, `MIG-…`.
+/// NVML's UUID of a GPU or of a MIG device: `GPU-caae6e2c-…`, `MIG-…`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GpuUuid(pub Arc<str>);
@@ -124,7 +124,7 @@ impl Bytes {
         Self(n * GIB)
     }
 
-    /// For serde, which passes a reference.
+    /// Takes a reference because serde passes one.
     pub(super) const fn is_zero(&self) -> bool {
         self.0 == 0
     }
@@ -133,13 +133,13 @@ impl Bytes {
         Self(n * MIB)
     }
 
-    /// GiB as a float, for charts.
+    /// Returns GiB as a float, for charts.
     #[allow(clippy::cast_precision_loss)]
     pub fn as_gib(self) -> f64 {
         self.0 as f64 / GIB as f64
     }
 
-    /// At most five columns with the unit's letter: `812K`, `518M`, `21.8G`, `140G`, `1.5T`.
+    /// Formats the size in at most five columns with a one-letter unit: `812K`, `518M`, `21.8G`, `140G`, `1.5T`.
     #[allow(clippy::cast_precision_loss)]
     pub fn short(self) -> String {
         let (unit, letter) = match self.0 {
@@ -158,7 +158,7 @@ impl Bytes {
     }
 }
 
-/// Two decimals and the unit, exactly as PyTorch's messages print sizes: `14.10 GiB`, `1024.00 MiB`
+/// Formats the size with two decimals and the unit, exactly as PyTorch's messages do: `14.10 GiB`, `1024.00 MiB`
 /// (c10/cuda/CUDACachingAllocator.cpp, `format_size`).
 impl fmt::Display for Bytes {
     #[allow(clippy::cast_precision_loss)]
@@ -175,10 +175,10 @@ impl fmt::Display for Bytes {
 
 /// Rounds parts to `step` bytes so that the rounded parts add up to the rounded sum (largest remainder first).
 ///
-/// A printed sum must be the sum of the printed parts; rounding each on its own breaks that by up to half a step
-/// a part. No part moves by a whole step or more, and a part of 0 stays 0.
+/// A printed sum must equal the sum of the printed parts. Rounding each part separately breaks that by up to half a
+/// step per part. No part changes by a whole step or more, and a part of 0 stays 0.
 pub fn apportion(parts: &[Bytes], step: u64) -> Vec<Bytes> {
-    // In steps, and wide enough for absurd parts: a broken driver may answer with all bits set.
+    // Counted in steps, in a type wide enough for absurd parts: a broken driver may return all bits set.
     let sum: u128 = parts.iter().map(|p| u128::from(p.0)).sum();
     let floors: Vec<u64> = parts.iter().map(|p| p.0 / step * step).collect();
     let whole: u128 = floors.iter().map(|&f| u128::from(f / step)).sum();
@@ -203,7 +203,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn sizes_read_as_the_messages_print_them() {
+    fn sizes_are_printed_as_in_pytorch_messages() {
         assert_eq!(Bytes::mib(21934).to_string(), "21.42 GiB");
         assert_eq!(Bytes(0).to_string(), "0 bytes");
         assert_eq!(Bytes::mib(518).short(), "518M");

@@ -1,8 +1,8 @@
-//! Greedy descending fill: the largest power of two that is still to be had, again and again, down to the granule.
+//! Greedy descending fill: allocates the largest available power of two repeatedly, down to the granule.
 //!
-//! Not a bisection for the largest block: that frees tens of GiB at every step, which takes seconds on a large card,
-//! while this takes each byte once. What comes out is the binary form of what is free, in as many pieces as the driver
-//! wants; one size refused while there is room for it is what a scattered card looks like.
+//! A bisection for the largest block would free tens of GiB at every step, which takes seconds on a large GPU. The fill
+//! allocates each byte only once. The result is the binary form of the free memory, in as many blocks as the driver
+//! needs. If one size is refused although enough memory is free, the memory is scattered.
 
 use super::bins;
 use super::device::{Device, DeviceError, GRANULE};
@@ -10,13 +10,13 @@ use crate::allocator::fragmentation::histogram;
 use crate::model::probe::{Fill, Latency};
 use crate::model::units::Bytes;
 
-/// Far more pieces than any card gives in powers of two, unless it is filled with dust.
-const MAX_PIECES: usize = 65_536;
+/// Maximum number of blocks: far more than any GPU returns in powers of two, unless only tiny blocks are free.
+const MAX_BLOCKS: usize = 65_536;
 
-/// Takes all but `headroom` until `deadline_us`, and gives everything back.
+/// Allocates everything except for `headroom` until `deadline_us`, then frees it.
 ///
 /// # Errors
-/// When the driver fails with anything but want of memory; what was taken is given back all the same.
+/// Fails on any driver error except out of memory. The allocated memory is freed in that case too.
 pub fn fill(
     device: &mut impl Device,
     headroom: u64,
@@ -59,18 +59,18 @@ fn take(
             bytes: Bytes(size),
             ..Latency::default()
         };
-        // Others may take memory meanwhile: the headroom is theirs at every step.
+        // Other processes may allocate memory meanwhile, so the headroom is checked at every step.
         while room(device)? >= size && fill.held_bytes.0 + size <= wanted {
-            if device.now_us() >= deadline_us || taken.len() >= MAX_PIECES {
+            if device.now_us() >= deadline_us || taken.len() >= MAX_BLOCKS {
                 fill.cut_short = true;
                 break;
             }
-            let begun = device.now_us();
-            let got = device.alloc(size);
-            let us = device.now_us().saturating_sub(begun);
+            let start = device.now_us();
+            let result = device.alloc(size);
+            let us = device.now_us().saturating_sub(start);
             latency.total_us += us;
             latency.longest_us = latency.longest_us.max(us);
-            match got {
+            match result {
                 Ok(address) => {
                     latency.count += 1;
                     taken.push((address, size));

@@ -1,7 +1,7 @@
-//! One probe of a card at a time: two would fill it together, each within its own headroom.
+//! Prevents simultaneous probes of one GPU, which would fill it together, each within its own headroom.
 //!
-//! A file is locked, in the folder where processes of this user meet, for as long as the child lives; a lock goes with
-//! its process. Probes of two users do not see each other.
+//! A file is locked in a folder that all processes of this user share. The kernel releases the lock when the child
+//! exits. Probes of different users do not exclude each other.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -11,8 +11,7 @@ use nix::libc::{O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK};
 
 use crate::model::units::GpuUuid;
 
-/// # Errors
-/// With a clause: another probe is under way, or the file cannot be made.
+/// Locks a GPU for a probe. Returns a clause if another probe is running, or if the file cannot be locked.
 pub fn lock(folder: &Path, gpu: &GpuUuid) -> Result<File, String> {
     let name: String = gpu
         .0
@@ -21,12 +20,12 @@ pub fn lock(folder: &Path, gpu: &GpuUuid) -> Result<File, String> {
         .take(100)
         .collect();
     let path = folder.join(format!("{name}.lock"));
-    let say = |error: std::io::Error| format!("{} cannot be locked: {error}", path.display());
+    let describe = |error: std::io::Error| format!("cannot lock {}: {error}", path.display());
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(folder)
-        .map_err(say)?;
+        .map_err(describe)?;
     let file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -34,13 +33,13 @@ pub fn lock(folder: &Path, gpu: &GpuUuid) -> Result<File, String> {
         .mode(0o600)
         .custom_flags(O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
         .open(&path)
-        .map_err(say)?;
+        .map_err(describe)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
-            Err("another probe of this GPU is under way; wait until it has ended".into())
+            Err("another probe of this GPU is running; wait until it finishes".into())
         }
-        Err(TryLockError::Error(error)) => Err(say(error)),
+        Err(TryLockError::Error(error)) => Err(describe(error)),
     }
 }
 
@@ -49,14 +48,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_lock_of_the_same_card_is_refused_until_the_first_is_gone() {
+    fn a_second_lock_on_a_gpu_is_refused_until_the_first_is_released() {
         let folder = tempfile::tempdir().expect("a folder");
         let (one, two) = (GpuUuid("GPU-1/../x".into()), GpuUuid("GPU-2".into()));
         let held = lock(folder.path(), &one).expect("the first");
-        assert!(lock(folder.path(), &one).is_err_and(|why| why.contains("under way")));
-        lock(folder.path(), &two).expect("another card");
+        assert!(lock(folder.path(), &one).is_err_and(|why| why.contains("is running")));
+        lock(folder.path(), &two).expect("another GPU");
         drop(held);
-        // A process that another test is starting has our files until it is what it is to become.
+        // A child that another test is starting inherits our files until its exec.
         let start = std::time::Instant::now();
         while lock(folder.path(), &one).is_err() {
             assert!(start.elapsed().as_secs() < 20, "still locked");

@@ -1,12 +1,12 @@
-//! The probe allocator: gputop's own allocations on the real card, in a short-lived child of the same binary.
+//! The probe allocator: gputop's own allocations on a real GPU, in a short-lived child process of the same binary.
 //!
-//! A CUDA context costs about half a GiB, a driver call may hang, and a driver too old ends whoever calls it: so gputop
-//! itself never loads CUDA. [`probe`] starts `gputop probe-child`, tells it in one line of JSON what to do
-//! ([`ChildRequest`]), reads one bounded line back ([`Probe`]), and kills it when it is late. The kernel's driver takes back what a
-//! process held when that process ends, however it ends; the child asks to be killed when its parent dies.
+//! A CUDA context takes about half a GiB, a driver call may hang, and a driver that is too old aborts its caller.
+//! Therefore gputop itself never loads CUDA. [`probe`] starts `gputop probe-child`, sends it the job as one line of JSON
+//! ([`ChildRequest`]), reads one bounded line back ([`Probe`]), and kills it if it is late. The kernel driver releases a
+//! process's memory on any exit, and the child asks the kernel to kill it if its parent dies.
 //!
-//! `child/` is the only place that names CUDA. `fill.rs` and `policy/` work on a `Device`, which is
-//! the driver there and a card made of numbers in tests.
+//! Only `child/` refers to CUDA. `fill.rs` and `policy/` use a `Device`, which is the driver in the child and a
+//! simulated GPU in tests.
 
 pub mod child;
 mod device;
@@ -34,46 +34,46 @@ use crate::model::probe::{Bin, Outcome, Probe, ProcessSide};
 use crate::model::text::visible;
 use crate::model::units::Millis;
 
-/// The hidden subcommand.
+/// Name of the hidden subcommand.
 pub const CHILD: &str = "probe-child";
 
-/// Loading the driver and creating a context: 0.2 s on a card that is awake, seconds on eight that are not.
-pub const START: Duration = Duration::from_secs(20);
+/// Time to load the driver and create a context: 0.2 s on an active GPU, seconds on eight sleeping ones.
+pub const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Giving back 130 GiB takes 90 ms; a driver that needs this long for the rest is stuck.
-pub const FINISH: Duration = Duration::from_secs(2);
+/// Time to return the memory. Returning 130 GiB takes 90 ms; a driver that needs much longer is stuck.
+pub const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the child's own alarm ends it with.
-const LATE: i32 = nix::libc::SIGALRM;
+/// The signal with which the child's own alarm kills it.
+const ALARM_SIGNAL: i32 = nix::libc::SIGALRM;
 
-/// Longer than any answer: a few dozen bins for each of a handful of policies.
-const MAX_ANSWER: u64 = 256 << 10;
-/// Half of a pipe, so that writing it never waits for a reader.
-const MAX_ASK: usize = 32 << 10;
+/// Larger than any answer: a few dozen bins for each of a handful of policies.
+const MAX_ANSWER_BYTES: u64 = 256 << 10;
+/// Half of a pipe's capacity, so that writing the request never blocks.
+const MAX_REQUEST_BYTES: usize = 32 << 10;
 const MAX_BINS: usize = 64;
-const MAX_WORDS: usize = 300;
+const MAX_TEXT_CHARS: usize = 300;
 
-/// Asks this binary's own child; returns when the child has ended and everything is given back.
-pub fn probe(ask: &ChildRequest) -> Probe {
-    // The file that runs now, also where another has taken its name since.
+/// Runs a probe in a child of this binary. Returns when the child has exited and all memory has been returned.
+pub fn probe(request: &ChildRequest) -> Probe {
+    // The running executable, even if another file has the same name now.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("gputop").arg(CHILD);
-    told_by(command, ask, START)
+    probe_with(command, request, START_TIMEOUT)
 }
 
-/// The same with the program and the patience given.
-fn told_by(mut command: Command, ask: &ChildRequest, start: Duration) -> Probe {
-    let begun = Instant::now();
+/// Runs a probe with the given program and start timeout.
+fn probe_with(mut command: Command, request: &ChildRequest, start_timeout: Duration) -> Probe {
+    let start = Instant::now();
     command
-        .env("CUDA_VISIBLE_DEVICES", OsStr::new(&*ask.gpu.0))
+        .env("CUDA_VISIBLE_DEVICES", OsStr::new(&*request.gpu.0))
         .env("CUDA_MODULE_LOADING", "LAZY")
         .env_remove("CUDA_LAUNCH_BLOCKING")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
-    let deadline = start + Duration::from_millis(ask.limit.0) * 2 + FINISH * 2;
-    let mut probe = match answer(command, ask, deadline) {
-        Ok(probe) => harmless(probe),
+    let timeout = start_timeout + Duration::from_millis(request.limit.0) * 2 + FINISH_TIMEOUT * 2;
+    let mut probe = match answer(command, request, timeout) {
+        Ok(probe) => sanitized(probe),
         Err(why) => Probe {
             outcome: Outcome::Failed,
             reason: Some(why),
@@ -81,89 +81,94 @@ fn told_by(mut command: Command, ask: &ChildRequest, start: Duration) -> Probe {
         },
     };
     probe.schema = crate::model::frame::SCHEMA;
-    probe.gpu = ask.gpu.clone();
-    probe.nvml_free_bytes = ask.nvml_free.clone();
-    probe.cost.total_ms = millis(begun.elapsed()).0;
+    probe.gpu = request.gpu.clone();
+    probe.nvml_free_bytes = request.nvml_free.clone();
+    probe.cost.total_ms = millis(start.elapsed()).0;
     probe
 }
 
-fn answer(mut command: Command, ask: &ChildRequest, patience: Duration) -> Result<Probe, String> {
-    let line = serde_json::to_string(ask).map_err(|error| error.to_string())?;
-    if line.len() >= MAX_ASK {
+fn answer(
+    mut command: Command,
+    request: &ChildRequest,
+    timeout: Duration,
+) -> Result<Probe, String> {
+    let line = serde_json::to_string(request).map_err(|error| error.to_string())?;
+    if line.len() >= MAX_REQUEST_BYTES {
         return Err(format!(
-            "the pattern is too long to hand over: {} KiB, at most {}",
+            "the pattern is too long: {} KiB, at most {} KiB",
             line.len() >> 10,
-            MAX_ASK >> 10
+            MAX_REQUEST_BYTES >> 10
         ));
     }
-    let mut child = Ended(
+    let mut child = KillOnDrop(
         command
             .spawn()
-            .map_err(|error| format!("the probe's process could not be started: {error}"))?,
+            .map_err(|error| format!("cannot start the probe process: {error}"))?,
     );
     if let Some(mut input) = child.0.stdin.take() {
-        // One that has ended already says why below.
+        // If the child has already exited, the reason is determined below.
         let _ = input.write_all(line.as_bytes());
     }
     let Some(output) = child.0.stdout.take() else {
-        return Err("the probe's process has no output".into());
+        return Err("the probe process has no output".into());
     };
-    let (said, answer) = mpsc::channel();
+    let (sender, answer) = mpsc::channel();
     thread::Builder::new()
         .name("probe".into())
         .spawn(move || {
             let mut text = Vec::new();
-            let _ = output.take(MAX_ANSWER + 1).read_to_end(&mut text);
-            let _ = said.send(text);
+            let _ = output.take(MAX_ANSWER_BYTES + 1).read_to_end(&mut text);
+            let _ = sender.send(text);
         })
         .map_err(|error| error.to_string())?;
-    let Ok(text) = answer.recv_timeout(patience) else {
+    let Ok(text) = answer.recv_timeout(timeout) else {
         return Err(format!(
-            "it had no answer after {} s and was killed; the driver takes back what it held",
-            patience.as_secs()
+            "the probe process did not answer within {} s and was killed; the driver releases its memory",
+            timeout.as_secs()
         ));
     };
-    if text.len() as u64 > MAX_ANSWER {
-        return Err("its answer was too long and it was killed".into());
+    if text.len() as u64 > MAX_ANSWER_BYTES {
+        return Err("the probe process was killed because its answer was too long".into());
     }
     if text.is_empty() {
-        return Err(silent(child.0.wait().ok()));
+        return Err(exit_reason(child.0.wait().ok()));
     }
     let probe = serde_json::from_slice(&text)
-        .map_err(|error| format!("its answer cannot be read: {error}"))?;
-    // Its end is when everything is back: closing its output came just before.
+        .map_err(|error| format!("cannot read the answer of the probe process: {error}"))?;
+    // All memory is returned once the child has exited, which is shortly after it closes its output.
     let _ = child.0.wait();
     Ok(probe)
 }
 
-/// Why there was no answer.
-fn silent(status: Option<ExitStatus>) -> String {
+/// Returns the reason why there was no answer.
+fn exit_reason(status: Option<ExitStatus>) -> String {
     use std::os::unix::process::ExitStatusExt;
     match status {
-        Some(status) if status.signal() == Some(LATE) => {
-            "the driver did not come back in time; the probe ended itself, and the driver takes back what it held".into()
+        Some(status) if status.signal() == Some(ALARM_SIGNAL) => {
+            "a driver call did not return in time, so the probe process stopped; the driver releases its memory".into()
         }
         Some(status) => match (status.signal(), status.code()) {
-            (Some(signal), _) => format!("it was ended by signal {signal}; the driver takes back what it held"),
-            (_, code) => format!("it ended with code {} and without an answer", code.unwrap_or(-1)),
+            (Some(signal), _) => format!("the probe process was killed by signal {signal}; the driver releases its memory"),
+            (_, code) => format!("the probe process exited with code {} without an answer", code.unwrap_or(-1)),
         },
-        None => "it ended without an answer".into(),
+        None => "the probe process exited without an answer".into(),
     }
 }
 
-/// Killed and collected at the latest when this is dropped.
-struct Ended(Child);
+/// A child that is killed and reaped when dropped.
+struct KillOnDrop(Child);
 
-impl Drop for Ended {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The child runs code of the driver: its words are shown as any other program's, and its lists are short.
-fn harmless(mut probe: Probe) -> Probe {
-    let clean = |text: &mut String| *text = visible(text.as_bytes(), MAX_WORDS);
+/// Sanitizes the answer like that of any other program, because the child runs driver code: escapes its text and limits
+/// its lists.
+fn sanitized(mut probe: Probe) -> Probe {
+    let clean = |text: &mut String| *text = visible(text.as_bytes(), MAX_TEXT_CHARS);
     let bounded = |bins: &mut Vec<Bin>| bins.truncate(MAX_BINS);
     probe.reason.iter_mut().for_each(clean);
     probe.patterns.truncate(8);
@@ -179,7 +184,7 @@ fn harmless(mut probe: Probe) -> Probe {
     probe
 }
 
-/// A histogram of the model's, as it travels.
+/// Converts a histogram to its serialized form.
 pub fn bins(histogram: &[Bucket]) -> Vec<Bin> {
     let bin = |bucket: &Bucket| Bin {
         up_to_bytes: bucket.up_to,
@@ -189,7 +194,7 @@ pub fn bins(histogram: &[Bucket]) -> Vec<Bin> {
     histogram.iter().map(bin).collect()
 }
 
-/// The free blocks of a process's own cache.
+/// Summarises the free blocks of a process's own cache.
 pub fn process_side(map: &PoolMap) -> ProcessSide {
     let found = Fragmentation::of(map);
     ProcessSide {

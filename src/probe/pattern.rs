@@ -1,8 +1,8 @@
-//! The requests that are run against a policy: sizes, and how many further requests each lives for.
+//! The requests that are run against a policy: sizes and lifetimes, counted in further requests.
 //!
-//! Of a process they come from the best that is known of it: its allocation trace, in which every life is written down;
-//! else from several maps, between which the allocator's own counter says how many requests were made; else, of a
-//! process that does nothing just then, from its present blocks alone.
+//! For a process, they come from the best available source: its allocation trace, which contains every lifetime; or
+//! several maps, with the allocator's own counter for the number of requests between them; or, for an idle process,
+//! only its present blocks.
 
 use std::collections::HashMap;
 
@@ -18,26 +18,26 @@ use crate::model::units::Bytes;
 pub struct PatternRequest(
     /// Bytes.
     pub u64,
-    /// Freed when so many further requests were made; 0 lives to the end.
+    /// Freed after this many further requests; 0 means that it is never freed.
     pub u32,
 );
 
-/// What is run under each policy.
+/// The requests to run under each policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pattern {
-    /// `synthetic`, `PID 418, watched`.
+    /// `synthetic`, `PID 418, sampled`.
     pub source: String,
     pub requests: Vec<PatternRequest>,
 }
 
-/// A policy that asks the driver each time has to end within its share of the time limit.
+/// Maximum number of requests. A policy that calls the driver each time must finish within its share of the time limit.
 pub const MAX_REQUESTS: usize = 400;
 
-/// Pseudo-random numbers, the same ones each time: two probes of one card are to differ by the card alone.
-struct Dice(u64);
+/// Pseudo-random numbers with a fixed seed, so that two probes of one GPU differ only because of the GPU.
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn next(&mut self) -> u64 {
         // xorshift64*, Vigna 2014.
         self.0 ^= self.0 >> 12;
@@ -46,29 +46,30 @@ impl Dice {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// In `0..below`.
+    /// Returns a number in `0..below`.
     fn below(&mut self, below: usize) -> usize {
         let below = u64::try_from(below.max(1)).unwrap_or(u64::MAX);
         usize::try_from(self.next() % below).unwrap_or(0)
     }
 }
 
-/// Like a training program whose batches differ in length: long-lived small and middle blocks between short-lived ones
-/// of all sizes, from 512 bytes to a sixteenth of the arena. At no moment more than three quarters of the arena live.
+/// Returns a pattern like that of a training program with batches of different lengths: long-lived small and medium
+/// blocks between short-lived ones of all sizes, from 512 bytes to a sixteenth of the arena. At most three quarters of
+/// the arena are live at any time.
 pub fn synthetic(arena: Bytes) -> Pattern {
-    let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
-    let most = (arena.0 / 16).max(1024);
-    let powers = most.ilog2() - 9;
+    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    let max_size = (arena.0 / 16).max(1024);
+    let powers = max_size.ilog2() - 9;
     let budget = arena.0 / 4 * 3;
     let mut requests = Vec::new();
     let mut live = Live::default();
     for _ in 0..MAX_REQUESTS {
-        let power = 9 + dice.below(powers as usize) as u32;
-        let size = (1 << power) + dice.next() % (1 << power);
+        let power = 9 + random.below(powers as usize) as u32;
+        let size = (1 << power) + random.next() % (1 << power);
         let size = rounded(Bytes(size)).0;
-        let lives_for = match dice.below(8) {
-            0 if size <= most / 4 => 0,
-            _ => 1 + dice.below(24) as u32,
+        let lives_for = match random.below(8) {
+            0 if size <= max_size / 4 => 0,
+            _ => 1 + random.below(24) as u32,
         };
         live.step();
         if live.bytes + size <= budget {
@@ -82,35 +83,36 @@ pub fn synthetic(arena: Bytes) -> Pattern {
     }
 }
 
-/// Bytes that live at a moment of a pattern.
+/// Live bytes during a pattern.
 #[derive(Default)]
 struct Live {
     bytes: u64,
-    ends: Vec<(u32, u64)>,
+    /// Remaining lifetime and size of each block that will be freed.
+    expiring: Vec<(u32, u64)>,
 }
 
 impl Live {
     fn step(&mut self) {
-        for (left, size) in &mut self.ends {
-            *left -= 1;
-            if *left == 0 {
+        for (remaining, size) in &mut self.expiring {
+            *remaining -= 1;
+            if *remaining == 0 {
                 self.bytes -= *size;
             }
         }
-        self.ends.retain(|(left, _)| *left > 0);
+        self.expiring.retain(|(remaining, _)| *remaining > 0);
     }
 
     fn add(&mut self, size: u64, lives_for: u32) {
         self.bytes += size;
         if lives_for > 0 {
-            self.ends.push((lives_for, size));
+            self.expiring.push((lives_for, size));
         }
     }
 }
 
-/// What the present blocks of a process tell of its requests: a live block is long-lived, a free one was a request that
-/// has ended and may come again. Where they are more, or larger, than the arena holds, every n-th stands for the rest,
-/// and what alone is larger than half of the arena is left out.
+/// Derives a pattern from the present blocks of a process. A live block becomes a long-lived request. A free block was a
+/// request that has been freed and may be repeated. If the blocks exceed the arena or the maximum number, only every
+/// n-th is used. Blocks larger than half of the arena are left out.
 pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
     let mut blocks: Vec<(u64, bool)> = map
         .segments
@@ -124,7 +126,7 @@ pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
         .filter(|(size, _)| *size > 0 && *size <= arena.0 / 2)
         .collect();
     let total: u64 = blocks.iter().fold(0, |sum, b| sum.saturating_add(b.0));
-    // Live blocks come once, ended ones twice: room for both within the bounds.
+    // Live blocks are used once and freed ones twice; leave room for both within the limits.
     let by_bytes = total.div_ceil((arena.0 / 4 * 3).max(1));
     let by_count = (blocks.len() * 2).div_ceil(MAX_REQUESTS);
     let every = usize::try_from(by_bytes)
@@ -132,19 +134,19 @@ pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
         .max(by_count)
         .max(1);
     blocks = blocks.into_iter().step_by(every).collect();
-    // The order in which a program asked is not in a map; one made of chance stands for it.
-    let mut dice = Dice(0xD1B5_4A32_D192_ED03);
-    let ended: Vec<(u64, bool)> = blocks.iter().filter(|b| !b.1).copied().collect();
-    blocks.extend(ended);
+    // A map does not contain the order of the requests, so a random order is used.
+    let mut random = Random(0xD1B5_4A32_D192_ED03);
+    let freed: Vec<(u64, bool)> = blocks.iter().filter(|b| !b.1).copied().collect();
+    blocks.extend(freed);
     for at in (1..blocks.len()).rev() {
-        blocks.swap(at, dice.below(at + 1));
+        blocks.swap(at, random.below(at + 1));
     }
     let span = (blocks.len() / 4).clamp(1, 64);
     let requests = blocks
         .iter()
         .map(|&(size, is_live)| match is_live {
             true => PatternRequest(size, 0),
-            false => PatternRequest(size, 1 + dice.below(span) as u32),
+            false => PatternRequest(size, 1 + random.below(span) as u32),
         })
         .collect();
     Pattern {
@@ -153,16 +155,16 @@ pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
     }
 }
 
-/// A block from its request to its end, both counted in requests of its program.
+/// The lifetime of a block from its allocation to its free, both counted in requests of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Life {
     size: u64,
     begin: u64,
-    /// None: it lived on.
+    /// `None` if it was not freed.
     end: Option<u64>,
 }
 
-/// Of a history: what lived before it begins is asked for first.
+/// Derives a pattern from a history. Blocks that existed at its beginning are requested first.
 pub fn of_trace(trace: &Trace, source: &str, arena: Bytes) -> Pattern {
     let before = |live: &crate::allocator::trace::Live| Life {
         size: live.requested.0,
@@ -203,14 +205,15 @@ pub fn of_trace(trace: &Trace, source: &str, arena: Bytes) -> Pattern {
     of_lives(lives, source, arena)
 }
 
-/// A map, and how many requests its allocator had served when it was read.
+/// A map, with the number of requests that its allocator had served when it was read.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TimedMap {
     pub requests: u64,
     pub map: PoolMap,
 }
 
-/// Of maps of one pool, one after the other. `None` where nothing was asked for meanwhile: a single map tells as much.
+/// Derives a pattern from successive maps of one pool. `None` if there were no requests in between, since a single map
+/// is then sufficient.
 pub fn of_maps(seen: &[TimedMap], source: &str, arena: Bytes) -> Option<Pattern> {
     let first = seen.first()?.requests;
     if seen.last()?.requests <= first || !seen.is_sorted_by_key(|seen| seen.requests) {
@@ -218,50 +221,51 @@ pub fn of_maps(seen: &[TimedMap], source: &str, arena: Bytes) -> Option<Pattern>
     }
     let mut lives: Vec<Life> = Vec::new();
     let mut open: HashMap<(u64, u64), usize> = HashMap::new();
-    // The map before, by its count: what is new came, and what is missing ended, somewhere in between.
+    // Request count of the previous map: new blocks were allocated, and missing ones freed, at some point in between.
     let mut before: Option<u64> = None;
     for TimedMap { requests, map } in seen {
         let now = requests - first;
         let blocks = map.segments.iter().flat_map(|segment| &segment.blocks);
         let live = blocks.filter(|block| block.state == BlockState::Allocated);
-        let mut there: HashMap<(u64, u64), usize> = HashMap::new();
+        let mut still_live: HashMap<(u64, u64), usize> = HashMap::new();
         let mut new = Vec::new();
         for block in live {
             let size = block.requested.unwrap_or(block.size).0;
             let key = (block.address, size);
             match open.remove(&key) {
-                Some(at) => drop(there.insert(key, at)),
+                Some(at) => drop(still_live.insert(key, at)),
                 None => new.push(key),
             }
         }
         let since = before.unwrap_or(now);
-        // In even steps: their order within is not known.
+        // Spread evenly, because the order in between is unknown.
         let within =
             |nth: usize, of: usize| since + (now - since) * (nth as u64 + 1) / (of as u64 + 1);
-        let mut ended: Vec<usize> = open.drain().map(|(_, at)| at).collect();
-        ended.sort_unstable();
-        let of = ended.len();
-        for (nth, at) in ended.into_iter().enumerate() {
+        let mut freed: Vec<usize> = open.drain().map(|(_, at)| at).collect();
+        freed.sort_unstable();
+        let of = freed.len();
+        for (nth, at) in freed.into_iter().enumerate() {
             lives[at].end = Some(within(nth, of).max(lives[at].begin));
         }
         let of = new.len();
         for (nth, key) in new.into_iter().enumerate() {
-            there.insert(key, lives.len());
+            still_live.insert(key, lives.len());
             lives.push(Life {
                 size: key.1,
                 begin: within(nth, of),
                 end: None,
             });
         }
-        unseen(&mut lives, map, since, now.saturating_sub(of as u64));
-        open = there;
+        add_short_lives(&mut lives, map, since, now.saturating_sub(of as u64));
+        open = still_live;
         before = Some(now);
     }
     Some(of_lives(lives, source, arena))
 }
 
-/// Requests that came and ended between two maps: as many as the counter says, of the sizes that are free after them.
-fn unseen(lives: &mut Vec<Life>, map: &PoolMap, since: u64, until: u64) {
+/// Adds requests that were allocated and freed between two maps: as many as the counter shows, with the sizes of the
+/// blocks that are free afterwards.
+fn add_short_lives(lives: &mut Vec<Life>, map: &PoolMap, since: u64, until: u64) {
     let blocks = map.segments.iter().flat_map(|segment| &segment.blocks);
     let free: Vec<u64> = blocks
         .filter(|block| matches!(block.state, BlockState::Free | BlockState::Active))
@@ -271,32 +275,32 @@ fn unseen(lives: &mut Vec<Life>, map: &PoolMap, since: u64, until: u64) {
     if free.is_empty() || number == 0 {
         return;
     }
-    let mut dice = Dice(0xD1B5_4A32_D192_ED03);
-    // No more than are kept: each stands for so many.
-    let stands_for = number.div_ceil(MAX_REQUESTS);
-    for begin in (since..until).step_by(stands_for) {
-        let lives_for = 1 + dice.below(number.min(24 * stands_for));
+    let mut random = Random(0xD1B5_4A32_D192_ED03);
+    // Add no more than the maximum; each request then represents several.
+    let represents = number.div_ceil(MAX_REQUESTS);
+    for begin in (since..until).step_by(represents) {
+        let lives_for = 1 + random.below(number.min(24 * represents));
         lives.push(Life {
-            size: free[dice.below(free.len())],
+            size: free[random.below(free.len())],
             begin,
             end: Some((begin + lives_for as u64).min(until)),
         });
     }
 }
 
-/// Where they are more, or larger at a moment, than may be run, every n-th stands for the rest; what alone is larger than
-/// half of the arena is left out.
+/// Converts lifetimes to a pattern. If they exceed the arena or the maximum number, only every n-th is used. Blocks
+/// larger than half of the arena are left out.
 fn of_lives(mut lives: Vec<Life>, source: &str, arena: Bytes) -> Pattern {
     lives.retain(|life| life.size > 0 && life.size <= arena.0 / 2);
     lives.sort_by_key(|life| life.begin);
-    let by_bytes = most_alive(&lives).div_ceil((arena.0 / 4 * 3).max(1));
+    let by_bytes = max_live(&lives).div_ceil((arena.0 / 4 * 3).max(1));
     let by_count = lives.len().div_ceil(MAX_REQUESTS);
     let every = usize::try_from(by_bytes).unwrap_or(usize::MAX);
     let every = every.max(by_count).max(1);
-    let kept: Vec<Life> = lives.into_iter().step_by(every).collect();
-    let requests = (0..).zip(&kept).map(|(at, life)| {
+    let selected: Vec<Life> = lives.into_iter().step_by(every).collect();
+    let requests = (0..).zip(&selected).map(|(at, life)| {
         let lives_for = life.end.map_or(0, |end| {
-            let next = kept.partition_point(|other| other.begin <= end);
+            let next = selected.partition_point(|other| other.begin <= end);
             u32::try_from(next.saturating_sub(at))
                 .unwrap_or(u32::MAX)
                 .max(1)
@@ -309,19 +313,19 @@ fn of_lives(mut lives: Vec<Life>, source: &str, arena: Bytes) -> Pattern {
     }
 }
 
-/// Bytes that live at the same time, at most.
-fn most_alive(lives: &[Life]) -> u64 {
+/// Returns the maximum number of bytes that are live at the same time.
+fn max_live(lives: &[Life]) -> u64 {
     let begins = lives.iter().map(|life| (life.begin, true, life.size));
     let ends = lives
         .iter()
         .filter_map(|life| Some((life.end?, false, life.size)));
     let mut changes: Vec<_> = begins.chain(ends).collect();
-    // What ends at a moment is there beside what begins at it.
+    // At the same point, allocations count before frees.
     changes.sort_unstable_by_key(|(at, begins, _)| (*at, !begins));
-    let (mut now, mut most) = (0_u64, 0);
+    let (mut now, mut max) = (0_u64, 0);
     for (_, begins, size) in changes {
         now = if begins { now + size } else { now - size };
-        most = most.max(now);
+        max = max.max(now);
     }
-    most
+    max
 }

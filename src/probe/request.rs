@@ -1,4 +1,4 @@
-//! What the child is told to do.
+//! The job that the parent sends to the child.
 
 use std::path::PathBuf;
 
@@ -13,25 +13,25 @@ use crate::model::units::{Bytes, GpuUuid, Millis};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ChildRequest {
-    /// A GPU or a MIG device, by NVML's name of it.
+    /// NVML's UUID of a GPU or MIG device.
     pub gpu: GpuUuid,
-    /// Free on it just now, as NVML counts.
+    /// Current free memory as NVML counts it.
     pub nvml_free: Reading<Bytes>,
-    /// Other processes live there.
+    /// True if other processes use the GPU.
     pub others: bool,
     pub limit: Millis,
-    /// What the user wants left free; else [`default_headroom`](crate::model::probe::default_headroom).
+    /// Memory that the user wants to leave free, instead of [`default_headroom`](crate::model::probe::default_headroom).
     pub headroom: Option<Bytes>,
-    /// Go on where it could hurt.
+    /// Continue where the probe could disturb other processes.
     pub force: bool,
     pub policies: Vec<Policy>,
-    /// Only say whether it could: no context is created and nothing allocated.
+    /// Only check whether the probe is possible, without creating a context or allocating memory.
     pub look: bool,
     pub arena: Bytes,
     pub pattern: Pattern,
-    /// Where the lock files of probes are; none where this user has no such place.
+    /// Folder for the lock files of probes; `None` if this user has no such folder.
     pub locks: Option<PathBuf>,
-    /// The asking process: the child ends with it.
+    /// PID of the requesting process; the child exits with it.
     pub parent: u32,
 }
 

@@ -1,4 +1,4 @@
-//! The parent against children of every kind, and the policies on a card made of numbers.
+//! Tests of the parent with various children, and of the policies on a simulated GPU.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::model::pool::{Block, BlockState, PoolKind, Segment};
 use crate::model::probe::{POLICIES, PatternRun, Policy};
 use crate::model::units::{Bytes, GpuUuid};
 
-/// A child that is a line of shell.
-fn told(script: &str, patience: Duration) -> Probe {
+/// Runs a probe whose child is a line of shell.
+fn probe_shell(script: &str, start_timeout: Duration) -> Probe {
     let mut command = Command::new("sh");
     command.args(["-c", script]);
-    let ask = ChildRequest {
+    let request = ChildRequest {
         gpu: GpuUuid("GPU-1".into()),
         limit: Millis(0),
         ..ChildRequest::default()
     };
-    told_by(command, &ask, patience)
+    probe_with(command, &request, start_timeout)
 }
 
 fn why(probe: &Probe) -> &str {
@@ -33,49 +33,52 @@ fn why(probe: &Probe) -> &str {
     probe.reason.as_deref().unwrap_or_default()
 }
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_child_that_talks_without_end_is_cut_off() {
-    let probe = told("yes '{\"outcome\":'", LONG);
-    assert_eq!(why(&probe), "its answer was too long and it was killed");
+fn a_child_with_endless_output_is_killed() {
+    let probe = probe_shell("yes '{\"outcome\":'", LONG_TIMEOUT);
+    assert_eq!(
+        why(&probe),
+        "the probe process was killed because its answer was too long"
+    );
 }
 
 #[test]
-fn a_child_that_says_nothing_is_told_by_its_end() {
+fn a_child_without_an_answer_is_described_by_its_exit() {
     assert_eq!(
-        why(&told("exit 3", LONG)),
-        "it ended with code 3 and without an answer"
+        why(&probe_shell("exit 3", LONG_TIMEOUT)),
+        "the probe process exited with code 3 without an answer"
     );
-    assert!(why(&told("kill -ABRT $$", LONG)).contains("ended by signal 6"));
-    assert!(why(&told("kill -ALRM $$", LONG)).contains("did not come back in time"));
-    assert!(why(&told("echo nonsense", LONG)).contains("cannot be read"));
+    assert!(why(&probe_shell("kill -ABRT $$", LONG_TIMEOUT)).contains("killed by signal 6"));
+    assert!(why(&probe_shell("kill -ALRM $$", LONG_TIMEOUT)).contains("did not return in time"));
+    assert!(why(&probe_shell("echo nonsense", LONG_TIMEOUT)).contains("cannot read the answer"));
 }
 
 #[test]
 fn a_late_child_is_killed() {
-    let probe = told("exec sleep 1000", Duration::ZERO);
+    let probe = probe_shell("exec sleep 1000", Duration::ZERO);
     assert!(why(&probe).contains("and was killed"), "{probe:?}");
 }
 
 #[test]
-fn what_a_child_says_is_harmless_and_about_the_card_that_was_asked_for() {
+fn the_answer_of_a_child_is_sanitized() {
     let line = r#"{"gpu":"GPU-2","outcome":"refused","reason":"\u001b[31mred","schema":7}"#;
-    let probe = told(&format!("echo '{line}'"), LONG);
+    let probe = probe_shell(&format!("echo '{line}'"), LONG_TIMEOUT);
     assert_eq!(probe.reason.as_deref(), Some("^[[31mred"));
     assert_eq!((&*probe.gpu.0, probe.schema), ("GPU-1", 1));
     let bin = r#"{"up_to_bytes":512,"count":1,"bytes":1}"#;
     let many = vec![bin; 2_000].join(",");
     let line = format!(r#"{{"driver":{{"histogram":[{many}]}}}}"#);
-    let fill = told(&format!("echo '{line}'"), LONG)
+    let fill = probe_shell(&format!("echo '{line}'"), LONG_TIMEOUT)
         .driver
         .expect("a fill");
     assert_eq!(fill.histogram.len(), MAX_BINS);
 }
 
-/// A card of so many bytes; nothing on it is ever scattered.
+/// A simulated GPU of a given size, whose memory is never scattered.
 #[derive(Default)]
-struct Numbers {
+struct SimulatedGpu {
     size: u64,
     held: u64,
     peak: u64,
@@ -86,11 +89,11 @@ struct Numbers {
     pool: BTreeMap<u64, u64>,
     pool_reserved: u64,
     clock: u64,
-    /// How often it still does what it is asked for.
-    patience: Option<u32>,
+    /// Number of allocations until the GPU fails.
+    fails_after: Option<u32>,
 }
 
-impl Numbers {
+impl SimulatedGpu {
     fn new(size: u64) -> Self {
         Self {
             size,
@@ -101,9 +104,9 @@ impl Numbers {
 
     fn take(&mut self, size: u64) -> Result<(), DeviceError> {
         let size = size.next_multiple_of(GRANULE);
-        if let Some(patience) = &mut self.patience {
-            let left = patience.checked_sub(1);
-            *patience = left.ok_or_else(|| DeviceError::Failed("the card fell off".into()))?;
+        if let Some(remaining) = &mut self.fails_after {
+            let left = remaining.checked_sub(1);
+            *remaining = left.ok_or_else(|| DeviceError::Failed("the GPU was lost".into()))?;
         }
         if self.held + size > self.size {
             return Err(DeviceError::OutOfMemory);
@@ -124,7 +127,7 @@ impl Numbers {
     }
 }
 
-impl Device for Numbers {
+impl Device for SimulatedGpu {
     fn now_us(&self) -> u64 {
         self.clock
     }
@@ -206,23 +209,17 @@ fn pattern(requests: &[(u64, u32)]) -> Pattern {
 }
 
 fn run(policy: Policy, requests: &[(u64, u32)], arena: u64) -> PatternRun {
-    let mut card = Numbers::new(1 << 34);
-    let run = policy::run(
-        &mut card,
-        policy,
-        &pattern(requests),
-        Bytes(arena),
-        u64::MAX,
-    );
-    assert!(card.is_empty(), "{policy:?} kept something");
+    let mut gpu = SimulatedGpu::new(1 << 34);
+    let run = policy::run(&mut gpu, policy, &pattern(requests), Bytes(arena), u64::MAX);
+    assert!(gpu.is_empty(), "{policy:?} leaked memory");
     assert_eq!(run.missing, None);
     run
 }
 
 #[test]
 fn expandable_segments_fit_what_is_fragmented_under_native_rules() {
-    // Under native rules 18 and 2 MiB stay beside live blocks, each in a segment of its own; where a range grows, they
-    // are one hole at its end.
+    // Under native rules 18 and 2 MiB remain next to live blocks, each in its own segment. In a growing range they form
+    // one free block at its end.
     let requests = [
         (20 * MIB, 1),
         (2 * MIB, 0),
@@ -241,7 +238,7 @@ fn expandable_segments_fit_what_is_fragmented_under_native_rules() {
 
 #[test]
 fn native_rules_split_merge_and_release() {
-    // One segment of 20 MiB takes two of 4; freed neighbours are one block again.
+    // Two blocks of 4 MiB share one segment of 20 MiB; freed neighbours are merged again.
     let split = run(Policy::Native, &[(4 * MIB, 0), (4 * MIB, 0)], 1 << 30);
     assert_eq!(split.reserved_bytes, Bytes::mib(20));
     assert_eq!(split.largest_free_block, Bytes::mib(12));
@@ -251,20 +248,20 @@ fn native_rules_split_merge_and_release() {
         1 << 30,
     );
     assert_eq!(merged.largest_free_block, Bytes::mib(20));
-    // A whole free segment goes back when there is no room for the next.
+    // A wholly free segment is released if there is no room for the next request.
     let released = run(Policy::Native, &[(30 * MIB, 1), (40 * MIB, 0)], 64 * MIB);
     assert_eq!(
         (released.failures, released.reserved_bytes),
         (0, Bytes::mib(40))
     );
-    // A rest of 1 MiB or less stays with its block.
-    let kept = run(Policy::Native, &[(12 * MIB - 512, 0)], 1 << 30);
-    assert_eq!(kept.free_bytes, Bytes(0));
-    assert_eq!(kept.external_fragmentation, None);
+    // A remainder of 1 MiB or less is not split off.
+    let unsplit = run(Policy::Native, &[(12 * MIB - 512, 0)], 1 << 30);
+    assert_eq!(unsplit.free_bytes, Bytes(0));
+    assert_eq!(unsplit.external_fragmentation, None);
 }
 
 #[test]
-fn plain_allocation_wastes_only_the_rest_of_pages() {
+fn plain_allocation_wastes_only_the_remainders_of_pages() {
     let plain = run(
         Policy::Plain,
         &[(3 * MIB, 0), (40 * MIB, 1), (512, 0)],
@@ -275,7 +272,7 @@ fn plain_allocation_wastes_only_the_rest_of_pages() {
 }
 
 #[test]
-fn a_pattern_of_a_process_has_its_sizes_and_fits() {
+fn the_pattern_of_a_process_has_its_sizes_and_fits() {
     let blocks = (0..5_000_u64).map(|at| Block {
         address: at << 20,
         size: Bytes(MIB),
@@ -303,18 +300,18 @@ fn a_pattern_of_a_process_has_its_sizes_and_fits() {
     assert_eq!(
         live.count() * 3,
         pattern.requests.len(),
-        "ended ones come twice"
+        "freed ones are used twice"
     );
-    let ask = ChildRequest {
+    let request = ChildRequest {
         pattern,
         ..ChildRequest::default()
     };
-    assert!(serde_json::to_string(&ask).expect("JSON").len() < MAX_ASK);
+    assert!(serde_json::to_string(&request).expect("JSON").len() < MAX_REQUEST_BYTES);
     assert_eq!(of_map(&PoolMap::default(), "", Bytes::gib(1)).requests, []);
 }
 
 #[test]
-fn a_history_gives_each_request_its_size_and_life() {
+fn a_history_determines_sizes_and_lifetimes() {
     let alloc = |block, mib| Op::Alloc {
         block,
         requested: Bytes::mib(mib),
@@ -339,13 +336,13 @@ fn a_history_gives_each_request_its_size_and_life() {
         ..Trace::default()
     };
     let lives = |trace: &Trace, arena| {
-        let requests = of_trace(trace, "PID 1, its trace", arena).requests;
+        let requests = of_trace(trace, "PID 1, allocation trace", arena).requests;
         requests
             .iter()
             .map(|w| (w.0 / MIB, w.1))
             .collect::<Vec<_>>()
     };
-    // What is larger than half of the arena is left out, and counts for no one's life.
+    // A block larger than half of the arena is left out and does not count in lifetimes.
     assert_eq!(
         lives(&trace, Bytes::gib(1)),
         [(7, 4), (10, 2), (20, 0), (30, 0)]
@@ -362,8 +359,8 @@ fn a_history_gives_each_request_its_size_and_life() {
     );
 }
 
-/// `mib` at each MiB that is named, the rest of 64 free.
-fn seen(requests: u64, live: &[(u64, u64)]) -> pattern::TimedMap {
+/// Returns a map of 64 MiB with `live` blocks, given as position and size in MiB. The rest is free.
+fn timed_map(requests: u64, live: &[(u64, u64)]) -> pattern::TimedMap {
     let mut blocks = Vec::new();
     let mut at = 0;
     let mut add = |from: u64, to: u64, state| {
@@ -396,11 +393,11 @@ fn seen(requests: u64, live: &[(u64, u64)]) -> pattern::TimedMap {
 }
 
 #[test]
-fn several_maps_tell_who_came_and_who_went_between_them() {
+fn several_maps_show_allocations_and_frees_between_them() {
     let maps = [
-        seen(100, &[(0, 4), (10, 8)]),
-        seen(102, &[(0, 4), (10, 8), (30, 2), (40, 3)]),
-        seen(104, &[(0, 4), (30, 2), (50, 5)]),
+        timed_map(100, &[(0, 4), (10, 8)]),
+        timed_map(102, &[(0, 4), (10, 8), (30, 2), (40, 3)]),
+        timed_map(104, &[(0, 4), (30, 2), (50, 5)]),
     ];
     let found = of_maps(&maps, "PID 1", Bytes::gib(1)).expect("something happened");
     let of = |mib: u64| {
@@ -413,19 +410,19 @@ fn several_maps_tell_who_came_and_who_went_between_them() {
         "still there"
     );
     assert!(of(8) > Some(1) && of(3) > Some(0), "{found:?}");
-    // Of four requests three were seen; the fourth is one of what is free now.
+    // Three of four requests are in the maps; the fourth has the size of a block that is free now.
     assert!(found.requests.len() >= 6, "{found:?}");
     assert!(found.requests.iter().all(|w| w.0 <= 29 * MIB));
-    // Nothing happened, or the counter was set back.
+    // No requests in between, or a counter that was reset.
     assert_eq!(of_maps(&maps[..1], "PID 1", Bytes::gib(1)), None);
-    let back = [maps[2].clone(), maps[0].clone()];
-    assert_eq!(of_maps(&back, "PID 1", Bytes::gib(1)), None);
+    let reset = [maps[2].clone(), maps[0].clone()];
+    assert_eq!(of_maps(&reset, "PID 1", Bytes::gib(1)), None);
     assert_eq!(of_maps(&[], "PID 1", Bytes::gib(1)), None);
 }
 
 #[test]
-fn what_a_busy_process_did_unseen_is_bounded() {
-    let maps = [seen(0, &[(0, 4)]), seen(1 << 40, &[(0, 4)])];
+fn the_pattern_of_a_busy_process_is_bounded() {
+    let maps = [timed_map(0, &[(0, 4)]), timed_map(1 << 40, &[(0, 4)])];
     let found = of_maps(&maps, "PID 1", Bytes::gib(1)).expect("something happened");
     assert!(found.requests.len() > 100 && found.requests.len() <= pattern::MAX_REQUESTS);
 }
@@ -442,28 +439,28 @@ fn the_synthetic_pattern_fits_every_arena() {
 }
 
 #[test]
-fn a_card_that_fails_is_told_and_gets_everything_back() {
-    // Segments of their own, or two pages of 20 MiB each.
+fn policies_report_a_failing_gpu_and_return_all_memory() {
+    // Segments of 40 MiB, or two pages of 20 MiB each.
     let requests = [(40 * MIB, 0); 4];
     for &policy in POLICIES {
-        let mut card = Numbers::new(1 << 34);
-        card.patience = Some(3);
+        let mut gpu = SimulatedGpu::new(1 << 34);
+        gpu.fails_after = Some(3);
         let run = policy::run(
-            &mut card,
+            &mut gpu,
             policy,
             &pattern(&requests),
             Bytes(1 << 30),
             u64::MAX,
         );
-        assert_eq!(run.missing.as_deref(), Some("the card fell off"));
-        assert!(card.is_empty(), "{policy:?} kept something");
+        assert_eq!(run.missing.as_deref(), Some("the GPU was lost"));
+        assert!(gpu.is_empty(), "{policy:?} leaked memory");
     }
 }
 
 proptest! {
-    /// What the card holds is what the model says of the same requests.
+    /// The GPU holds exactly what the model predicts for the same requests.
     #[test]
-    fn pytorchs_policies_are_the_model(
+    fn pytorch_policies_agree_with_the_model(
         requests in prop::collection::vec((1..40 * MIB, 0..12_u32), 0..80),
         arena in 1..300 * MIB,
     ) {
@@ -491,7 +488,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_asked_all_is_given_back_and_the_bins_add_up(
+    fn policies_return_all_memory_and_bins_add_up(
         requests in prop::collection::vec((1..40 * MIB, 0..12_u32), 0..80),
         arena in 1..300 * MIB,
     ) {
@@ -508,23 +505,23 @@ proptest! {
     }
 
     #[test]
-    fn a_fill_is_the_binary_form_of_what_is_free(size in 1..1_u64 << 38, headroom in 0..1_u64 << 34) {
-        let mut card = Numbers::new(size);
-        let fill = fill::fill(&mut card, headroom, u64::MAX).expect("a fill");
+    fn a_fill_is_the_binary_form_of_the_free_memory(size in 1..1_u64 << 38, headroom in 0..1_u64 << 34) {
+        let mut gpu = SimulatedGpu::new(size);
+        let fill = fill::fill(&mut gpu, headroom, u64::MAX).expect("a fill");
         let room = size.saturating_sub(headroom) / GRANULE * GRANULE;
         prop_assert_eq!(fill.held_bytes.0, room);
-        let pieces: u64 = fill.histogram.iter().map(|bin| bin.count).sum();
-        prop_assert_eq!(pieces, u64::from(room.count_ones()));
-        prop_assert!(card.is_empty());
+        let blocks: u64 = fill.histogram.iter().map(|bin| bin.count).sum();
+        prop_assert_eq!(blocks, u64::from(room.count_ones()));
+        prop_assert!(gpu.is_empty());
         prop_assert!(fill.is_clean());
     }
 }
 
 #[test]
-fn a_fill_ends_at_its_deadline() {
-    let mut card = Numbers::new(7 << 30);
-    let fill = fill::fill(&mut card, 0, 150).expect("a fill");
+fn a_fill_stops_at_its_deadline() {
+    let mut gpu = SimulatedGpu::new(7 << 30);
+    let fill = fill::fill(&mut gpu, 0, 150).expect("a fill");
     assert!(fill.cut_short && !fill.is_clean());
     assert_eq!(fill.held_bytes, Bytes::gib(6));
-    assert!(card.is_empty());
+    assert!(gpu.is_empty());
 }

@@ -1,14 +1,15 @@
-//! `NAME=value`, `"name": "value"`, `Name: value`: wherever a name that says secret is given a value, in a shell
-//! script, in Python or JSON on a command line, in a URL's query, in an HTTP header.
+//! Values of sensitive names: `NAME=value`, `"name": "value"` and `Name: value`, in shell scripts, Python or JSON on a
+//! command line, URL queries and HTTP headers.
 
 use std::ops::Range;
 
 use super::name::{self, Sensitivity};
 
+/// Bytes that are searched after a name of doubtful sensitivity.
 const MAX_DOUBTFUL: usize = 1024;
 
-/// Where the value begins in an argument that is nothing but `NAME=value` or `--name=value`, if it is to be hidden:
-/// there the value is everything up to the end, whatever it holds.
+/// Returns the start of the value in an argument of the form `NAME=value` or `--name=value`, if it must be hidden. The
+/// value extends to the end of the argument.
 pub fn value_of_argument(argument: &[u8]) -> Option<usize> {
     let equals = argument.iter().position(|&b| b == b'=')?;
     let (name, value) = (&argument[..equals], &argument[equals + 1..]);
@@ -29,7 +30,7 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
             at += 1;
             continue;
         }
-        // A wide separator is no name, but begins with a byte that may be in one.
+        // A wide separator begins with a byte that can also occur in a name.
         let name = at..end_of_name(text, at).max(at + 1);
         at = name.end;
         if let Some(value) = value_of(text, name, quotes.open) {
@@ -44,12 +45,12 @@ fn value_of(text: &[u8], name: Range<usize>, quote: Option<u8>) -> Option<Range<
     if is_bearer(&text[name.clone()]) {
         return next_word(text, name.end);
     }
-    // Most words have no value, and this is cheaper to see than what a name says.
+    // Most words have no value, and this check is cheaper than classifying the name.
     end_of_separator(text, name.end)?;
     let sensitivity = name::sensitivity(&text[name.clone()]);
     let text = match sensitivity {
         Sensitivity::Plain => return None,
-        // Only a short value can look like a secret, and hostile text must not make the search quadratic.
+        // Only short values can look like a secret. Without this limit, hostile text would make the search quadratic.
         Sensitivity::Doubtful | Sensitivity::Login => {
             &text[..text.len().min(name.end + MAX_DOUBTFUL)]
         }
@@ -71,12 +72,12 @@ fn value_of(text: &[u8], name: Range<usize>, quote: Option<u8>) -> Option<Range<
     is_hidden.then(|| inside_quotes(text, value))
 }
 
-/// `Bearer 8f2c…` holds a token, whoever speaks of it.
+/// Returns true for `Bearer`. The word after it is always a token: `Bearer 8f2c…`.
 fn is_bearer(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"bearer")
 }
 
-/// Headers whose value is more than one word: `Authorization: Basic YW5h…`, `Cookie: a=b; c=d`.
+/// Returns true for headers with a value of several words: `Authorization: Basic YW5h…`, `Cookie: a=b; c=d`.
 fn is_header(name: &[u8]) -> bool {
     [
         &b"authorization"[..],
@@ -88,7 +89,7 @@ fn is_header(name: &[u8]) -> bool {
     .any(|header| name.eq_ignore_ascii_case(header))
 }
 
-/// `$HF_TOKEN` and `${HF_TOKEN}` in a script name a variable, not its value.
+/// Returns true for references to a variable in a script: `$HF_TOKEN`, `${HF_TOKEN}`.
 pub fn is_reference(value: &[u8]) -> bool {
     let Some(name) = value.strip_prefix(b"$") else {
         return false;
@@ -115,7 +116,7 @@ fn end_of_name(text: &[u8], start: usize) -> usize {
         .unwrap_or(text.len())
 }
 
-/// Behind a colon or an equals sign as Chinese and Japanese keyboards type it.
+/// Returns the end of a full-width colon or equals sign, as Chinese and Japanese keyboards type it.
 fn end_of_wide_separator(text: &[u8], start: usize) -> Option<usize> {
     ["\u{ff1a}", "\u{ff1d}"]
         .iter()
@@ -123,7 +124,7 @@ fn end_of_wide_separator(text: &[u8], start: usize) -> Option<usize> {
         .map(|wide| start + wide.len())
 }
 
-/// Behind `name`, `"name"`, `['name']`: the `=`, `:`, `:=` or `=>` and the blanks around it.
+/// Returns the end of the separator after `name`, `"name"` or `['name']`: `=`, `:`, `:=` or `=>` with blanks around it.
 fn end_of_separator(text: &[u8], name_end: usize) -> Option<usize> {
     let skip =
         |from: usize, of: &[u8]| from + text[from..].iter().take_while(|b| of.contains(b)).count();
@@ -134,7 +135,7 @@ fn end_of_separator(text: &[u8], name_end: usize) -> Option<usize> {
     }
     let end = skip(start, b":=>");
     let is_separator = matches!(text.get(start), Some(b':' | b'='));
-    // `token://` is a scheme.
+    // `token://` is a URL scheme.
     let is_scheme = text[end..].starts_with(b"//");
     (is_separator && !is_scheme).then(|| skip(end, b" \t"))
 }
@@ -157,8 +158,8 @@ fn end_of_line(text: &[u8], start: usize, quote: Option<u8>) -> usize {
         .map_or(text.len(), |n| start + n)
 }
 
-/// As a shell reads a word: quoted and bare pieces side by side, up to a blank or an operator. Inside quotes that
-/// were opened before the name, the closing one ends it.
+/// Returns the end of a value as a shell reads a word: quoted and bare parts up to a blank or an operator. Inside
+/// quotes that were opened before the name, the closing quote ends the value.
 pub fn end_of_value(text: &[u8], start: usize, outer: Option<u8>) -> usize {
     if let Some(quote) = escaped_quote(&text[start..]) {
         return end_of_escaped(text, start, quote);
@@ -167,11 +168,11 @@ pub fn end_of_value(text: &[u8], start: usize, outer: Option<u8>) -> usize {
     while let Some(&byte) = text.get(at) {
         at = match byte {
             b if Some(b) == outer => return at,
-            // The quote around it, which was not seen to open: after a name, an apostrophe looks like one as well.
+            // The closing quote of an opening quote that was not recognized, for example after an apostrophe.
             b'"' | b'\'' | b'`' if at > start && !closes_on_line(text, at) => return at,
             b'"' | b'\'' | b'`' => {
                 let end = end_of_quoted(text, at);
-                // Python and JSON go on; in a shell a bare piece may be joined to a quoted one.
+                // In Python and JSON the value ends here. In a shell a bare part may follow.
                 if text.get(end).is_none_or(|b| b",:)]}".contains(b)) {
                     return end;
                 }
@@ -190,7 +191,7 @@ fn closes_on_line(text: &[u8], open: usize) -> bool {
     line.into_iter().any(|b| *b == text[open])
 }
 
-/// Behind the closing quote, or the end of the text.
+/// Returns the position after the closing quote, or the end of the text.
 fn end_of_quoted(text: &[u8], open: usize) -> usize {
     let mut at = open + 1;
     while at < text.len() {
@@ -203,7 +204,7 @@ fn end_of_quoted(text: &[u8], open: usize) -> usize {
     text.len()
 }
 
-/// `\"` in JSON that is itself quoted.
+/// Returns the quote of an escaped quote, as in JSON inside a quoted string.
 fn escaped_quote(value: &[u8]) -> Option<u8> {
     match value {
         [b'\\', quote @ (b'"' | b'\''), ..] => Some(*quote),
@@ -231,14 +232,14 @@ fn without_quotes(value: &[u8]) -> &[u8] {
     value
 }
 
-/// The quotes stay, so that the line still reads as what it is.
+/// Returns the range without its quotes, so that the redacted line keeps them.
 fn inside_quotes(text: &[u8], value: Range<usize>) -> Range<usize> {
     let bytes = &text[value.clone()];
     let quotes = (bytes.len() - without_quotes(bytes).len()) / 2;
     value.start + quotes..value.end - quotes
 }
 
-/// Which quote is open while a text is passed from left to right.
+/// Tracks the open quote while text is read from left to right.
 #[derive(Default)]
 struct Quotes {
     open: Option<u8>,
@@ -247,7 +248,7 @@ struct Quotes {
 impl Quotes {
     fn pass(&mut self, text: &[u8], at: usize) {
         let byte = text[at];
-        // An apostrophe in a log must not change how all later lines are read.
+        // An apostrophe must not affect later lines.
         if byte == b'\n' {
             self.open = None;
         }

@@ -1,4 +1,4 @@
-//! The allow-list of the environment: variables that explain a GPU program and hold no secrets.
+//! Allow-list of environment variables that help to diagnose a GPU program and contain no secrets.
 
 use super::{name, text};
 use crate::model::process::Variable;
@@ -7,7 +7,7 @@ use crate::model::text::visible;
 const MAX_NAME_CHARS: usize = 256;
 const MAX_VALUE_CHARS: usize = 4096;
 
-/// A variable that begins so carries its value.
+/// Prefixes of variables whose value is shown.
 const PREFIXES: &[&str] = &[
     "ACCELERATE_",
     "CUBLAS_",
@@ -50,6 +50,7 @@ const PREFIXES: &[&str] = &[
     "XLA_",
 ];
 
+/// Variables whose value is shown.
 const NAMES: &[&str] = &[
     "CONDA_DEFAULT_ENV",
     "CONDA_PREFIX",
@@ -74,10 +75,11 @@ const NAMES: &[&str] = &[
     "WORLD_SIZE",
 ];
 
-/// Terraform's, whose variables share TensorFlow's prefix: `TF_TOKEN_app_terraform_io`.
+/// Prefixes of Terraform, which share `TF_` with TensorFlow: `TF_TOKEN_app_terraform_io`.
 const SECRET_PREFIXES: &[&str] = &["TF_TOKEN_", "TF_VAR_"];
 
-/// Whatever the allow-list says, a name that says secret shows no value, and an allowed value loses credentials.
+/// Returns a variable for display. The value is omitted unless the name is on the allow-list and not sensitive. Shown
+/// values are redacted.
 pub fn variable(variable: &[u8], value: &[u8]) -> Variable {
     let shown = is_allowed(variable) && !name::hides(name::sensitivity(variable), value);
     Variable {

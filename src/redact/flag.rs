@@ -1,183 +1,182 @@
-//! Flags whose value is the next word: `--api-key 8f2c…`, and the short flags of a few programs that take
-//! passwords.
+//! Flags with the value in the next word, such as `--api-key 8f2c…`, and short password flags of a few programs.
 
 use std::ops::Range;
 
 use super::name::{self, Sensitivity};
 
-/// A short flag means a secret only to these programs.
-struct Short {
+/// A short flag that takes a secret in these programs only.
+struct ShortFlag {
     programs: &'static [&'static str],
     flag: &'static str,
-    hides: Part,
-    /// The value may follow without a blank: `-pSECRET`.
+    hides: HiddenPart,
+    /// The value can be attached: `-pSECRET`.
     attached: bool,
-    /// It must: to mysql, a word behind a bare `-p` is the database.
+    /// The value can be the next word. For mysql it cannot: the word after a bare `-p` is the database.
     separate: bool,
 }
 
 #[derive(Clone, Copy)]
-enum Part {
+enum HiddenPart {
     Whole,
-    /// What comes after this byte: of `user:password` the password.
+    /// The part after this byte: the password of `user:password`.
     After(u8),
 }
 
-const SHORT: &[Short] = &[
-    Short {
+const SHORT_FLAGS: &[ShortFlag] = &[
+    ShortFlag {
         programs: &["mysql", "mysqldump", "mysqladmin", "mariadb"],
         flag: "-p",
-        hides: Part::Whole,
+        hides: HiddenPart::Whole,
         attached: true,
         separate: false,
     },
-    Short {
+    ShortFlag {
         programs: &["sshpass"],
         flag: "-p",
-        hides: Part::Whole,
+        hides: HiddenPart::Whole,
         attached: true,
         separate: true,
     },
-    Short {
+    ShortFlag {
         programs: &["login"],
         flag: "-p",
-        hides: Part::Whole,
+        hides: HiddenPart::Whole,
         attached: false,
         separate: true,
     },
-    Short {
+    ShortFlag {
         programs: &["redis-cli"],
         flag: "-a",
-        hides: Part::Whole,
+        hides: HiddenPart::Whole,
         attached: false,
         separate: true,
     },
-    Short {
+    ShortFlag {
         programs: &["ldapsearch", "ldapadd", "ldapmodify"],
         flag: "-w",
-        hides: Part::Whole,
+        hides: HiddenPart::Whole,
         attached: true,
         separate: true,
     },
-    Short {
+    ShortFlag {
         programs: &["curl", "wget"],
         flag: "-u",
-        hides: Part::After(b':'),
+        hides: HiddenPart::After(b':'),
         attached: true,
         separate: true,
     },
-    Short {
+    ShortFlag {
         programs: &["curl", "wget"],
         flag: "-U",
-        hides: Part::After(b':'),
+        hides: HiddenPart::After(b':'),
         attached: true,
         separate: true,
     },
-    Short {
+    ShortFlag {
         programs: &["curl", "wget"],
         flag: "--user",
-        hides: Part::After(b':'),
+        hides: HiddenPart::After(b':'),
         attached: false,
         separate: true,
     },
-    Short {
+    ShortFlag {
         programs: &["curl", "wget"],
         flag: "--proxy-user",
-        hides: Part::After(b':'),
+        hides: HiddenPart::After(b':'),
         attached: false,
         separate: true,
     },
-    Short {
+    ShortFlag {
         programs: &["http", "https"],
         flag: "-a",
-        hides: Part::After(b':'),
+        hides: HiddenPart::After(b':'),
         attached: false,
         separate: true,
     },
-    Short {
+    ShortFlag {
         programs: &["7z", "7za", "7zr", "7zz", "rar", "unrar"],
         flag: "-p",
-        hides: Part::Whole,
+        hides: HiddenPart::Whole,
         attached: true,
         separate: false,
     },
-    Short {
+    ShortFlag {
         programs: &["mongo", "mongosh", "mongodump", "mongorestore", "rdesktop"],
         flag: "-p",
-        hides: Part::Whole,
+        hides: HiddenPart::Whole,
         attached: false,
         separate: true,
     },
-    Short {
+    ShortFlag {
         programs: &["bcp", "ipmitool", "sqlcmd", "unzip", "zip"],
         flag: "-P",
-        hides: Part::Whole,
+        hides: HiddenPart::Whole,
         attached: true,
         separate: true,
     },
-    Short {
+    ShortFlag {
         programs: &["openssl"],
         flag: "-k",
-        hides: Part::Whole,
+        hides: HiddenPart::Whole,
         attached: false,
         separate: true,
     },
-    Short {
+    ShortFlag {
         programs: &["smbclient", "smbget", "rpcclient"],
         flag: "-U",
-        hides: Part::After(b'%'),
+        hides: HiddenPart::After(b'%'),
         attached: true,
         separate: true,
     },
-    Short {
+    ShortFlag {
         programs: &["lftp"],
         flag: "-u",
-        hides: Part::After(b','),
+        hides: HiddenPart::After(b','),
         attached: true,
         separate: true,
     },
-    // `wandb login KEY`: the last word of the subcommand takes the flag's place.
-    Short {
+    // `wandb login KEY`: the subcommand acts as the flag.
+    ShortFlag {
         programs: &["wandb"],
         flag: "login",
-        hides: Part::Whole,
+        hides: HiddenPart::Whole,
         attached: false,
         separate: true,
     },
 ];
 
-/// For each argument, where the part to hide begins.
+/// Returns the start of the part to hide for each argument.
 pub fn hidden_in_arguments(words: &[&[u8]]) -> Vec<Option<usize>> {
-    let mut before = Before::default();
+    let mut before = PrecedingWords::default();
     words.iter().map(|word| before.take(word, true)).collect()
 }
 
-/// What stands in front of a word.
+/// The words before the current one.
 #[derive(Default)]
-struct Before<'a> {
+struct PrecedingWords<'a> {
     last: &'a [u8],
-    /// Which entries of [`SHORT`] have had their program named.
-    named: [bool; SHORT.len()],
-    /// `wandb` was named, whose keys look like commits.
+    /// True for entries of [`SHORT_FLAGS`] whose program was named.
+    named: [bool; SHORT_FLAGS.len()],
+    /// `wandb` was named. Its keys look like commits.
     names_wandb: bool,
-    /// A program was named that takes commits.
+    /// A version control program was named.
     names_vcs: bool,
-    /// A program was named to which `/p:` is a property.
+    /// A program was named for which `/p:` sets a property.
     names_msbuild: bool,
 }
 
-impl<'a> Before<'a> {
-    /// Where the part of the next word begins that is to be hidden.
+impl<'a> PrecedingWords<'a> {
+    /// Reads the next word and returns the start of its part to hide.
     fn take(&mut self, word: &'a [u8], is_argument: bool) -> Option<usize> {
-        let hidden = behind_named(self.last, word)
-            .or_else(|| self.behind_short(word))
-            .or_else(|| self.behind_slash(word))
+        let hidden = after_named_flag(self.last, word)
+            .or_else(|| self.after_short_flag(word))
+            .or_else(|| self.after_slash_flag(word))
             .or_else(|| self.is_key(word, is_argument).then_some(0));
         self.pass(word);
         hidden
     }
 
-    /// Another line of a text is another command, but a flag's value may stand on it.
+    /// Starts a new line. A line is a new command, but may begin with the value of a flag.
     fn begin_line(&mut self) {
         *self = Self {
             last: self.last,
@@ -187,7 +186,7 @@ impl<'a> Before<'a> {
 
     fn pass(&mut self, word: &'a [u8]) {
         let program = base_name(word);
-        for (named, short) in self.named.iter_mut().zip(SHORT) {
+        for (named, short) in self.named.iter_mut().zip(SHORT_FLAGS) {
             *named |= short.programs.contains(&program);
         }
         self.names_wandb |= program == "wandb";
@@ -196,15 +195,19 @@ impl<'a> Before<'a> {
         self.last = word;
     }
 
-    fn behind_short(&self, word: &[u8]) -> Option<usize> {
-        let named = self.named.iter().zip(SHORT).filter(|(named, _)| **named);
+    fn after_short_flag(&self, word: &[u8]) -> Option<usize> {
+        let named = self
+            .named
+            .iter()
+            .zip(SHORT_FLAGS)
+            .filter(|(named, _)| **named);
         named
             .into_iter()
             .find_map(|(_, short)| short.hidden_from(self.last, word))
     }
 
-    /// `/p:SECRET`, as programs from Windows write it. `/p:/data` is a volume.
-    fn behind_slash(&self, word: &[u8]) -> Option<usize> {
+    /// Handles `/p:SECRET` of Windows programs. `/p:/data` is a volume.
+    fn after_slash_flag(&self, word: &[u8]) -> Option<usize> {
         let value = word
             .strip_prefix(b"/p:")
             .or_else(|| word.strip_prefix(b"/P:"))?;
@@ -212,8 +215,8 @@ impl<'a> Before<'a> {
         hides.then_some(3)
     }
 
-    /// `wandb login --relogin KEY`, `API key KEY`, or an argument that nothing says is a commit. In a text a commit is as
-    /// likely.
+    /// Returns true for the key in `wandb login --relogin KEY` or `API key KEY`, and for any argument that is not known
+    /// to be a commit. In plain text a commit is as likely.
     fn is_key(&self, word: &[u8], is_argument: bool) -> bool {
         if !name::is_hex_key(word) || name::names_revision(self.last) {
             return false;
@@ -224,14 +227,14 @@ impl<'a> Before<'a> {
     }
 }
 
-/// The same in a text, where words end at blanks and may be quoted.
+/// Finds the values in text, where words end at blanks and may be quoted.
 pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     let words = words(text);
-    // One word has nothing in front of it.
+    // A single word has no flag before it.
     if words.len() < 2 {
         return;
     }
-    let mut before = Before::default();
+    let mut before = PrecedingWords::default();
     let mut end = 0;
     for range in words {
         let has_line_end = text[end..range.start].contains(&b'\n');
@@ -246,19 +249,19 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     }
 }
 
-fn behind_named(flag: &[u8], word: &[u8]) -> Option<usize> {
+fn after_named_flag(flag: &[u8], word: &[u8]) -> Option<usize> {
     let is_word = |&b: &u8| b != b'=' && !b.is_ascii_whitespace() && !b.is_ascii_control();
     let is_flag = starts_with_dash(flag) && flag.iter().all(is_word);
     // `aws configure set aws_secret_access_key …`
     let is_setting =
         flag.contains(&b'_') && flag.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_');
     let takes_word = is_setting || (is_flag && !name::is_switch(flag));
-    // A word that begins with a dash is the next flag: argparse and click refuse such a value as well.
+    // A word that begins with a dash is the next flag. argparse and click reject such a value as well.
     let hides = takes_word && !is_flag_like(word) && name::hides(name::sensitivity(flag), word);
     hides.then_some(0)
 }
 
-impl Short {
+impl ShortFlag {
     fn hidden_from(&self, before: &[u8], word: &[u8]) -> Option<usize> {
         let flag = self.flag.as_bytes();
         let value_at = if self.separate && before == flag && !is_flag_like(word) {
@@ -269,8 +272,8 @@ impl Short {
             return None;
         };
         match self.hides {
-            Part::Whole => Some(value_at),
-            Part::After(separator) => {
+            HiddenPart::Whole => Some(value_at),
+            HiddenPart::After(separator) => {
                 let at = word[value_at..].iter().position(|&b| b == separator)?;
                 Some(value_at + at + 1)
             }
@@ -278,7 +281,7 @@ impl Short {
     }
 }
 
-/// Also with a dash that a word processor made of a hyphen: `–token`.
+/// Returns true for hyphens and for dashes that a word processor inserted: `–token`.
 fn starts_with_dash(word: &[u8]) -> bool {
     let is_typeset = || {
         let first = word.utf8_chunks().next()?.valid().chars().next()?;
@@ -313,20 +316,24 @@ fn words(text: &[u8]) -> Vec<Range<usize>> {
     words
 }
 
-/// Quotes and brackets of a list: `["--token",` is the flag `--token`.
-const AROUND: &[u8] = b"\"'`[](),";
+/// Quotes and brackets around a word: `["--token",` is the flag `--token`.
+const ENCLOSING: &[u8] = b"\"'`[](),";
 
 fn leading(word: &[u8]) -> usize {
-    word.iter().take_while(|b| AROUND.contains(b)).count()
+    word.iter().take_while(|b| ENCLOSING.contains(b)).count()
 }
 
 fn trim(word: &[u8]) -> &[u8] {
-    let trailing = word.iter().rev().take_while(|b| AROUND.contains(b)).count();
+    let trailing = word
+        .iter()
+        .rev()
+        .take_while(|b| ENCLOSING.contains(b))
+        .count();
     let start = leading(word).min(word.len() - trailing);
     &word[start..word.len() - trailing]
 }
 
-/// A quoted value goes on to its closing quote, blanks included.
+/// Returns the end of a word. A quoted value extends to its closing quote, including blanks.
 fn end_of_word(text: &[u8], start: usize, word: Range<usize>) -> usize {
     let quote = start
         .checked_sub(1)

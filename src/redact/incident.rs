@@ -1,19 +1,19 @@
-//! The free text of an incident: what a program said, before it is stored or printed.
+//! Redacts the text of an incident that comes from a program, before it is stored or printed.
 
 use super::text;
 use crate::model::incident::{Fields, Incident, Quote};
 use serde_json::Value;
 
-/// Hides the secrets in everything that a program had a say in. What a card says is ours and stays.
+/// Redacts all text that a program can influence. Text of error cards stays as it is.
 pub fn incident(incident: &mut Incident) {
-    // Whole, so that a new field is not forgotten here.
+    // All fields are listed, so that a new field does not compile until it is handled here.
     let Incident {
         title,
         log,
         fields: found,
         causes,
         fixes,
-        quote: said,
+        quote: excerpt,
         at,
         why_first,
         secondary,
@@ -31,7 +31,7 @@ pub fn incident(incident: &mut Incident) {
         headline: _,
         needs: _,
     } = incident;
-    quote(said);
+    quote(excerpt);
     words(title);
     at.iter_mut().chain(why_first).for_each(words);
     log.iter_mut().for_each(|log| words(&mut log.file));
@@ -49,7 +49,7 @@ pub fn incident(incident: &mut Incident) {
 }
 
 fn fields(found: &mut Fields) {
-    let said = [
+    let texts = [
         &mut found.api_call,
         &mut found.assertion,
         &mut found.cuda_error,
@@ -59,28 +59,29 @@ fn fields(found: &mut Fields) {
         &mut found.source_file,
         &mut found.status,
     ];
-    said.into_iter().flatten().for_each(words);
+    texts.into_iter().flatten().for_each(words);
     found.more.values_mut().for_each(value);
 }
 
 fn value(found: &mut Value) {
     match found {
-        Value::String(said) => words(said),
+        Value::String(text) => words(text),
         Value::Array(all) => all.iter_mut().for_each(value),
         Value::Object(all) => all.values_mut().for_each(value),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-fn words(said: &mut String) {
-    *said = without_secrets(said);
+fn words(text: &mut String) {
+    *text = without_secrets(text);
 }
 
-fn without_secrets(said: &str) -> String {
-    String::from_utf8_lossy(&text(said.as_bytes())).into_owned()
+fn without_secrets(written: &str) -> String {
+    String::from_utf8_lossy(&text(written.as_bytes())).into_owned()
 }
 
-/// Labels stay on their words: those before the first change where they are, those behind the last moved with it.
+/// Redacts a quote and moves its labels. Labels after the last change move with their text; labels in the changed part
+/// are removed.
 fn quote(quote: &mut Quote) {
     let new = without_secrets(&quote.text);
     if new == quote.text {
@@ -92,11 +93,11 @@ fn quote(quote: &mut Quote) {
     let head = same(&mut old.iter().zip(new_bytes));
     let room = old.len().min(new_bytes.len()) - head;
     let tail = same(&mut old.iter().rev().zip(new_bytes.iter().rev())).min(room);
-    let behind = old.len() - tail;
+    let tail_start = old.len() - tail;
     let (length, before) = (new_bytes.len(), old.len());
     quote.labels.retain_mut(|label| {
-        if label.start >= behind {
-            // Counted from the end they have not moved.
+        if label.start >= tail_start {
+            // The distance from the end has not changed.
             label.start = length - (before - label.start.min(before)).min(length);
             label.end = length - (before - label.end.min(before)).min(length);
             return true;
@@ -109,13 +110,13 @@ fn quote(quote: &mut Quote) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::incident::{Fix, Label, LogPlace};
+    use crate::model::incident::{Fix, Label, LogLocation};
 
     #[test]
-    fn a_quotation_loses_its_secret_and_keeps_its_labels() {
-        let said = "wanted 2.00 GiB with token=hf_0123456789abcdefghij and 1.06 GiB is free";
+    fn redacted_quote_keeps_its_other_labels() {
+        let text = "wanted 2.00 GiB with token=hf_0123456789abcdefghij and 1.06 GiB is free";
         let label = |part: &str, says: &str| {
-            let start = said.find(part).expect("it is there");
+            let start = text.find(part).expect("part of the text");
             Label {
                 start,
                 end: start + part.len(),
@@ -125,7 +126,7 @@ mod tests {
         let mut one = Incident {
             title: "login with --api-key 0123456789abcdef0123 failed".into(),
             quote: Quote {
-                text: said.into(),
+                text: text.into(),
                 labels: vec![
                     label("2.00 GiB", "wanted"),
                     label("hf_0123456789", "secret"),
@@ -140,9 +141,9 @@ mod tests {
         one.fields
             .more
             .insert("all".into(), serde_json::json!([{"b": "token=quokka1"}]));
-        one.log = Some(LogPlace {
+        one.log = Some(LogLocation {
             file: "runs/token=quokka2/train.log".into(),
-            ..LogPlace::default()
+            ..LogLocation::default()
         });
         one.fixes = vec![Fix {
             change: "A=1 python train.py --token quokka3".into(),

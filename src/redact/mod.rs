@@ -1,14 +1,14 @@
-//! The privacy rule: what of another process's text may leave whoever read it.
+//! Redaction of text from other processes, before it is shown, stored or sent.
 //!
-//! Of an environment only the variables on an allow-list carry a value, all others their name. Command lines and
-//! log lines stay readable and lose what is secret in them: the values of flags and variables whose name says so
-//! (`name.rs`, `flag.rs`, `assignment.rs`), what a shell feeds to a login (`pipe.rs`), credentials in URLs (`url.rs`),
-//! and strings that have the shape of an issuer's token (`shape.rs`). `tests/data/redaction.txt` lists the forms.
+//! Environment variables show their value only if they are on an allow-list. Command lines and log lines stay readable
+//! without their secrets: values of flags and variables with a sensitive name (`name.rs`, `flag.rs`, `assignment.rs`),
+//! input that a shell pipes to a login (`pipe.rs`), credentials in URLs (`url.rs`), and tokens with a known prefix
+//! (`shape.rs`). `tests/data/redaction.txt` lists the forms.
 //!
 //! `--lr 3e-4 --api-key 8f2c… https://ana:pw@host/x` becomes `--lr 3e-4 --api-key *** https://***@host/x`.
 //!
-//! In doubt a value is hidden: a word too many costs a glance, one too few costs an account. It works on bytes,
-//! before anything is cut or made visible, because half a token has no shape any more.
+//! When in doubt, a value is hidden: a hidden word is a small loss, a leaked secret is not. Redaction works on bytes,
+//! before text is cut or escaped, because half a token cannot be recognized.
 
 mod assignment;
 mod command;
@@ -28,7 +28,7 @@ pub use self::incident::incident;
 
 const HIDDEN: &[u8] = b"***";
 
-/// The arguments of a command line without secrets; as many as there were.
+/// Redacts the arguments of a command line. The number of arguments stays the same.
 pub fn arguments<'a>(arguments: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
     let words: Vec<&[u8]> = arguments.collect();
     let hidden_from = flag::hidden_in_arguments(&words);
@@ -44,7 +44,7 @@ pub fn arguments<'a>(arguments: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> 
         .collect()
 }
 
-/// Any text (a log line, a shell script in one argument) without secrets.
+/// Redacts any text, such as a log line or a shell script in one argument.
 pub fn text(text: &[u8]) -> Vec<u8> {
     let mut hidden = Vec::new();
     flag::find(text, &mut hidden);

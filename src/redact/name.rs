@@ -1,18 +1,18 @@
-//! What the name of a flag or a variable says of its value.
+//! Classifies the names of flags and variables by the sensitivity of their value.
 
-/// How a value is to be treated.
+/// Sensitivity of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sensitivity {
     Plain,
-    /// `--key`, `sig`: a file name or a sort key as often as a secret, so the value decides.
+    /// `--key`, `sig`: often a file name or a sort key, so the value decides.
     Doubtful,
-    /// `--auth ana:8f2c`: a user and a password, or the name of a method.
+    /// `--auth ana:8f2c`: user and password, or the name of a method.
     Login,
     Secret,
 }
 
-/// Endings of a name written small and without separators: `WANDB_API_KEY` ends in `apikey`, `pgPassword` in
-/// `password`. An ending such as `_FILE` or `_PATH` behind them makes the name a plain one.
+/// Endings of sensitive names, in lower case without separators: `WANDB_API_KEY` ends in `apikey`, `pgPassword` in
+/// `password`. Names with a further suffix, such as `_FILE` or `_PATH`, are not sensitive.
 const SECRET_ENDINGS: &[&str] = &[
     "accesskey",
     "accountkey",
@@ -98,7 +98,7 @@ const DOUBTFUL_ENDINGS: &[&str] = &[
     "ключ",
 ];
 
-/// Words before `key` that make it an account's: `--kaggle-key`.
+/// Words before `key` that make it the key of an account: `--kaggle-key`.
 const ACCOUNTS: &[&str] = &[
     "anthropic",
     "aws",
@@ -122,12 +122,12 @@ const ACCOUNTS: &[&str] = &[
     "wandb",
 ];
 
-/// Words before `pin` that make it a secret number; alone it is one as well. `I_MPI_PIN` pins ranks to cores.
+/// Words before `pin` that make it a secret number. `pin` alone is one too. `I_MPI_PIN` pins ranks to cores.
 const PIN_OWNERS: &[&str] = &[
     "", "account", "card", "login", "piv", "sim", "so", "token", "user",
 ];
 
-/// Words before `token` that make it one of a tokenizer.
+/// Words before `token` that make it a token of a tokenizer.
 const VOCABULARY: &[&str] = &[
     "add",
     "audio",
@@ -166,15 +166,16 @@ const VOCABULARY: &[&str] = &[
     "end",
 ];
 
-/// Words before `pass` that make it a run over the data.
+/// Words before `pass` that make it a pass over data.
 const RUNS: &[&str] = &[
     "backward", "bypass", "first", "forward", "multi", "second", "single", "third",
 ];
 
-/// Names that end like a secret and are none.
+/// Names that end like a secret but are not sensitive.
 const PLAIN: &[&str] = &["pwd", "oldpwd"];
 
-/// A flag that takes no value, so that the argument behind it is its own: `--use-auth-token`, `--no-password`.
+/// Returns true for flags without a value, so that the next argument is independent: `--use-auth-token`,
+/// `--no-password`.
 pub fn is_switch(name: &[u8]) -> bool {
     const SWITCHES: &[&str] = &[
         "disable", "enable", "no", "require", "skip", "use", "with", "without",
@@ -184,6 +185,7 @@ pub fn is_switch(name: &[u8]) -> bool {
         .is_some_and(|first| SWITCHES.contains(&first.as_str()))
 }
 
+/// Returns the sensitivity that a name implies.
 pub fn sensitivity(name: &[u8]) -> Sensitivity {
     let words = words(name);
     let joined = words.concat();
@@ -218,7 +220,7 @@ pub fn sensitivity(name: &[u8]) -> Sensitivity {
     }
 }
 
-/// Whether the value of a name with this sensitivity is to be hidden.
+/// Returns true if the value of a name with this sensitivity must be hidden.
 pub fn hides(sensitivity: Sensitivity, value: &[u8]) -> bool {
     match sensitivity {
         Sensitivity::Plain => false,
@@ -228,7 +230,7 @@ pub fn hides(sensitivity: Sensitivity, value: &[u8]) -> bool {
     }
 }
 
-/// A switch's value, nothing, or a small number: the id of a token, a count of passes.
+/// Returns true for an empty value, the value of a switch, or a small number such as a token id.
 fn is_harmless(value: &[u8]) -> bool {
     const WORDS: &[&str] = &[
         "", "true", "false", "yes", "no", "none", "null", "on", "off",
@@ -239,7 +241,7 @@ fn is_harmless(value: &[u8]) -> bool {
     is_word || (value.len() <= 2 && value.iter().all(u8::is_ascii_digit))
 }
 
-/// `user:password`, but neither `host:8080` nor a URL.
+/// Returns true for `user:password`, but not for `host:8080` or a URL.
 fn is_login(value: &[u8]) -> bool {
     let Some(colon) = value.iter().position(|&b| b == b':') else {
         return false;
@@ -249,12 +251,12 @@ fn is_login(value: &[u8]) -> bool {
     colon > 0 && !is_port && !password.starts_with(b"//")
 }
 
-/// Forty hexadecimal digits: a key of Weights & Biases, or a commit. The context decides.
+/// Returns true for forty hexadecimal digits: a key of Weights & Biases, or a commit. The context decides.
 pub fn is_hex_key(value: &[u8]) -> bool {
     value.len() == 40 && value.iter().all(u8::is_ascii_hexdigit) && is_mixed(value)
 }
 
-/// Whether a name says that its value is a commit or a checksum.
+/// Returns true if the name implies that its value is a commit or a checksum.
 pub fn names_revision(name: &[u8]) -> bool {
     const REVISIONS: &[&str] = &[
         "blob", "branch", "checkout", "checksum", "commit", "digest", "etag", "hash", "id", "ref",
@@ -265,7 +267,7 @@ pub fn names_revision(name: &[u8]) -> bool {
         .any(|word| REVISIONS.contains(&word.as_str()))
 }
 
-/// Long, of one piece, and too mixed for a word or a file name.
+/// Returns true for a long value without blanks whose characters are too mixed for a word or a file name.
 fn looks_secret(value: &[u8]) -> bool {
     let is_one_piece = value
         .iter()
@@ -289,20 +291,20 @@ fn ends_in(name: &str, endings: &[&str]) -> bool {
     endings.iter().any(|ending| name.ends_with(ending))
 }
 
-/// The words of a name, small: `--apiKey`, `API_KEY` and `wandb.api-key` all end in `api`, `key`.
+/// Returns the words of a name in lower case: `--apiKey`, `API_KEY` and `wandb.api-key` all end in `api`, `key`.
 fn words(name: &[u8]) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
-    let mut was_small = false;
+    let mut was_lower = false;
     for c in String::from_utf8_lossy(name).chars() {
-        let starts_hump = c.is_uppercase() && was_small;
-        if (!c.is_alphanumeric() || starts_hump) && !word.is_empty() {
+        let starts_word = c.is_uppercase() && was_lower;
+        if (!c.is_alphanumeric() || starts_word) && !word.is_empty() {
             words.push(std::mem::take(&mut word));
         }
         if c.is_alphanumeric() {
             word.extend(c.to_lowercase());
         }
-        was_small = c.is_lowercase();
+        was_lower = c.is_lowercase();
     }
     if !word.is_empty() {
         words.push(word);
@@ -315,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_say_secret() {
+    fn recognizes_sensitive_names() {
         for name in [
             "--api-key",
             "--apiKey",
@@ -347,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_only_sound_like_it() {
+    fn does_not_treat_similar_names_as_sensitive() {
         for name in [
             "--tokenizer",
             "--max-tokens",
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doubtful_name_leaves_the_question_to_the_value() {
+    fn value_decides_for_a_doubtful_name() {
         assert_eq!(sensitivity(b"--key"), Sensitivity::Doubtful);
         for (value, is_hidden) in [
             ("server.key", false),

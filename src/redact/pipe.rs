@@ -1,14 +1,15 @@
-//! What a shell gives to the standard input of a program that reads a secret there:
+//! Secrets that a shell passes to standard input:
 //! `echo 8f2c… | docker login --password-stdin`, `docker login --password-stdin <<< 8f2c…`.
 
 use std::ops::Range;
 
 use super::assignment::{end_of_value, is_reference};
 
-/// How far from a pipe its commands are looked for: hostile text must not make the search quadratic.
+/// Bytes around a pipe that are searched for its commands. Without a limit, hostile text would make the search
+/// quadratic.
 const MAX_COMMAND: usize = 1024;
 
-/// A command with one of these words reads a secret.
+/// Words of commands that read a secret.
 const READERS: &[&[u8]] = &[
     b"--passphrase-fd",
     b"--password-stdin",
@@ -41,8 +42,8 @@ fn reads_secret(command: &[u8]) -> bool {
     words.any(|word| READERS.contains(&word) || (is_sudo && word == b"-S"))
 }
 
-/// The arguments of the `echo` or `printf` in front of a pipe. They may hold what would end a command outside quotes, so
-/// only a line ends the search.
+/// Returns the arguments of the `echo` or `printf` before a pipe. They may contain quoted operators, so the search ends
+/// only at a line end.
 fn printed(text: &[u8], pipe: usize) -> Option<Range<usize>> {
     let from = pipe.saturating_sub(MAX_COMMAND);
     let before = &text[from..pipe];
@@ -61,7 +62,7 @@ fn printed(text: &[u8], pipe: usize) -> Option<Range<usize>> {
     not_reference(&text[..end], start).map(|value| value.start..end)
 }
 
-/// The word at `start`, unless it only names a variable.
+/// Returns the word at `start`, unless it is a reference to a variable.
 fn not_reference(text: &[u8], start: usize) -> Option<Range<usize>> {
     let value = start..end_of_value(text, start, None);
     let bare = text[value.clone()].trim_ascii();

@@ -1,25 +1,25 @@
-//! Tokens that are known by their shape: the prefix their issuer gives them.
+//! Tokens that are recognized by the prefix of their issuer.
 
 use std::ops::Range;
 
 struct Shape {
     prefix: &'static [u8],
-    /// The least length of one run of letters and digits behind the prefix.
-    least: usize,
-    /// What may stand in it besides letters and digits.
+    /// Minimum length of one run of letters and digits after the prefix.
+    min_run: usize,
+    /// Other characters that the token may contain.
     also: &'static [u8],
 }
 
-const fn shape(prefix: &'static str, least: usize, also: &'static str) -> Shape {
+const fn shape(prefix: &'static str, min_run: usize, also: &'static str) -> Shape {
     Shape {
         prefix: prefix.as_bytes(),
-        least,
+        min_run,
         also: also.as_bytes(),
     }
 }
 
-/// Hugging Face, OpenAI and Anthropic, Stripe, GitHub, GitLab, AWS, Slack, Google, npm, PyPI, Docker, SendGrid,
-/// DigitalOcean, Replicate, NVIDIA, Groq, Weights & Biases, JSON web tokens.
+/// Tokens of Hugging Face, OpenAI and Anthropic, Stripe, GitHub, GitLab, AWS, Slack, Google, npm, PyPI, Docker,
+/// SendGrid, DigitalOcean, Replicate, NVIDIA, Groq, Weights & Biases, JSON web tokens.
 const SHAPES: &[Shape] = &[
     shape("hf_", 16, ""),
     shape("api_org_", 16, ""),
@@ -55,11 +55,11 @@ const SHAPES: &[Shape] = &[
     shape("eyJ", 16, "-_.="),
 ];
 
-/// How far behind a prefix a run is looked for: hostile text must not make the search quadratic.
-const LOOK_AHEAD: usize = 512;
+/// Bytes after a prefix that are searched for a run. Without a limit, hostile text would make the search quadratic.
+const MAX_LOOK_AHEAD: usize = 512;
 
 impl Shape {
-    fn may_hold(&self, byte: u8) -> bool {
+    fn allows(&self, byte: u8) -> bool {
         byte.is_ascii_alphanumeric() || self.also.contains(&byte)
     }
 }
@@ -80,7 +80,7 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     private_keys(text, hidden);
 }
 
-/// The end of the token that begins here.
+/// Returns the end of the token that begins at `at`.
 fn starts_at(text: &[u8], at: usize) -> Option<usize> {
     let before = at.checked_sub(1).map_or(b' ', |i| text[i]);
     if before.is_ascii_alphanumeric() || before == b'_' {
@@ -89,18 +89,18 @@ fn starts_at(text: &[u8], at: usize) -> Option<usize> {
     let rest = &text[at..];
     SHAPES.iter().find_map(|shape| {
         let tail = rest.strip_prefix(shape.prefix)?;
-        let length = |of: &[u8]| of.iter().take_while(|b| shape.may_hold(**b)).count();
-        let looked_at = &tail[..tail.len().min(LOOK_AHEAD)];
-        // `sk-learn-pipeline` is a name: a token has a run without a break somewhere.
+        let length = |of: &[u8]| of.iter().take_while(|b| shape.allows(**b)).count();
+        let looked_at = &tail[..tail.len().min(MAX_LOOK_AHEAD)];
+        // `sk-learn-pipeline` is a name. A token contains a long run without a separator.
         let has_run = looked_at[..length(looked_at)]
             .split(|b| !b.is_ascii_alphanumeric())
-            .any(|run| run.len() >= shape.least);
+            .any(|run| run.len() >= shape.min_run);
         has_run.then(|| at + shape.prefix.len() + length(tail))
     })
 }
 
-/// The body of a PEM file; up to the end of the text where its end is missing, and as far back as there is base64 where
-/// its beginning is.
+/// Finds the bodies of PEM keys. If the end is missing, the body extends to the end of the text; if the beginning is
+/// missing, it extends back over all base64.
 fn private_keys(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     let mut from = 0;
     while let Some(marker) = position(&text[from..], PRIVATE_KEY).map(|at| from + at) {
@@ -112,13 +112,13 @@ fn private_keys(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         }
         let end = position(&text[start..], b"-----END").map_or(text.len(), |at| start + at);
         hidden.push(start..end);
-        // The same words close it; they are not another beginning.
+        // The end marker contains the same words and does not begin another key.
         from = position(&text[end..], PRIVATE_KEY)
             .map_or(text.len(), |at| end + at + PRIVATE_KEY.len());
     }
 }
 
-/// Where an `-----END RSA ` begins that is the end of this text.
+/// Returns the start of the `-----END RSA ` that ends this text.
 fn end_marker(text: &[u8]) -> Option<usize> {
     const MAX_KIND: usize = 40;
     let from = text.len().saturating_sub(MAX_KIND);
@@ -127,7 +127,7 @@ fn end_marker(text: &[u8]) -> Option<usize> {
     (begin < Some(end)).then_some(from + end)
 }
 
-/// The first byte between `from` and `end` from which on everything may be of a key.
+/// Returns the first byte after `from` from which all bytes up to `end` can belong to a key.
 fn body_before(text: &[u8], from: usize, end: usize) -> usize {
     let may_be_key = |b: &&u8| b.is_ascii_alphanumeric() || b"+/=\\\r\n".contains(b);
     let body = text[from..end].iter().rev().take_while(may_be_key);

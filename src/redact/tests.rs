@@ -14,7 +14,7 @@ fn shown_text(line: &str) -> String {
 }
 
 #[test]
-fn ordinary_command_lines_are_unchanged() {
+fn keeps_ordinary_command_lines() {
     let lines: &[&[&str]] = &[
         &[
             "python",
@@ -149,7 +149,7 @@ fn ordinary_command_lines_are_unchanged() {
 }
 
 #[test]
-fn secrets_are_hidden_and_the_rest_of_the_line_stays() {
+fn hides_secrets_and_keeps_the_rest_of_the_line() {
     let cases: &[(&[&str], &[&str])] = &[
         (
             &["a", "--api-key", "s3cr3t", "--lr", "1"],
@@ -237,7 +237,7 @@ fn secrets_are_hidden_and_the_rest_of_the_line_stays() {
 }
 
 #[test]
-fn scripts_and_code_in_one_argument_are_searched() {
+fn searches_scripts_and_code_in_one_argument() {
     let cases = [
         (
             "export HF_TOKEN=abc; python x.py --lr 1",
@@ -279,7 +279,7 @@ fn scripts_and_code_in_one_argument_are_searched() {
 }
 
 #[test]
-fn of_the_environment_only_the_allow_list_has_values() {
+fn only_allowed_variables_show_their_value() {
     let value = |name: &str, value: &str| variable(name.as_bytes(), value.as_bytes()).value;
     assert_eq!(
         value("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True").as_deref(),
@@ -326,7 +326,7 @@ fn hostile_text_is_searched_in_linear_time() {
     }
 }
 
-/// Every way in which a secret may stand on a command line.
+/// Returns command lines with the secret in every known form.
 fn planted(secret: &str) -> Vec<Vec<String>> {
     let templates = [
         "x|--api-key|§",
@@ -391,7 +391,7 @@ proptest! {
     }
 
     #[test]
-    fn a_password_of_any_characters_is_hidden_in_an_argument(secret in "[!-,.-~][ -~]{3,30}") {
+    fn hides_passwords_of_any_characters_in_an_argument(secret in "[!-,.-~][ -~]{3,30}") {
         for line in [vec!["x".to_owned(), "--password".into(), secret.clone()], vec!["x".into(), format!("--password={secret}")]] {
             let words: Vec<&str> = line.iter().map(String::as_str).collect();
             prop_assert!(shown(&words).iter().all(|word| !word.contains(&secret)));
@@ -399,13 +399,13 @@ proptest! {
     }
 
     #[test]
-    fn words_and_numbers_pass_unchanged(words in prop::collection::vec("(--)?[a-jl-r]{1,12}(=[0-9.]{1,8})?", 1..20)) {
+    fn keeps_words_and_numbers(words in prop::collection::vec("(--)?[a-jl-r]{1,12}(=[0-9.]{1,8})?", 1..20)) {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         prop_assert_eq!(shown(&words), words);
     }
 
     #[test]
-    fn any_bytes_are_taken(bytes: Vec<u8>) {
+    fn accepts_any_bytes(bytes: Vec<u8>) {
         let _ = text(&bytes);
         let _ = arguments(bytes.split(|&b| b == 0));
     }

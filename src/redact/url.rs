@@ -1,4 +1,4 @@
-//! Credentials in URLs: `scheme://user:password@host`, and web hooks whose path is the secret.
+//! Credentials in URLs: `scheme://user:password@host`, and webhooks whose path is the secret.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ const WEB_HOOKS: &[&[u8]] = &[
     b"discordapp.com/api/webhooks/",
 ];
 
-/// How far a URL is followed: hostile text must not make the search quadratic.
+/// Bytes of a URL that are searched. Without a limit, hostile text would make the search quadratic.
 const MAX_URL: usize = 2048;
 
 pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
@@ -26,7 +26,7 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     }
 }
 
-/// How long the part before the `@` is, when it holds what should not be shown.
+/// Returns the length of the part before the `@`, if it must be hidden.
 fn credentials(url: &[u8], scheme: &[u8]) -> Option<usize> {
     let authority = url
         .iter()
@@ -36,13 +36,13 @@ fn credentials(url: &[u8], scheme: &[u8]) -> Option<usize> {
     match at {
         Some(at) if is_only_a_user(&url[..at], scheme) => None,
         Some(at) => Some(at),
-        // A password may hold a slash that should have been escaped: `user:a/b@host` has no number for a port.
+        // The password may contain an unescaped slash. In `user:a/b@host` no port number follows the colon.
         None if has_no_port(&url[..authority]) => url.iter().rposition(|&b| b == b'@'),
         None => None,
     }
 }
 
-/// `ssh://git@host` names a user; before a web address stands a token.
+/// Returns true for `ssh://git@host`, which names a user. In a web address it is a token.
 fn is_only_a_user(user: &[u8], scheme: &[u8]) -> bool {
     let is_web = scheme.ends_with(b"http") || scheme.ends_with(b"https");
     !user.contains(&b':') && !is_web && user.len() < 20
@@ -52,7 +52,7 @@ fn has_no_port(authority: &[u8]) -> bool {
     let Some(colon) = authority.iter().rposition(|&b| b == b':') else {
         return false;
     };
-    // `[::1]` is an address.
+    // `[::1]` is an IPv6 address.
     let port = &authority[colon + 1..];
     !authority.starts_with(b"[") && !port.is_empty() && !port.iter().all(u8::is_ascii_digit)
 }

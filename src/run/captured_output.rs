@@ -1,8 +1,9 @@
-//! What went through our pty, for the case that the command fails: the newest of it, and what was found in the rest.
+//! Command output that passed through the pty: the newest part as text, and log findings from the rest. Read if the
+//! command fails.
 //!
-//! The relay appends and never waits. A thread of its own reads, once there is enough to be worth one, in the time that
-//! the command leaves of the processors; text that comes faster than it is read pushes out the oldest, since the end of
-//! a log is what tells of a failure.
+//! The relay appends and never waits. A separate low-priority thread parses the text once enough has accumulated.
+//! When output arrives faster than it is parsed, the oldest text is dropped, because a log reports failures at its
+//! end.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,15 +12,15 @@ use std::thread::{self, JoinHandle};
 use super::unsafe_calls;
 use crate::diagnose::{Catalogue, LogFindings, LogReader, recovery};
 
-/// What is kept unread.
-const MAX_UNREAD: usize = 4 << 20;
-/// From here on it is read while the command runs.
-const WORTH_READING: usize = 256 << 10;
-/// How incidents name it.
+/// Maximum size of the text that is not parsed yet.
+const MAX_UNREAD_BYTES: usize = 4 << 20;
+/// Minimum size at which the text is parsed while the command runs.
+const MIN_BATCH: usize = 256 << 10;
+/// Log name in incidents.
 const NAME: &str = "output";
 
 #[derive(Default)]
-pub(super) struct Tape {
+pub(super) struct CapturedOutput {
     shared: Arc<Shared>,
     reader: Option<JoinHandle<(LogFindings, Vec<String>)>>,
 }
@@ -27,61 +28,62 @@ pub(super) struct Tape {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    grown: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     unread: VecDeque<u8>,
-    lost: bool,
-    is_over: bool,
+    has_dropped: bool,
+    is_finished: bool,
 }
 
-/// What a tape told.
+/// Result of parsing the captured output.
 pub(super) struct OutputSummary {
     pub(super) findings: LogFindings,
-    /// Whether all of it was read, so that line numbers are right.
+    /// True if no text was dropped, so that line numbers are right.
     pub(super) is_whole: bool,
 }
 
-impl Tape {
-    pub(super) fn push(&mut self, piece: &[u8]) {
-        if piece.is_empty() {
+impl CapturedOutput {
+    pub(super) fn push(&mut self, chunk: &[u8]) {
+        if chunk.is_empty() {
             return;
         }
         let mut state = self.shared.lock();
-        let surplus = (state.unread.len() + piece.len()).saturating_sub(MAX_UNREAD);
+        let surplus = (state.unread.len() + chunk.len()).saturating_sub(MAX_UNREAD_BYTES);
         if surplus > 0 {
             state.unread.drain(..surplus);
-            state.lost = true;
+            state.has_dropped = true;
         }
-        state.unread.extend(piece);
-        let is_worth = state.unread.len() >= WORTH_READING;
+        state.unread.extend(chunk);
+        let has_batch = state.unread.len() >= MIN_BATCH;
         drop(state);
-        if is_worth {
+        if has_batch {
             self.start();
-            self.shared.grown.notify_one();
+            self.shared.changed.notify_one();
         }
     }
 
     fn start(&mut self) {
         if self.reader.is_none() {
             let shared = Arc::clone(&self.shared);
-            let reader = thread::Builder::new().name("tape".into());
+            let reader = thread::Builder::new().name("output".into());
             self.reader = reader.spawn(move || shared.read()).ok();
         }
     }
 
-    /// Reads the rest. `None` if reading broke, which is nobody's business but ours.
+    /// Parses the remaining text. Returns `None` if the reader thread failed; the explanation then uses the other
+    /// logs.
     pub(super) fn finish(mut self) -> Option<OutputSummary> {
-        self.shared.lock().is_over = true;
+        self.shared.lock().is_finished = true;
         self.start();
-        self.shared.grown.notify_one();
+        self.shared.changed.notify_one();
         let (findings, failures) = self.reader?.join().ok()?;
         recovery::add_failures(failures);
         Some(OutputSummary {
             findings,
-            is_whole: !self.shared.lock().lost,
+            is_whole: !self.shared.lock().has_dropped,
         })
     }
 }
@@ -91,22 +93,22 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the findings, and what was caught while reading.
+    /// Returns the findings and the failures that occurred while parsing.
     fn read(&self) -> (LogFindings, Vec<String>) {
-        unsafe_calls::come_last();
+        unsafe_calls::lower_priority();
         let mut log = LogReader::new(Catalogue::embedded(), NAME);
         loop {
-            let waited = self.grown.wait_while(self.lock(), |state| {
-                !state.is_over && state.unread.len() < WORTH_READING
+            let waited = self.changed.wait_while(self.lock(), |state| {
+                !state.is_finished && state.unread.len() < MIN_BATCH
             });
             let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-            let is_over = state.is_over;
+            let is_finished = state.is_finished;
             let text = std::mem::take(&mut state.unread);
             drop(state);
             let (older, newer) = text.as_slices();
             log.push(older);
             log.push(newer);
-            if is_over {
+            if is_finished {
                 return (log.finish(), recovery::take_failures());
             }
         }
@@ -121,30 +123,30 @@ mod tests {
         capacity of 23.69 GiB of which 1.06 GiB is free.\n";
 
     #[test]
-    fn what_is_pushed_is_read() {
-        let mut tape = Tape::default();
-        for piece in OOM.as_bytes().chunks(7) {
-            tape.push(piece);
+    fn finds_an_error_pushed_in_small_chunks() {
+        let mut output = CapturedOutput::default();
+        for chunk in OOM.as_bytes().chunks(7) {
+            output.push(chunk);
         }
-        let told = tape.finish().expect("it can be read");
-        assert!(told.is_whole);
-        assert_eq!(told.findings.sightings.len(), 1);
+        let summary = output.finish().expect("it can be read");
+        assert!(summary.is_whole);
+        assert_eq!(summary.findings.sightings.len(), 1);
     }
 
     #[test]
-    fn more_than_is_kept_loses_the_oldest_only() {
-        let tape = Tape {
-            // As if its reader were slow for ever.
+    fn drops_the_oldest_text_beyond_the_limit() {
+        let output = CapturedOutput {
+            // No reader thread, as if it were infinitely slow.
             reader: None,
             shared: Arc::default(),
         };
-        let mut state = tape.shared.lock();
-        state.unread.extend(vec![b'.'; MAX_UNREAD]);
+        let mut state = output.shared.lock();
+        state.unread.extend(vec![b'.'; MAX_UNREAD_BYTES]);
         drop(state);
-        let mut tape = tape;
-        tape.push(format!("\n{OOM}").as_bytes());
-        let told = tape.finish().expect("it can be read");
-        assert!(!told.is_whole);
-        assert_eq!(told.findings.sightings.len(), 1);
+        let mut output = output;
+        output.push(format!("\n{OOM}").as_bytes());
+        let summary = output.finish().expect("it can be read");
+        assert!(!summary.is_whole);
+        assert_eq!(summary.findings.sightings.len(), 1);
     }
 }

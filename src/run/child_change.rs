@@ -1,4 +1,4 @@
-//! What became of a child since it was last asked about.
+//! State changes of a child process since the last check.
 
 use std::process::Child;
 
@@ -6,20 +6,20 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-use super::exit::Ended;
+use super::exit::ExitOutcome;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Stopped(Signal),
     Continued,
-    Ended(Ended),
+    Exited(ExitOutcome),
 }
 
 pub(super) fn pid(child: &Child) -> Pid {
     Pid::from_raw(child.id().cast_signed())
 }
 
-/// `None` when nothing new is to be told.
+/// Returns the next state change, or `None` if there was none.
 pub(super) fn change(child: &mut Child) -> Option<Change> {
     let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WCONTINUED | WaitPidFlag::WNOHANG;
     match waitid(Id::Pid(pid(child)), flags) {
@@ -27,6 +27,6 @@ pub(super) fn change(child: &mut Child) -> Option<Change> {
         Ok(WaitStatus::Continued(_)) => return Some(Change::Continued),
         _ => {}
     }
-    let ended = child.try_wait().ok().flatten()?;
-    Some(Change::Ended(Ended::of(ended)))
+    let status = child.try_wait().ok().flatten()?;
+    Some(Change::Exited(ExitOutcome::of(status)))
 }

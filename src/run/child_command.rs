@@ -1,4 +1,4 @@
-//! The command as the relay sees it: our own child, or the keeper's.
+//! The command as the relay sees it: a direct child, or a child of the session leader.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -9,103 +9,106 @@ use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
 use super::child_change::{Change, change, pid};
-use super::exit::Ended;
+use super::exit::ExitOutcome;
 use super::identity::identity;
 use super::message::{LeaderCommand, Report};
 use crate::model::process::ProcessKey;
 
 pub(super) enum ChildCommand {
-    Own {
+    Direct {
         child: Child,
         is_stopped: bool,
-        who: Option<ProcessKey>,
+        process: Option<ProcessKey>,
     },
-    Kept {
-        keeper: Pid,
-        line: UnixStream,
-        /// How often it was stopped.
+    OfLeader {
+        leader: Pid,
+        socket: UnixStream,
+        /// Number of times the command was stopped.
         stops: i32,
-        who: Option<ProcessKey>,
+        process: Option<ProcessKey>,
     },
 }
 
-/// What became of it.
+/// A state change that the relay must handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum StateChange {
     Stopped(Signal),
-    Ended(Ended),
+    Exited(ExitOutcome),
 }
 
 impl ChildCommand {
-    pub(super) fn own(child: Child) -> Self {
-        Self::Own {
-            who: identity(child.id()),
+    pub(super) fn direct(child: Child) -> Self {
+        Self::Direct {
+            process: identity(child.id()),
             child,
             is_stopped: false,
         }
     }
 
-    pub(super) fn kept(keeper: Pid, line: UnixStream, who: Option<ProcessKey>) -> Self {
-        Self::Kept {
-            keeper,
-            line,
+    pub(super) fn of_leader(leader: Pid, socket: UnixStream, process: Option<ProcessKey>) -> Self {
+        Self::OfLeader {
+            leader,
+            socket,
             stops: 0,
-            who,
+            process,
         }
     }
 
-    /// Its identity, where the kernel told.
-    pub(super) fn who(&self) -> Option<ProcessKey> {
+    /// Returns the identity of the process, if /proc could be read.
+    pub(super) fn process(&self) -> Option<ProcessKey> {
         match self {
-            Self::Own { who, .. } | Self::Kept { who, .. } => *who,
+            Self::Direct { process, .. } | Self::OfLeader { process, .. } => *process,
         }
     }
 
-    /// Readable when there are news; for an own child SIGCHLD says so.
-    pub(super) fn line(&self) -> Option<BorrowedFd<'_>> {
+    /// Returns the socket of the session leader, which is readable when the state has changed. A direct child is
+    /// announced by SIGCHLD instead.
+    pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::Own { .. } => None,
-            Self::Kept { line, .. } => Some(line.as_fd()),
+            Self::Direct { .. } => None,
+            Self::OfLeader { socket, .. } => Some(socket.as_fd()),
         }
     }
 
-    /// Whether it gets the signals of our terminal's keyboard without us.
-    pub(super) fn is_in_our_group(&self) -> bool {
-        matches!(self, Self::Own { .. })
+    /// Returns true if the command receives keyboard signals of the terminal directly.
+    pub(super) fn shares_our_group(&self) -> bool {
+        matches!(self, Self::Direct { .. })
     }
 
     pub(super) fn signal(&mut self, signal: Signal) {
         match self {
-            // One that is not ours to signal (setuid) would not be the user's either.
-            Self::Own { child, .. } => drop(kill(pid(child), signal)),
-            Self::Kept { line, .. } => drop(LeaderCommand::Signal(signal as i32).write(line)),
+            // If gputop may not signal the process (setuid), the user could not either.
+            Self::Direct { child, .. } => drop(kill(pid(child), signal)),
+            Self::OfLeader { socket, .. } => {
+                drop(LeaderCommand::Signal(signal as i32).write(socket));
+            }
         }
     }
 
-    /// Lets it go on if it is stopped; in a session with the terminal or without.
-    pub(super) fn go_on(&mut self, has_terminal: bool) {
+    /// Continues the command if it is stopped. In a session, also gives it the terminal or takes it away.
+    pub(super) fn resume(&mut self, has_terminal: bool) {
         match self {
-            Self::Own {
+            Self::Direct {
                 child, is_stopped, ..
             } => {
                 if std::mem::take(is_stopped) {
                     let _ = kill(pid(child), Signal::SIGCONT);
                 }
             }
-            Self::Kept { line, stops, .. } => {
-                let order = if has_terminal {
+            Self::OfLeader { socket, stops, .. } => {
+                let command = if has_terminal {
                     LeaderCommand::Foreground(*stops)
                 } else {
                     LeaderCommand::Background(*stops)
                 };
-                drop(order.write(line));
+                drop(command.write(socket));
             }
         }
     }
 
-    /// After SIGCHLD, until there is no more.
-    pub(super) fn child_news(&mut self) -> Option<News> {
-        let Self::Own {
+    /// Returns the next state change of a direct child. Called after SIGCHLD until it returns `None`.
+    pub(super) fn next_change(&mut self) -> Option<StateChange> {
+        let Self::Direct {
             child, is_stopped, ..
         } = self
         else {
@@ -116,36 +119,38 @@ impl ChildCommand {
                 Change::Continued => *is_stopped = false,
                 Change::Stopped(signal) => {
                     *is_stopped = true;
-                    return Some(News::Stopped(signal));
+                    return Some(StateChange::Stopped(signal));
                 }
-                Change::Ended(ended) => return Some(News::Ended(ended)),
+                Change::Exited(exit) => return Some(StateChange::Exited(exit)),
             }
         }
     }
 
-    /// When its line is readable.
-    pub(super) fn kept_news(&mut self) -> Option<News> {
-        let Self::Kept { line, stops, .. } = self else {
+    /// Reads one report of the session leader. Called when its socket is readable.
+    pub(super) fn read_leader_report(&mut self) -> Option<StateChange> {
+        let Self::OfLeader { socket, stops, .. } = self else {
             return None;
         };
-        match Report::read(line) {
+        match Report::read(socket) {
             Ok(Report::Stopped(number)) => {
                 *stops += 1;
-                Signal::try_from(number).ok().map(News::Stopped)
+                Signal::try_from(number).ok().map(StateChange::Stopped)
             }
-            Ok(Report::Exited(code)) => Some(News::Ended(Ended::Exited(code))),
-            Ok(Report::Killed(signal)) => Some(News::Ended(Ended::Killed(signal))),
+            Ok(Report::Exited(code)) => Some(StateChange::Exited(ExitOutcome::Exited(code))),
+            Ok(Report::Killed(signal)) => Some(StateChange::Exited(ExitOutcome::Killed(signal))),
             Ok(Report::Started(_) | Report::NotStarted) => None,
-            // Somebody killed the keeper: the session has ended, and hung up on the command.
-            Err(_) => Some(News::Ended(Ended::Killed(Signal::SIGHUP as i32))),
+            // The session leader was killed: the session is over and the kernel sent SIGHUP to the command.
+            Err(_) => Some(StateChange::Exited(ExitOutcome::Killed(
+                Signal::SIGHUP as i32,
+            ))),
         }
     }
 
-    /// After its end: nobody is left who holds the session.
-    pub(super) fn dismiss(&mut self) {
-        if let Self::Kept { keeper, line, .. } = self {
-            let _ = line.shutdown(std::net::Shutdown::Both);
-            let _ = waitpid(*keeper, None);
+    /// Lets the session leader exit after the command has exited.
+    pub(super) fn release_leader(&mut self) {
+        if let Self::OfLeader { leader, socket, .. } = self {
+            let _ = socket.shutdown(std::net::Shutdown::Both);
+            let _ = waitpid(*leader, None);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The command line that is run, and why it could not be.
+//! The command line to run, and the errors of starting it.
 
 use std::ffi::OsString;
 use std::io;
@@ -20,22 +20,22 @@ use crate::model::text::visible;
 pub struct CommandLine {
     pub program: OsString,
     pub args: Vec<OsString>,
-    /// What its environment has beyond ours.
+    /// Variables added to the inherited environment.
     pub environment: Vec<(OsString, OsString)>,
 }
 
-/// Why a command was not started, in a shell's words and with a shell's exit code.
+/// Reason why a command could not be started, worded as a shell would, with the exit code of a shell.
 #[derive(Debug, Error)]
 pub enum NotStarted {
     #[error("{0}: command not found")]
     NotFound(String),
-    #[error("{0}: there is no such file")]
+    #[error("{0}: no such file")]
     NoSuchFile(String),
-    #[error("{0}: the interpreter that its first line names is missing")]
+    #[error("{0}: the interpreter in its first line was not found")]
     NoInterpreter(String),
-    #[error("{0}: it is a directory")]
+    #[error("{0}: is a directory")]
     Directory(String),
-    #[error("{0}: no permission to run it")]
+    #[error("{0}: permission denied")]
     NotExecutable(String),
     #[error("{0}: {1}")]
     Other(String, io::Error),
@@ -52,14 +52,15 @@ impl NotStarted {
 }
 
 impl CommandLine {
-    /// The last part of the program's path, harmless to show.
+    /// Returns the file name of the program, escaped for display.
     pub(super) fn name(&self) -> String {
         let path = Path::new(&self.program);
         let name = path.file_name().unwrap_or(&self.program);
         visible(name.as_encoded_bytes(), 60)
     }
 
-    /// Ready to be spawned; what was a terminal of ours is the slave's.
+    /// Returns a command that is ready to spawn. Streams that were the terminal are replaced with the slave of the
+    /// pty.
     pub(super) fn prepared(
         &self,
         streams: &Streams,
@@ -84,7 +85,7 @@ impl CommandLine {
         Ok(command)
     }
 
-    /// Starts it in our own group, or becomes it.
+    /// Starts the command in the process group of gputop, or replaces gputop with it.
     pub(super) fn spawn(
         &self,
         streams: &Streams,
@@ -92,16 +93,16 @@ impl CommandLine {
         signals: &Signals,
     ) -> Result<Child, NotStarted> {
         let mut command = self.prepared(streams, slave)?;
-        unsafe_calls::before_exec(&mut command, signals.before(), None);
-        command.spawn().map_err(|_| self.become_it(Some(signals)))
+        unsafe_calls::before_exec(&mut command, signals.inherited_mask(), None);
+        command.spawn().map_err(|_| self.exec(Some(signals)))
     }
 
-    /// Makes this process the command: unwatched, but run. Returns only where that fails as well.
-    pub(super) fn become_it(&self, signals: Option<&Signals>) -> NotStarted {
+    /// Replaces this process with the command, which then runs without gputop. Returns only if that fails too.
+    pub(super) fn exec(&self, signals: Option<&Signals>) -> NotStarted {
         let mut command = Command::new(&self.program);
         command.args(&self.args);
         if let Some(signals) = signals {
-            unsafe_calls::before_exec(&mut command, signals.before(), None);
+            unsafe_calls::before_exec(&mut command, signals.inherited_mask(), None);
         }
         self.failed(&command.exec())
     }

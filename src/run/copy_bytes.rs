@@ -1,24 +1,24 @@
-//! Bytes on their way from one descriptor to another, neither of which blocks.
+//! A buffer for copying between two non-blocking descriptors.
 
 use std::os::fd::AsFd;
 
 use nix::errno::Errno;
 use nix::unistd::{read, write};
 
-/// More than the kernel gives of a terminal in one read (a page less one byte, `n_tty`). What is read is passed on at
-/// once: gathering more of it would let the writer wait for us, and then the terminal for the writer.
-const PIECE: usize = 8 << 10;
+/// Larger than one read from a terminal returns (a page less one byte, `n_tty`). Each chunk is passed on immediately:
+/// collecting more would delay the writer, and then the terminal.
+const CHUNK_BYTES: usize = 8 << 10;
 
-pub(super) struct Passing {
-    bytes: Box<[u8; PIECE]>,
+pub(super) struct CopyBuffer {
+    bytes: Box<[u8; CHUNK_BYTES]>,
     begin: usize,
     end: usize,
 }
 
-impl Passing {
+impl CopyBuffer {
     pub(super) fn new() -> Self {
         Self {
-            bytes: Box::new([0; PIECE]),
+            bytes: Box::new([0; CHUNK_BYTES]),
             begin: 0,
             end: 0,
         }
@@ -28,7 +28,7 @@ impl Passing {
         self.begin == self.end
     }
 
-    pub(super) fn rest(&self) -> &[u8] {
+    pub(super) fn pending(&self) -> &[u8] {
         &self.bytes[self.begin..self.end]
     }
 
@@ -36,8 +36,8 @@ impl Passing {
         (self.begin, self.end) = (0, 0);
     }
 
-    /// Takes what is there to read, when all before has been passed on. `Err` when there will be no more.
-    pub(super) fn fill(&mut self, from: impl AsFd) -> Result<&[u8], Errno> {
+    /// Reads available bytes if the buffer is empty. Returns an error when nothing more will arrive.
+    pub(super) fn read_from(&mut self, from: impl AsFd) -> Result<&[u8], Errno> {
         if !self.is_empty() {
             return Ok(&[]);
         }
@@ -47,7 +47,7 @@ impl Passing {
                 Ok(0) => return Err(Errno::EIO),
                 Ok(n) => {
                     self.end = n;
-                    return Ok(self.rest());
+                    return Ok(self.pending());
                 }
                 Err(Errno::EAGAIN) => return Ok(&[]),
                 Err(Errno::EINTR) => {}
@@ -56,10 +56,10 @@ impl Passing {
         }
     }
 
-    /// Passes on as much as is taken. `Err` when nothing will be any more.
-    pub(super) fn pass(&mut self, to: impl AsFd) -> Result<(), Errno> {
+    /// Writes as much as the descriptor accepts. Returns an error when it will accept nothing more.
+    pub(super) fn write_to(&mut self, to: impl AsFd) -> Result<(), Errno> {
         while !self.is_empty() {
-            match write(&to, self.rest()) {
+            match write(&to, self.pending()) {
                 Ok(n) => self.begin += n,
                 Err(Errno::EAGAIN) => break,
                 Err(Errno::EINTR) => {}

@@ -1,5 +1,5 @@
-//! What a command left running in the background goes on writing to the terminal: a copy of this process stays
-//! behind to bring it there, until nobody has the pty any more.
+//! Forwards output of background processes that outlive the command. A fork of this process copies it from the pty to
+//! the terminal until no process has the pty open.
 
 use std::os::fd::AsFd;
 
@@ -12,16 +12,17 @@ use nix::unistd::{ForkResult, dup2_stderr, dup2_stdin, dup2_stdout, read, write}
 
 use super::unsafe_calls;
 
-/// Returns to the caller at once.
-pub(super) fn stay(master: impl AsFd, terminal: impl AsFd) {
+/// Forks the forwarding process and returns immediately.
+pub(super) fn fork_forwarder(master: impl AsFd, terminal: impl AsFd) {
     if let Ok(ForkResult::Child) = unsafe_calls::fork() {
         detach();
-        pass_on(master, terminal);
-        unsafe_calls::leave_at_once()
+        forward(master, terminal);
+        unsafe_calls::exit_immediately()
     }
 }
 
-/// Nobody waits for this process: pipes that are read to their end must not be held open, and every signal ends it.
+/// Detaches from pipes and unblocks all signals. Readers wait for the end of a pipe, so this process must not hold
+/// one open, and any signal must be able to end it.
 fn detach() {
     if let Ok(null) = open(c"/dev/null", OFlag::O_RDWR, Mode::empty()) {
         let _ = dup2_stdin(&null);
@@ -31,26 +32,26 @@ fn detach() {
     let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
 }
 
-fn pass_on(master: impl AsFd, terminal: impl AsFd) {
-    let mut piece = [0; 4096];
+fn forward(master: impl AsFd, terminal: impl AsFd) {
+    let mut chunk = [0; 4096];
     loop {
         let mut fds = [
             PollFd::new(master.as_fd(), PollFlags::POLLIN),
-            // Nothing is asked of it but whether it is still there.
+            // No events are requested: only hang-up is of interest.
             PollFd::new(terminal.as_fd(), PollFlags::empty()),
         ];
         let _ = poll(&mut fds, PollTimeout::NONE);
-        let is_gone = fds[1].any().unwrap_or(false);
-        let Ok(n @ 1..) = read(&master, &mut piece) else {
+        let is_closed = fds[1].any().unwrap_or(false);
+        let Ok(n @ 1..) = read(&master, &mut chunk) else {
             return;
         };
-        if is_gone || !write_all(&terminal, &piece[..n]) {
+        if is_closed || !write_all(&terminal, &chunk[..n]) {
             return;
         }
     }
 }
 
-/// Whether all of it was taken.
+/// Returns true if all bytes were written.
 fn write_all(terminal: impl AsFd, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
         let mut fds = [PollFd::new(terminal.as_fd(), PollFlags::POLLOUT)];

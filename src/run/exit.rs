@@ -1,4 +1,4 @@
-//! How a command ended.
+//! The exit status of a command.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -6,14 +6,14 @@ use std::process::ExitStatus;
 use nix::sys::signal::Signal;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum ExitOutcome {
     Exited(i32),
-    /// By the signal of this number; those for real time have no name.
+    /// Killed by the signal with this number; real-time signals have no name.
     Killed(i32),
 }
 
-impl Ended {
-    /// The exit code that a shell would show: 128 and the signal's number where it was a signal.
+impl ExitOutcome {
+    /// Returns the exit code that a shell would report: 128 plus the signal number for a signal.
     #[must_use]
     pub fn code(self) -> u8 {
         let code = match self {
@@ -28,8 +28,8 @@ impl Ended {
         self != Self::Exited(0)
     }
 
-    /// Signal 9, also as a shell in between passes it on.
-    pub(super) fn is_killed_hard(self) -> bool {
+    /// Returns true for signal 9, also if a shell in between reported it as exit code 137.
+    pub(super) fn is_sigkill(self) -> bool {
         let kill = Signal::SIGKILL as i32;
         self == Self::Killed(kill) || self == Self::Exited(128 + kill)
     }
@@ -42,7 +42,7 @@ impl Ended {
     }
 }
 
-impl std::fmt::Display for Ended {
+impl std::fmt::Display for ExitOutcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Exited(code) => write!(f, "exit {code}"),
@@ -59,15 +59,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_those_of_a_shell() {
-        for (ended, code, hard) in [
-            (Ended::Exited(0), 0, false),
-            (Ended::Exited(255), 255, false),
-            (Ended::Exited(137), 137, true),
-            (Ended::Killed(9), 137, true),
-            (Ended::Killed(15), 143, false),
+    fn exit_codes_match_those_of_a_shell() {
+        for (ended, code, is_sigkill) in [
+            (ExitOutcome::Exited(0), 0, false),
+            (ExitOutcome::Exited(255), 255, false),
+            (ExitOutcome::Exited(137), 137, true),
+            (ExitOutcome::Killed(9), 137, true),
+            (ExitOutcome::Killed(15), 143, false),
         ] {
-            assert_eq!((ended.code(), ended.is_killed_hard()), (code, hard));
+            assert_eq!((ended.code(), ended.is_sigkill()), (code, is_sigkill));
         }
     }
 }

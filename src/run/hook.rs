@@ -1,4 +1,4 @@
-//! The Python hook of a command: what its environment needs for it, and what its processes said.
+//! The Python hook of a command: its environment variables and its reports.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,16 +15,17 @@ pub struct Hook {
     files: PathBuf,
     spool: Spool,
     run: String,
-    /// Where allocation traces go, if they are wanted.
+    /// Directory for allocation traces, if they are enabled.
     traces: Option<PathBuf>,
 }
 
 impl Hook {
-    /// `None` where its files cannot be put anywhere: the command is run without it. `trace`: that each Python process
-    /// records its allocations.
+    /// Installs the hook. Returns `None` if its files cannot be written; the command then runs without it. With
+    /// `trace`, each Python process records its allocations.
     #[must_use]
     pub fn prepare(trace: bool) -> Option<Self> {
-        let files = install().inspect_err(|error| tracing::warn!(%error, "no Python hook"));
+        let files =
+            install().inspect_err(|error| tracing::warn!(%error, "cannot install the Python hook"));
         let spool = Spool::own()?;
         spool.sweep();
         let time = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -37,7 +38,7 @@ impl Hook {
         })
     }
 
-    /// What the command's environment has beyond ours.
+    /// Returns the variables to add to the environment of the command.
     #[must_use]
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
         let own = std::env::var_os("PYTHONPATH");
@@ -51,13 +52,13 @@ impl Hook {
         if let Some(traces) = &self.traces {
             all.push(("GPUTOP_HOOK_TRACE".into(), traces.clone().into()));
         }
-        if nobody_may_read() {
+        if is_reading_denied() {
             all.push(("GPUTOP_HOOK_STATISTICS".into(), "1".into()));
         }
         all
     }
 
-    /// What the command's processes said until now.
+    /// Returns the reports that the command's processes have written so far.
     pub(super) fn reports(&self) -> Vec<Report> {
         self.spool.of_run(&self.run)
     }
@@ -66,18 +67,17 @@ impl Hook {
         self.traces.is_some()
     }
 
-    /// The allocation traces that they left.
+    /// Returns the allocation traces that the command's processes wrote.
     #[must_use]
     pub fn traces(&self) -> Vec<PathBuf> {
         let Some(folder) = &self.traces else {
             return Vec::new();
         };
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let beginning = format!("{}.", self.run);
+        let prefix = format!("{}.", self.run);
         let ours = entries.filter(|entry| {
             let name = entry.file_name();
-            name.to_str()
-                .is_some_and(|name| name.starts_with(&beginning))
+            name.to_str().is_some_and(|name| name.starts_with(&prefix))
         });
         let mut traces: Vec<PathBuf> = ours.map(|entry| entry.path()).collect();
         traces.sort();
@@ -85,8 +85,9 @@ impl Hook {
     }
 }
 
-/// Under this rule the leave that the hook gives is worth nothing, so it has to tell by itself.
-fn nobody_may_read() -> bool {
+/// Returns true if Yama denies reading other processes (ptrace_scope 2 or higher). The permission that the hook
+/// grants then has no effect, so the hook must report the statistics itself.
+fn is_reading_denied() -> bool {
     let scope = fs::read_to_string(Path::new("/proc/sys/kernel/yama/ptrace_scope"));
     match scope
         .ok()

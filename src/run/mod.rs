@@ -1,26 +1,27 @@
-//! `gputop run`: a command run exactly as if typed, its text looked at as it passes, explained when it fails.
+//! `gputop run`: runs a command as if it had been typed, captures its output, and explains it when it fails.
 //!
-//! Two ways, by what the shell gave us:
+//! The mode depends on the standard streams that the shell passed to gputop:
 //!
 //! ```text
-//! by itself on a terminal (we lead the terminal's foreground group)      everything else: pipes, scripts, ranks, `&`
+//! alone on a terminal (gputop leads its foreground process group)         everything else: pipes, scripts, ranks, `&`
 //!
-//!   terminal ─ raw ─► relay ─► pty ─► CMD, leader of its own group         terminal ──────────── stdin ──► CMD, in our
-//!            ◄─────── relay ◄── pty ◄─┘   in a session of its own                   ◄─ relay ◄─ pty ◄─ stdout,   own
-//!                       │                 led by the keeper                               │            stderr     group
+//!   terminal ─ raw ─► relay ─► pty ─► CMD, leader of its own group         terminal ──────────── stdin ──► CMD, in
+//!            ◄─────── relay ◄── pty ◄─┘   in a session of its own                   ◄─ relay ◄─ pty ◄─ stdout,  gputop's
+//!                       │                 led by the session leader                       │            stderr   group
 //!                       ▼                                                                 ▼
-//!                      tape ─► diagnose, after a failure                                 tape
+//!                captured output ─► diagnosis, after a failure                    captured output
 //! ```
 //!
-//! In a session the pty is the command's terminal: keys, Ctrl-C, window size and modes go through it, and whatever
-//! the command does to it is done to it alone. Where others share our process group (a script, a pipeline, the
-//! other ranks of a launcher) they share the keyboard's signals as well, so there the command stays among them, as it
-//! would without us, and only what it writes to the terminal takes the way through a pty (what it does to the modes of
-//! that is done to the terminal, and where its input is a pipe it may get its keys from there).
+//! In a session the pty is the command's terminal. Keys, Ctrl-C, window size and modes go through it, and changes
+//! that the command makes affect the pty only. In all other cases the process group is shared (a script, a pipeline,
+//! the other ranks of a launcher) and so are the signals of the keyboard. The command then stays in that group, as it
+//! would without gputop. Only the output that it writes to the terminal goes through a pty. Changes to the modes of
+//! the pty are applied to the terminal, and when stdin is a pipe the command can read its keys from the pty.
 //!
-//! What is a pipe or a file is the command's own: inherited, never copied.
+//! Streams that are pipes or files are inherited by the command, never copied.
 //!
-//! Nothing here may cost the command anything: where a pty or a process cannot be had, we become the command (`exec`).
+//! A failure in gputop must not stop the command: when no pty or process can be created, gputop replaces itself with
+//! the command (`exec`).
 
 mod cancellation;
 mod captured_output;
@@ -50,9 +51,9 @@ mod trace_replay;
 mod unread_input;
 mod unsafe_calls;
 
-pub use cancellation::while_wanted;
+pub use cancellation::run_until_cancelled;
 pub use command::{CommandLine, NotStarted};
-pub use exit::Ended;
+pub use exit::ExitOutcome;
 pub use explanation::{Explanation, explain};
 pub use hook::Hook;
 pub use ranks::Rank;
@@ -60,99 +61,96 @@ pub use ranks::Rank;
 use crate::collect::clock::{now_mono, now_wall};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Mono, UnixMillis};
-use captured_output::Tape;
+use captured_output::CapturedOutput;
 use signals::Signals;
 use streams::{RunMode, Streams};
 
-/// What is known of a command that has ended.
+/// A command that has exited.
 pub struct Finished {
-    pub ended: Ended,
-    who: Option<ProcessKey>,
-    at: Moment,
-    /// What to read it from, should it have failed.
+    pub exit: ExitOutcome,
+    process: Option<ProcessKey>,
+    at: ExitTime,
+    /// Sources for an explanation, if the command failed.
     evidence: Evidence,
 }
 
-/// By both clocks.
+/// Exit time by both clocks.
 #[derive(Debug, Clone, Copy)]
-struct Moment {
+struct ExitTime {
     mono: Mono,
     wall: UnixMillis,
 }
 
 struct Evidence {
     command: CommandLine,
-    tape: Tape,
-    files: Vec<files::Mark>,
+    output: CapturedOutput,
+    files: Vec<files::FilePosition>,
 }
 
-/// Runs the command to its end. `rank`, where it is one of many that share a terminal.
-///
-/// # Errors
-/// When the command cannot be started; what a shell would say.
+/// Runs the command until it exits. `rank` is set if the command is one of several ranks on a terminal.
 pub fn run(command: &CommandLine, rank: Option<&Rank>) -> Result<Finished, NotStarted> {
-    let streams = Streams::look(rank.is_some());
-    let files = files::Mark::now();
-    let Ok(signals) = Signals::take() else {
-        return Err(command.become_it(None));
+    let streams = Streams::detect(rank.is_some());
+    let files = files::FilePosition::current();
+    let Ok(signals) = Signals::block() else {
+        return Err(command.exec(None));
     };
-    let mut tape = Tape::default();
-    let (ended, who) = match &streams.way {
-        RunMode::Session => in_session(command, &streams, &signals, &mut tape)?,
-        RunMode::Beside(_) => beside(command, &streams, &signals, &mut tape)?,
+    let mut output = CapturedOutput::default();
+    let (exit, process) = match &streams.mode {
+        RunMode::Session => in_session(command, &streams, &signals, &mut output)?,
+        RunMode::SharedGroup(_) => in_shared_group(command, &streams, &signals, &mut output)?,
     };
     Ok(Finished {
-        ended,
-        who,
-        at: Moment {
+        exit,
+        process,
+        at: ExitTime {
             mono: now_mono(),
             wall: now_wall(),
         },
         evidence: Evidence {
             command: command.clone(),
-            tape,
+            output,
             files,
         },
     })
 }
 
-/// On a pty that is its controlling terminal.
+/// Runs the command in its own session, with a pty as its controlling terminal.
 fn in_session(
     command: &CommandLine,
     streams: &Streams,
     signals: &Signals,
-    tape: &mut Tape,
-) -> Result<(Ended, Option<ProcessKey>), NotStarted> {
+    output: &mut CapturedOutput,
+) -> Result<(ExitOutcome, Option<ProcessKey>), NotStarted> {
     let opened = terminal::Terminal::open(std::io::stdin())
-        .and_then(|terminal| Ok((pty::Pty::like(&terminal)?, terminal)));
+        .and_then(|terminal| Ok((pty::Pty::replacing(&terminal)?, terminal)));
     let Ok((pty, mut terminal)) = opened else {
-        return Err(command.become_it(Some(signals)));
+        return Err(command.exec(Some(signals)));
     };
-    let Ok(keeper) = session_leader::start(command, streams, signals, &pty) else {
-        return Err(command.become_it(Some(signals)));
+    let Ok(leader) = session_leader::start(command, streams, signals, &pty) else {
+        return Err(command.exec(Some(signals)));
     };
-    let mut ward = keeper.into_ward()?;
-    // A failure to go raw leaves line editing to the terminal: keys arrive all the same.
-    terminal.take();
-    let relay = relay::Relay::new(Some(terminal), Some(pty), streams.keys(), tape);
-    Ok((relay.run(signals, &mut ward), ward.who()))
+    let mut child = leader.into_child_command()?;
+    // If raw mode cannot be set, the terminal keeps line editing and keys still arrive.
+    terminal.set_raw();
+    let relay = relay::Relay::new(Some(terminal), Some(pty), streams.keys(), output);
+    Ok((relay.run(signals, &mut child), child.process()))
 }
 
-/// In our own process group, with its input.
-fn beside(
+/// Runs the command in the process group of gputop, with the same stdin.
+fn in_shared_group(
     command: &CommandLine,
     streams: &Streams,
     signals: &Signals,
-    tape: &mut Tape,
-) -> Result<(Ended, Option<ProcessKey>), NotStarted> {
-    let through = streams.way.terminal().and_then(|fd| {
+    output: &mut CapturedOutput,
+) -> Result<(ExitOutcome, Option<ProcessKey>), NotStarted> {
+    let opened = streams.mode.terminal().and_then(|fd| {
         let terminal = terminal::Terminal::open(fd).ok()?;
-        let pty = pty::Pty::plain(&terminal).ok()?;
+        let pty = pty::Pty::for_output(&terminal).ok()?;
         Some((terminal, pty))
     });
-    let (terminal, pty) = through.unzip();
+    let (terminal, pty) = opened.unzip();
     let slave = pty.as_ref().map(pty::Pty::slave);
-    let mut ward = child_command::ChildCommand::own(command.spawn(streams, slave, signals)?);
-    let relay = relay::Relay::new(terminal, pty, streams.keys(), tape);
-    Ok((relay.run(signals, &mut ward), ward.who()))
+    let mut child = child_command::ChildCommand::direct(command.spawn(streams, slave, signals)?);
+    let relay = relay::Relay::new(terminal, pty, streams.keys(), output);
+    Ok((relay.run(signals, &mut child), child.process()))
 }

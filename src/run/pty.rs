@@ -1,4 +1,4 @@
-//! Our pty: the master is ours, the slave is the command's.
+//! The pty between gputop and the command: gputop holds the master, the command the slave.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -20,7 +20,8 @@ pub(super) struct Pty {
     slave: Slave,
 }
 
-/// The side of the command. Held open by us until the command has it: a master without a slave reads as ended.
+/// The command's side of the pty. gputop keeps it open until the command has it, because reading a master without a
+/// slave reports end of file.
 pub(super) struct Slave {
     file: File,
     path: PathBuf,
@@ -31,22 +32,22 @@ impl Slave {
         Ok(self.file.try_clone()?.into())
     }
 
-    /// Opens it as the controlling terminal of the session that the caller leads and that has none.
-    pub(super) fn control(&self) -> io::Result<OwnedFd> {
+    /// Opens the slave as the controlling terminal. The caller must lead a session that has none.
+    pub(super) fn open_controlling(&self) -> io::Result<OwnedFd> {
         let file = OpenOptions::new().read(true).write(true).open(&self.path)?;
         Ok(file.into())
     }
 }
 
 impl Pty {
-    /// With the terminal's modes and size, to be a terminal in its place.
-    pub(super) fn like(terminal: &Terminal) -> io::Result<Self> {
+    /// Opens a pty that replaces the terminal, with its modes and size.
+    pub(super) fn replacing(terminal: &Terminal) -> io::Result<Self> {
         Self::open(terminal, terminal.modes())
     }
 
-    /// To be written to only.
-    pub(super) fn plain(terminal: &Terminal) -> io::Result<Self> {
-        Self::open(terminal, &terminal_modes::plain(terminal.modes()))
+    /// Opens a pty for output only.
+    pub(super) fn for_output(terminal: &Terminal) -> io::Result<Self> {
+        Self::open(terminal, &terminal_modes::output_modes(terminal.modes()))
     }
 
     fn open(terminal: &Terminal, modes: &Termios) -> io::Result<Self> {
@@ -72,7 +73,7 @@ impl Pty {
         &self.slave
     }
 
-    /// Gives the slave to the command alone.
+    /// Closes the slave, so that only the command holds it.
     pub(super) fn into_master(self) -> PtyMaster {
         self.master
     }

@@ -1,8 +1,9 @@
-//! One of many: with `gputop run` around each rank of a job, the first that fails explains, the others say a line.
+//! Ranks of a distributed job. With `gputop run` around each rank, the first rank that fails prints the explanation
+//! and the others print one line.
 //!
-//! The ranks of a host find each other through a file whose name tells the job and its launcher. Who creates it was
-//! first and says in it what happened; the name holds when the launcher began, so what an old job left behind is never
-//! taken for this one's.
+//! The ranks on a host share a file whose name identifies the job and its launcher. The rank that creates the file
+//! was first and writes its message into it. The name includes the start time of the launcher, so a file of an
+//! earlier job is never used.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,20 +14,21 @@ use std::time::Duration;
 use nix::libc::O_NOFOLLOW;
 use nix::unistd::{geteuid, getppid};
 
-use super::identity::began;
+use super::identity::start_time;
 use crate::model::text::visible;
 use crate::user_files::{Base, directory};
 
-/// Its number, and how many there are, as each launcher tells it.
-const NUMBERS: [(&str, &str); 5] = [
+/// Environment variables with the rank and the number of ranks, for each launcher.
+const RANK_VARIABLES: [(&str, &str); 5] = [
     ("RANK", "WORLD_SIZE"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
     ("SLURM_PROCID", "SLURM_NTASKS"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
 ];
-/// What tells one job from another, beside its launcher. A restart is another job: it fails anew.
-const JOB: [&str; 6] = [
+/// Environment variables that identify a job, besides its launcher. A restart counts as another job, because it fails
+/// again.
+const JOB_VARIABLES: [&str; 6] = [
     "SLURM_JOB_ID",
     "SLURM_STEP_ID",
     "TORCHELASTIC_RUN_ID",
@@ -34,42 +36,47 @@ const JOB: [&str; 6] = [
     "MASTER_ADDR",
     "MASTER_PORT",
 ];
-/// After this long nobody of that job will ask any more.
-const OLD: Duration = Duration::from_hours(24);
-const MAX_LINE: u64 = 400;
+/// Age at which a file is deleted.
+const MAX_FILE_AGE: Duration = Duration::from_hours(24);
+const MAX_LINE_BYTES: u64 = 400;
 
-/// This rank of a job of several.
+/// A rank of a job with several ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rank {
     pub number: u32,
     job: String,
 }
 
-/// Who failed first.
+/// The rank that failed first.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum First {
     This,
-    /// What it said.
+    /// Its message.
     Other(String),
 }
 
 impl Rank {
-    /// `None` where this is no rank of many.
+    /// Returns the rank of this process, or `None` if it is not one of several.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
         let pid = getppid().as_raw();
-        let start = u32::try_from(pid).ok().and_then(began).unwrap_or_default();
+        let start = u32::try_from(pid)
+            .ok()
+            .and_then(start_time)
+            .unwrap_or_default();
         let launcher = format!("{pid} {}", start.0);
         Self::from_environment(|name| std::env::var(name).ok(), &launcher)
     }
 
     fn from_environment(get: impl Fn(&str) -> Option<String>, launcher: &str) -> Option<Self> {
-        let number = NUMBERS.iter().find_map(|(rank, size)| {
+        let number = RANK_VARIABLES.iter().find_map(|(rank, size)| {
             let size: u32 = get(size)?.parse().ok()?;
             let rank = get(rank)?.parse().ok()?;
             (size > 1).then_some(rank)
         })?;
-        let parts = JOB.iter().map(|name| get(name).unwrap_or_default());
+        let parts = JOB_VARIABLES
+            .iter()
+            .map(|name| get(name).unwrap_or_default());
         let parts: Vec<String> = parts.chain([launcher.to_owned()]).collect();
         Some(Self {
             number,
@@ -77,8 +84,8 @@ impl Rank {
         })
     }
 
-    /// Whether this is the first of its job to fail; then `line` is what the others will know of it. Where that cannot be
-    /// found out it is.
+    /// Tries to become the first failed rank of the job. `line` is the message that the other ranks print. If the
+    /// file cannot be created or read, this rank counts as the first.
     pub(super) fn claim(&self, folder: &Path, line: &str) -> First {
         let path = folder.join(&self.job);
         let line = format!("rank {} failed first: {line}", self.number);
@@ -91,7 +98,7 @@ impl Rank {
     }
 }
 
-/// Where the ranks of this user meet.
+/// Returns the directory with the files of this user's jobs.
 pub(super) fn folder() -> Option<PathBuf> {
     directory(Base::Runtime, "ranks").ok()
 }
@@ -104,7 +111,7 @@ fn create(folder: &Path, path: &Path, line: &str) -> io::Result<()> {
     if folder.symlink_metadata()?.uid() != geteuid().as_raw() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    sweep(folder);
+    delete_old_files(folder);
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
     options.open(path)?.write_all(line.as_bytes())
@@ -121,24 +128,25 @@ fn read(path: &Path) -> Option<String> {
         .metadata()
         .is_ok_and(|file| file.is_file() && file.uid() == geteuid().as_raw());
     let mut line = Vec::new();
-    file.take(MAX_LINE).read_to_end(&mut line).ok()?;
+    file.take(MAX_LINE_BYTES).read_to_end(&mut line).ok()?;
     is_ours.then(|| visible(&line, 300))
 }
 
-fn sweep(folder: &Path) {
+fn delete_old_files(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;
     };
     for entry in entries.flatten() {
         let age = entry.metadata().and_then(|file| file.modified());
         let age = age.ok().and_then(|time| time.elapsed().ok());
-        if age.is_some_and(|age| age > OLD) {
+        if age.is_some_and(|age| age > MAX_FILE_AGE) {
             let _ = fs::remove_file(entry.path());
         }
     }
 }
 
-/// Names of hosts and runs may hold anything; two that differ in that only are still told apart by their launcher.
+/// Replaces special characters, since host and run names may contain any. Jobs whose names become equal still differ
+/// by their launcher.
 fn file_name(text: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     text.chars().map(plain).take(200).collect()
@@ -157,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_of_several_is_a_rank() {
+    fn is_a_rank_only_with_several_processes() {
         assert_eq!(rank(&[], ""), None);
         assert_eq!(rank(&[("RANK", "0"), ("WORLD_SIZE", "1")], ""), None);
         assert_eq!(rank(&[("RANK", "0")], ""), None);
@@ -170,21 +178,21 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_a_job_is_told_to_the_others() {
+    fn reports_the_first_failed_rank_to_the_others() {
         let home = tempfile::tempdir().expect("a directory");
         let folder = home.path().join("gputop/ranks");
         let of = |number: &str, launcher: &str| {
             rank(&[("RANK", number), ("WORLD_SIZE", "8")], launcher).expect("a rank")
         };
         assert_eq!(of("3", "100 7").claim(&folder, "it broke"), First::This);
-        let said = First::Other("rank 3 failed first: it broke".into());
-        assert_eq!(of("5", "100 7").claim(&folder, "it broke too"), said);
-        // The same numbers in a later life of the launcher's PID.
+        let other = First::Other("rank 3 failed first: it broke".into());
+        assert_eq!(of("5", "100 7").claim(&folder, "it broke too"), other);
+        // The PID of the launcher was reused: its start time differs.
         assert_eq!(of("5", "100 9").claim(&folder, "it broke"), First::This);
     }
 
     #[test]
-    fn where_nobody_can_meet_everyone_explains() {
+    fn every_rank_explains_without_a_shared_folder() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let rank = rank(&[("RANK", "0"), ("WORLD_SIZE", "2")], "").expect("a rank");
         assert_eq!(rank.claim(file.path(), "it broke"), First::This);

@@ -1,7 +1,7 @@
-//! The relay: between the terminal and our pty, between who sends signals and the command, until the command ends.
+//! The relay. It copies between the terminal and the pty, and passes signals to the command, until the command exits.
 //!
-//! One thread and one `poll`. Neither direction waits for the other: a terminal that takes no output still gives its
-//! Ctrl-C.
+//! One thread with one `poll`. Neither direction blocks the other: Ctrl-C works even if the terminal accepts no
+//! output.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,11 +12,11 @@ use nix::pty::PtyMaster;
 use nix::sys::signal::Signal;
 use nix::sys::termios::tcgetattr;
 
-use super::captured_output::Tape;
-use super::child_command::{ChildCommand, News};
-use super::copy_bytes::Passing;
+use super::captured_output::CapturedOutput;
+use super::child_command::{ChildCommand, StateChange};
+use super::copy_bytes::CopyBuffer;
 use super::drain;
-use super::exit::Ended;
+use super::exit::ExitOutcome;
 use super::pty::Pty;
 use super::signals::{Received, Signals, stop_by};
 use super::terminal::Terminal;
@@ -26,49 +26,49 @@ use super::unread_input;
 use super::unsafe_calls;
 use crate::model::process::ProcessKey;
 
-/// How many pieces are passed on before signals and keys are looked after again.
-const PIECES: usize = 16;
-/// How often a command in the background looks whether it is in front again: a shell that brings forward what runs
-/// already sends no signal.
-const LOOK_MS: u16 = 250;
+/// Maximum number of chunks copied before signals and keys are handled.
+const MAX_CHUNKS_PER_TURN: usize = 16;
+/// Interval at which a background command checks whether it is in the foreground again: a shell sends no signal when
+/// it brings a running job to the foreground.
+const FOREGROUND_CHECK_INTERVAL_MS: u16 = 250;
 
 pub(super) struct Relay<'a> {
-    /// `None` once it has gone away.
+    /// `None` after the terminal was closed.
     terminal: Option<Terminal>,
-    /// `None` once the terminal has gone away, and where nothing goes through a pty.
+    /// `None` after the terminal was closed, or if nothing goes through a pty.
     master: Option<PtyMaster>,
-    /// Whether somebody has the other side.
+    /// True while a process has the slave open.
     is_open: bool,
-    /// Whether keys are passed on as well; where not,
+    /// True if all keys are copied to the pty.
     has_keys: bool,
-    /// the modes that are meant for the keyboard.
+    /// Keyboard modes copied from the pty to the terminal, if keys are not copied to the pty.
     mirror: Option<Mirror>,
-    /// Whether it ever asked for keys where it writes, and got some.
-    hands_keys_on: bool,
-    screen: Passing,
-    keys: Passing,
-    tape: &'a mut Tape,
+    /// True once the command has read keys from the pty that it writes to.
+    has_copied_keys: bool,
+    screen: CopyBuffer,
+    keys: CopyBuffer,
+    output: &'a mut CapturedOutput,
 }
 
-/// Whose the keys are that are typed on the terminal.
+/// How keys typed on the terminal reach the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keys {
-    /// The command's: its terminal is the pty.
-    Ours,
-    /// Its input is the terminal itself: it reads them there.
-    Its,
-    /// Nobody's, until it asks for them where it writes.
-    Nobodys,
+    /// Copied by the relay: the pty is the terminal of the command.
+    Relayed,
+    /// Read by the command directly: its stdin is the terminal.
+    ReadDirectly,
+    /// Not read until the command requests keys on its output terminal.
+    OnRequest,
 }
 
-/// What there is to do.
+/// Events to handle after a wait.
 #[derive(Debug, Default)]
 struct Ready {
     signals: bool,
-    line: bool,
+    leader: bool,
     keys: bool,
-    /// The terminal has been closed.
-    is_gone: bool,
+    /// The terminal was closed.
+    is_closed: bool,
 }
 
 impl<'a> Relay<'a> {
@@ -76,99 +76,103 @@ impl<'a> Relay<'a> {
         terminal: Option<Terminal>,
         pty: Option<Pty>,
         keys: Keys,
-        tape: &'a mut Tape,
+        output: &'a mut CapturedOutput,
     ) -> Self {
-        let has_keys = keys == Keys::Ours;
+        let has_keys = keys == Keys::Relayed;
         let mirror = terminal.as_ref().filter(|_| !has_keys);
-        let mirror = mirror.map(|terminal| Mirror::of(terminal, keys == Keys::Nobodys));
+        let mirror = mirror.map(|terminal| Mirror::of(terminal, keys == Keys::OnRequest));
         Self {
             mirror,
             terminal,
             master: pty.map(Pty::into_master),
             is_open: true,
             has_keys,
-            hands_keys_on: false,
-            screen: Passing::new(),
-            keys: Passing::new(),
-            tape,
+            has_copied_keys: false,
+            screen: CopyBuffer::new(),
+            keys: CopyBuffer::new(),
+            output,
         }
     }
 
-    /// Until the command has ended and what it wrote is on the terminal.
-    pub(super) fn run(mut self, signals: &Signals, ward: &mut ChildCommand) -> Ended {
-        // The window may have changed while the pty was made.
+    /// Runs until the command has exited and its output is on the terminal.
+    pub(super) fn run(mut self, signals: &Signals, child: &mut ChildCommand) -> ExitOutcome {
+        // The window size may have changed while the pty was created.
         self.resize();
-        let ended = loop {
-            match self.turn(signals, ward) {
+        let exit = loop {
+            match self.handle_events(signals, child) {
                 Ok(None) => {}
-                Ok(Some(ended)) => break ended,
-                // Without poll there is nothing left to do but wait.
+                Ok(Some(exit)) => break exit,
+                // Without poll, gputop can only wait for the command to exit.
                 Err(_) => self.hang_up(),
             }
         };
-        ward.dismiss();
+        child.release_leader();
         self.drain(signals);
-        self.leave(ended);
-        ended
+        self.restore_terminal(exit);
+        exit
     }
 
-    fn turn(&mut self, signals: &Signals, ward: &mut ChildCommand) -> io::Result<Option<Ended>> {
-        let ready = self.wait(signals, ward)?;
-        if ready.is_gone {
+    fn handle_events(
+        &mut self,
+        signals: &Signals,
+        child: &mut ChildCommand,
+    ) -> io::Result<Option<ExitOutcome>> {
+        let ready = self.wait(signals, child)?;
+        if ready.is_closed {
             self.hang_up();
         }
         if ready.signals {
             while let Some(received) = signals.next() {
-                let ended = self.signal(received, ward);
-                if ended.is_some() {
-                    return Ok(ended);
+                let exit = self.signal(received, child);
+                if exit.is_some() {
+                    return Ok(exit);
                 }
             }
         }
-        if ready.line {
-            let news = ward.kept_news();
-            let ended = news.and_then(|news| self.hear(news, ward));
-            if ended.is_some() {
-                return Ok(ended);
+        if ready.leader {
+            let change = child.read_leader_report();
+            let exit = change.and_then(|change| self.handle_change(change, child));
+            if exit.is_some() {
+                return Ok(exit);
             }
         }
-        self.pass_keys(ready.keys, ward);
-        self.pass_output();
+        self.copy_keys(ready.keys, child);
+        self.copy_output();
         Ok(None)
     }
 
-    fn wait(&mut self, signals: &Signals, ward: &mut ChildCommand) -> io::Result<Ready> {
+    fn wait(&mut self, signals: &Signals, child: &mut ChildCommand) -> io::Result<Ready> {
         let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-        let mut places = Places::default();
+        let mut indexes = PollIndexes::default();
         let mut add = |fd, flags| {
             fds.push(PollFd::new(fd, flags));
             Some(fds.len() - 1)
         };
-        if let Some(line) = ward.line() {
-            places.line = add(line, PollFlags::POLLIN);
+        if let Some(leader) = child.socket() {
+            indexes.leader = add(leader, PollFlags::POLLIN);
         }
-        let mut is_behind = false;
+        let mut is_background = false;
         if let (Some(terminal), Some(master)) = (&self.terminal, &self.master) {
             let mut from = PollFlags::empty();
             from.set(PollFlags::POLLIN, self.is_open && self.screen.is_empty());
             from.set(PollFlags::POLLOUT, !self.keys.is_empty());
-            // With nothing asked the kernel would still tell, again and again, that the other side has closed.
+            // Even with no events requested, poll would report the closed slave again and again.
             if !from.is_empty() {
                 add(master.as_fd(), from);
             }
-            let (wants, may_read) = match &mut self.mirror {
-                None => (true, terminal.is_taken()),
+            let (wants, can_read) = match &mut self.mirror {
+                None => (true, terminal.is_raw()),
                 Some(mirror) => mirror.keys(master, terminal),
             };
-            is_behind = wants && !may_read;
-            let may_read = may_read && self.keys.is_empty();
+            is_background = wants && !can_read;
+            let can_read = can_read && self.keys.is_empty();
             let mut to = PollFlags::empty();
-            to.set(PollFlags::POLLIN, may_read);
+            to.set(PollFlags::POLLIN, can_read);
             to.set(PollFlags::POLLOUT, !self.screen.is_empty());
-            places.terminal = add(terminal.as_fd(), to);
+            indexes.terminal = add(terminal.as_fd(), to);
         }
-        let timeout = if is_behind {
-            PollTimeout::from(LOOK_MS)
+        let timeout = if is_background {
+            PollTimeout::from(FOREGROUND_CHECK_INTERVAL_MS)
         } else {
             PollTimeout::NONE
         };
@@ -176,81 +180,85 @@ impl<'a> Relay<'a> {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let events = |place: Option<usize>| {
-            let fd = place.and_then(|place| fds.get(place));
+        let events = |index: Option<usize>| {
+            let fd = index.and_then(|index| fds.get(index));
             fd.and_then(PollFd::revents).unwrap_or(PollFlags::empty())
         };
         let ready = Ready {
             signals: !events(Some(0)).is_empty(),
-            line: !events(places.line).is_empty(),
-            keys: events(places.terminal).contains(PollFlags::POLLIN),
-            is_gone: events(places.terminal).intersects(PollFlags::POLLHUP | PollFlags::POLLERR),
+            leader: !events(indexes.leader).is_empty(),
+            keys: events(indexes.terminal).contains(PollFlags::POLLIN),
+            is_closed: events(indexes.terminal).intersects(PollFlags::POLLHUP | PollFlags::POLLERR),
         };
         drop(fds);
-        if is_behind {
-            self.look_whether_in_front(ward);
+        if is_background {
+            self.resume_if_foreground(child);
         }
         Ok(ready)
     }
 
-    fn look_whether_in_front(&mut self, ward: &mut ChildCommand) {
+    fn resume_if_foreground(&mut self, child: &mut ChildCommand) {
         if self.has_keys && self.terminal.as_ref().is_some_and(Terminal::is_foreground) {
-            self.go_on(ward);
+            self.resume(child);
         }
     }
 
-    /// The command's end, if it is that.
-    fn signal(&mut self, received: Received, ward: &mut ChildCommand) -> Option<Ended> {
+    /// Handles a signal. Returns the exit status if the command has exited.
+    fn signal(&mut self, received: Received, child: &mut ChildCommand) -> Option<ExitOutcome> {
         match received.signal {
             Signal::SIGCHLD => {
-                while let Some(news) = ward.child_news() {
-                    let ended = self.hear(news, ward);
-                    if ended.is_some() {
-                        return ended;
+                while let Some(change) = child.next_change() {
+                    let exit = self.handle_change(change, child);
+                    if exit.is_some() {
+                        return exit;
                     }
                 }
             }
             Signal::SIGWINCH => self.resize(),
-            Signal::SIGCONT => self.go_on(ward),
-            // The terminal of the session is ours: its end is told by ending it.
-            Signal::SIGHUP if received.by_kernel && !ward.is_in_our_group() => self.hang_up(),
-            _ if received.by_kernel && ward.is_in_our_group() => {}
-            signal => ward.signal(signal),
+            Signal::SIGCONT => self.resume(child),
+            // gputop owns the session's terminal, so it closes the pty to report the hang-up.
+            Signal::SIGHUP if received.by_kernel && !child.shares_our_group() => self.hang_up(),
+            _ if received.by_kernel && child.shares_our_group() => {}
+            signal => child.signal(signal),
         }
         None
     }
 
-    fn hear(&mut self, news: News, ward: &mut ChildCommand) -> Option<Ended> {
-        match news {
-            News::Ended(ended) => return Some(ended),
-            // Who stops a child of ours by hand continues it by hand, and would not know of us.
-            News::Stopped(Signal::SIGSTOP) if ward.is_in_our_group() => {}
-            News::Stopped(signal) => {
-                self.pass_output();
+    fn handle_change(
+        &mut self,
+        change: StateChange,
+        child: &mut ChildCommand,
+    ) -> Option<ExitOutcome> {
+        match change {
+            StateChange::Exited(exit) => return Some(exit),
+            // A user who sends SIGSTOP to a direct child also continues it, and may not know about gputop.
+            StateChange::Stopped(Signal::SIGSTOP) if child.shares_our_group() => {}
+            StateChange::Stopped(signal) => {
+                self.copy_output();
                 if let Some(terminal) = &mut self.terminal {
-                    terminal.give_back();
+                    terminal.restore();
                 }
                 stop_by(signal);
-                self.go_on(ward);
+                self.resume(child);
             }
         }
         None
     }
 
-    /// After a stop: with the terminal if we are in front, which the shell has decided.
-    fn go_on(&mut self, ward: &mut ChildCommand) {
-        let mut is_in_front = false;
+    /// Continues after a stop. The command gets the terminal if the shell has put gputop in the foreground.
+    fn resume(&mut self, child: &mut ChildCommand) {
+        let mut is_foreground = false;
         if let Some(terminal) = &mut self.terminal {
-            is_in_front = terminal.is_foreground();
+            is_foreground = terminal.is_foreground();
             if self.has_keys {
-                terminal.take();
+                terminal.set_raw();
             }
-            if let Some(mirror) = self.mirror.as_mut().filter(|_| is_in_front) {
-                mirror.begin_anew(terminal);
+            if let Some(mirror) = self.mirror.as_mut().filter(|_| is_foreground) {
+                mirror.reset(terminal);
             }
         }
         self.resize();
-        ward.go_on(is_in_front);
+        child.resume(is_foreground);
     }
 
     fn resize(&self) {
@@ -261,46 +269,46 @@ impl<'a> Relay<'a> {
         }
     }
 
-    fn pass_keys(&mut self, are_there: bool, ward: &ChildCommand) {
+    fn copy_keys(&mut self, are_available: bool, child: &ChildCommand) {
         let (Some(terminal), Some(master)) = (&self.terminal, &self.master) else {
             return;
         };
-        if are_there && let Some(mirror) = &mut self.mirror {
+        if are_available && let Some(mirror) = &mut self.mirror {
             let has_reader = |key: ProcessKey| has_reader(key.pid.0, terminal);
-            // One that cannot be read, such as another user's, has no keys either.
-            if ward.who().is_some_and(has_reader) || self.keys.fill(terminal).is_err() {
-                return mirror.leave_keys();
+            // A terminal that cannot be read, such as another user's, has no keys either.
+            if child.process().is_some_and(has_reader) || self.keys.read_from(terminal).is_err() {
+                return mirror.ignore_keys();
             }
-        } else if are_there && self.keys.fill(terminal).is_err() {
+        } else if are_available && self.keys.read_from(terminal).is_err() {
             return self.hang_up();
         }
-        self.hands_keys_on |= self.mirror.is_some() && !self.keys.is_empty();
-        // Keys for a slave that nobody has open are for nobody.
-        if self.keys.pass(master).is_err() {
+        self.has_copied_keys |= self.mirror.is_some() && !self.keys.is_empty();
+        // No process has the slave open, so no process can read these keys.
+        if self.keys.write_to(master).is_err() {
             self.keys.clear();
         }
     }
 
-    /// What is there to read, as far as the terminal takes it.
-    fn pass_output(&mut self) {
-        for _ in 0..PIECES {
-            if !self.pass_piece() {
+    /// Copies available output, as far as the terminal accepts it.
+    fn copy_output(&mut self) {
+        for _ in 0..MAX_CHUNKS_PER_TURN {
+            if !self.copy_chunk() {
                 return;
             }
         }
     }
 
-    /// Whether there may be more to pass on at once.
-    fn pass_piece(&mut self) -> bool {
+    /// Copies one chunk. Returns true if more output may be available.
+    fn copy_chunk(&mut self) -> bool {
         let (Some(terminal), Some(master)) = (&self.terminal, &self.master) else {
             return false;
         };
         let mut is_new = false;
-        match self.screen.fill(master) {
+        match self.screen.read_from(master) {
             Ok([]) => {}
-            Ok(piece) => {
+            Ok(chunk) => {
                 is_new = true;
-                self.tape.push(piece);
+                self.output.push(chunk);
                 if let Some(mirror) = &mut self.mirror {
                     mirror.follow(master, terminal);
                 }
@@ -310,27 +318,27 @@ impl<'a> Relay<'a> {
                 return false;
             }
         }
-        if self.screen.pass(terminal).is_err() {
+        if self.screen.write_to(terminal).is_err() {
             self.hang_up();
             return false;
         }
         is_new && self.screen.is_empty()
     }
 
-    /// The terminal is gone: closing the pty tells it to the command as the kernel would have.
+    /// Closes the pty after the terminal was closed: the kernel then reports the hang-up to the command.
     fn hang_up(&mut self) {
         self.terminal = None;
         self.master = None;
     }
 
-    /// Brings to the terminal what was written before the end. A signal that asks us to leave is obeyed.
+    /// Copies the remaining output to the terminal. Stops at a termination signal.
     fn drain(&mut self, signals: &Signals) {
         loop {
-            self.pass_output();
+            self.copy_output();
             let (Some(terminal), Some(_)) = (&self.terminal, &self.master) else {
                 return;
             };
-            if self.screen.is_empty() && !self.has_more() {
+            if self.screen.is_empty() && !self.has_more_output() {
                 return;
             }
             let mut fds = [
@@ -347,8 +355,8 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Whether there is something to read. The kernel brings what is under way before it answers.
-    fn has_more(&self) -> bool {
+    /// Returns true if more output is available. The kernel moves pending output to the master before poll returns.
+    fn has_more_output(&self) -> bool {
         let Some(master) = self.master.as_ref().filter(|_| self.is_open) else {
             return false;
         };
@@ -356,36 +364,38 @@ impl<'a> Relay<'a> {
         poll(&mut fds, PollTimeout::ZERO).is_ok() && fds[0].any().unwrap_or(false)
     }
 
-    /// The terminal goes back to the shell, with the modes that the command left on the pty, as it would have left them
-    /// on the terminal; a shell repairs them only after a death by signal, which it will not see.
-    fn leave(mut self, ended: Ended) {
+    /// Returns the terminal to the shell with the modes that the command left on the pty, as if it had set them on
+    /// the terminal. A shell resets the modes only if a job dies by a signal, which it does not see here.
+    fn restore_terminal(mut self, exit: ExitOutcome) {
         let Some(mut terminal) = self.terminal else {
             return;
         };
         if let (Some(mirror), Some(master)) = (&mut self.mirror, &self.master) {
             mirror.follow(master, &terminal);
         }
-        let left = self
+        let modes_left = self
             .master
             .as_ref()
             .and_then(|master| tcgetattr(master).ok());
-        let had_keys = terminal.is_taken() || self.hands_keys_on;
+        let had_keys = terminal.is_raw() || self.has_copied_keys;
         if let Some(master) = self.master.as_ref().filter(|_| had_keys) {
-            unread_input::put_back(master, self.keys.rest(), &terminal);
+            unread_input::put_back(master, self.keys.pending(), &terminal);
         }
-        match (ended, left) {
-            (Ended::Exited(_), Some(modes)) if self.has_keys => terminal.leave(&modes),
-            _ => terminal.give_back(),
+        match (exit, modes_left) {
+            (ExitOutcome::Exited(_), Some(modes)) if self.has_keys => {
+                terminal.restore_modes(&modes);
+            }
+            _ => terminal.restore(),
         }
         if let Some(master) = self.master.filter(|_| self.is_open) {
-            drain::stay(&master, &terminal);
+            drain::fork_forwarder(&master, &terminal);
         }
     }
 }
 
-/// Where the descriptors of one wait are in its list.
+/// Indexes of the descriptors in the poll list.
 #[derive(Default)]
-struct Places {
-    line: Option<usize>,
+struct PollIndexes {
+    leader: Option<usize>,
     terminal: Option<usize>,
 }

@@ -1,9 +1,9 @@
-//! What is kept of a run that failed: the incident, and what it was concluded from, without secrets.
+//! The incident record of a failed run: the incident and its evidence, without secrets.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 
-use super::Moment;
+use super::ExitTime;
 use super::command::CommandLine;
 use crate::collect::host::hello;
 use crate::diagnose::LogFindings;
@@ -14,29 +14,32 @@ use crate::model::process::{ProcessKey, Variable};
 use crate::model::text::visible;
 use crate::redact;
 
-/// A longer command line is cut; the end of one is rarely what tells.
-const MAX_COMMAND: usize = 4096;
-/// Text of all logs together.
-const MAX_EXCERPT: usize = 256 << 10;
+/// Maximum length of the saved command line; the end of a longer one is rarely relevant.
+const MAX_COMMAND_BYTES: usize = 4096;
+/// Maximum size of the text of all logs together.
+const MAX_EXCERPT_BYTES: usize = 256 << 10;
 
-/// Who failed, when, and what it had said.
-pub(super) struct Failed<'a> {
+/// A failed command with its logs.
+pub(super) struct FailedRun<'a> {
     pub(super) command: &'a CommandLine,
-    pub(super) who: Option<ProcessKey>,
-    pub(super) at: Moment,
+    pub(super) process: Option<ProcessKey>,
+    pub(super) at: ExitTime,
     pub(super) logs: &'a [LogFindings],
 }
 
-impl Failed<'_> {
-    /// `incident` is redacted already.
+impl FailedRun<'_> {
+    /// Returns the record. `incident` must already be redacted.
     pub(super) fn record(&self, incident: &Incident) -> Record {
         let hello = hello();
         let mut incident = incident.clone();
         incident.host = (!hello.host.is_empty()).then(|| hello.host.clone());
-        incident.fields.pid = incident.fields.pid.or(self.who.map(|who| who.pid));
+        incident.fields.pid = incident
+            .fields
+            .pid
+            .or(self.process.map(|process| process.pid));
         let observed = Key {
             boot_id: hello.boot_id.clone(),
-            process: self.who,
+            process: self.process,
             run: None,
             gpu: None,
             first: self.at.mono,
@@ -55,12 +58,14 @@ pub(super) fn command_line(command: &CommandLine) -> String {
     let words = std::iter::once(&command.program).chain(&command.args);
     visible(
         &redact::command(words.map(|word| word.as_bytes())),
-        MAX_COMMAND,
+        MAX_COMMAND_BYTES,
     )
 }
 
 fn excerpt(logs: &[LogFindings]) -> Option<Excerpt> {
-    let texts = logs.iter().map(|log| log.excerpt(MAX_EXCERPT, harmless));
+    let texts = logs
+        .iter()
+        .map(|log| log.excerpt(MAX_EXCERPT_BYTES, sanitized));
     let text = texts.collect::<Vec<String>>().join("\n");
     let text = text.trim();
     (!text.is_empty()).then(|| Excerpt {
@@ -69,15 +74,15 @@ fn excerpt(logs: &[LogFindings]) -> Option<Excerpt> {
     })
 }
 
-/// Without secrets, which may go over lines; then line by line without what a terminal would obey.
-fn harmless(piece: &str) -> String {
+/// Removes secrets, which may span lines, and then escapes control characters line by line.
+fn sanitized(piece: &str) -> String {
     let text = redact::text(piece.as_bytes());
     let lines = text.split(|byte| *byte == b'\n');
-    let lines: Vec<String> = lines.map(|line| visible(line, MAX_EXCERPT)).collect();
+    let lines: Vec<String> = lines.map(|line| visible(line, MAX_EXCERPT_BYTES)).collect();
     lines.join("\n")
 }
 
-/// What the command was given, which is what we were given.
+/// Returns the environment of the command, which is that of gputop.
 fn environment() -> Vec<Variable> {
     let all = std::env::vars_os();
     let all = all.map(|(name, value)| redact::variable(name.as_bytes(), value.as_bytes()));

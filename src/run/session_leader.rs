@@ -1,9 +1,9 @@
-//! The keeper: a copy of this process that leads the command's session and is its parent there.
+//! The session leader: a fork of gputop that leads the command's session and is its parent there.
 //!
-//! A stop signal of the terminal has no effect on a process group whose parents are all in other sessions (POSIX calls
-//! it orphaned: nobody could continue it). So that Ctrl-Z works, the command's parent has to be in its session, and
-//! as the leader of it be somebody else than the command. The keeper does nothing but wait and pass on; it ends when the
-//! relay hangs up.
+//! A terminal stop signal has no effect on a process group whose parents are all in other sessions (POSIX calls it
+//! orphaned: no process could continue it). For Ctrl-Z to work, the command's parent must be in its session and lead
+//! it, without being the command. The session leader only waits and passes messages on. It exits when the relay
+//! closes the socket.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -19,7 +19,7 @@ use nix::unistd::{ForkResult, Pid, close, getpgrp, getppid, setsid, tcgetpgrp, t
 use super::child_change::{Change, change, pid};
 use super::child_command::ChildCommand;
 use super::command::{CommandLine, NotStarted};
-use super::exit::Ended;
+use super::exit::ExitOutcome;
 use super::identity::identity;
 use super::message::{LeaderCommand, Report};
 use super::pty::Pty;
@@ -27,97 +27,104 @@ use super::signals::Signals;
 use super::streams::Streams;
 use super::unsafe_calls;
 
-/// A keeper that was started, and has yet to say whether the command was.
-pub(super) struct Keeper<'a> {
+/// A started session leader that has not yet reported whether the command started.
+pub(super) struct SessionLeader<'a> {
     command: &'a CommandLine,
     signals: &'a Signals,
     pid: Pid,
-    line: UnixStream,
+    socket: UnixStream,
 }
 
-/// Forks the keeper. This process must have one thread only.
+/// Forks the session leader. This process must have only one thread.
 pub(super) fn start<'a>(
     command: &'a CommandLine,
     streams: &Streams,
     signals: &'a Signals,
     pty: &Pty,
-) -> io::Result<Keeper<'a>> {
-    let (line, far) = UnixStream::pair()?;
+) -> io::Result<SessionLeader<'a>> {
+    let (socket, leader_end) = UnixStream::pair()?;
     match unsafe_calls::fork()? {
-        ForkResult::Parent { child } => Ok(Keeper {
+        ForkResult::Parent { child } => Ok(SessionLeader {
             command,
             signals,
             pid: child,
-            line,
+            socket,
         }),
         ForkResult::Child => {
-            drop(line);
-            // The terminal hangs up when the relay closes this, and nobody else may hold it.
+            drop(socket);
+            // The pty hangs up when the relay closes the master, so no other process may hold it.
             let _ = close(pty.master.as_raw_fd());
-            keep(command, streams, signals, pty, far);
-            // Nothing of the relay's is to be flushed or dropped here.
-            unsafe_calls::leave_at_once()
+            lead_session(command, streams, signals, pty, leader_end);
+            // Nothing that belongs to the relay may be flushed or dropped in this process.
+            unsafe_calls::exit_immediately()
         }
     }
 }
 
-impl Keeper<'_> {
-    pub(super) fn into_ward(mut self) -> Result<ChildCommand, NotStarted> {
-        match Report::read(&mut self.line) {
-            // For want of a descriptor, it may be; and where it is the command that is wrong, it will be so again.
+impl SessionLeader<'_> {
+    pub(super) fn into_child_command(mut self) -> Result<ChildCommand, NotStarted> {
+        match Report::read(&mut self.socket) {
+            // A descriptor may have been missing. If the command itself is wrong, the next attempt fails too and
+            // returns its error.
             Ok(Report::NotStarted) => {
                 let _ = waitpid(self.pid, None);
-                Err(self.command.become_it(Some(self.signals)))
+                Err(self.command.exec(Some(self.signals)))
             }
-            Ok(Report::Started(who)) => Ok(ChildCommand::kept(self.pid, self.line, who)),
-            Ok(_) => Ok(ChildCommand::kept(self.pid, self.line, None)),
+            Ok(Report::Started(process)) => {
+                Ok(ChildCommand::of_leader(self.pid, self.socket, process))
+            }
+            Ok(_) => Ok(ChildCommand::of_leader(self.pid, self.socket, None)),
             Err(error) => Err(self.command.failed(&error)),
         }
     }
 }
 
-fn keep(
+fn lead_session(
     command: &CommandLine,
     streams: &Streams,
     signals: &Signals,
     pty: &Pty,
-    mut line: UnixStream,
+    mut socket: UnixStream,
 ) {
-    match begin(command, streams, signals, pty) {
+    match start_command(command, streams, signals, pty) {
         Ok((terminal, child)) => {
-            // Nobody has collected it yet, so its number is still its own.
-            let _ = Report::Started(identity(child.id())).write(&mut line);
-            let kept = LeaderChild {
+            // The child is not reaped yet, so its PID cannot have been reused.
+            let _ = Report::Started(identity(child.id())).write(&mut socket);
+            let leader_child = LeaderChild {
                 terminal,
                 child,
-                line,
+                socket,
                 is_stopped: false,
                 stops: 0,
-                has_ended: false,
+                has_exited: false,
             };
-            kept.watch(signals);
+            leader_child.run(signals);
         }
         Err(_) => {
-            let _ = Report::NotStarted.write(&mut line);
+            let _ = Report::NotStarted.write(&mut socket);
         }
     }
 }
 
-fn begin(
+fn start_command(
     command: &CommandLine,
     streams: &Streams,
     signals: &Signals,
     pty: &Pty,
 ) -> io::Result<(OwnedFd, Child)> {
     setsid()?;
-    let terminal = pty.slave().control()?;
-    // The keeper itself takes the terminal back from the background.
+    let terminal = pty.slave().open_controlling()?;
+    // The session leader itself takes the terminal while it is in the background.
     let mut stop = SigSet::empty();
     stop.add(Signal::SIGTTOU);
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&stop), None)?;
     let prepared = command.prepared(streams, Some(pty.slave()));
     let mut prepared = prepared.map_err(|error| io::Error::other(error.to_string()))?;
-    unsafe_calls::before_exec(&mut prepared, signals.before(), Some(terminal.as_raw_fd()));
+    unsafe_calls::before_exec(
+        &mut prepared,
+        signals.inherited_mask(),
+        Some(terminal.as_raw_fd()),
+    );
     let child = prepared.spawn()?;
     Ok((terminal, child))
 }
@@ -125,54 +132,56 @@ fn begin(
 struct LeaderChild {
     terminal: OwnedFd,
     child: Child,
-    line: UnixStream,
+    socket: UnixStream,
     is_stopped: bool,
-    /// How often it was, which the relay counts as well.
+    /// Number of times the command was stopped; the relay counts too.
     stops: i32,
-    has_ended: bool,
+    has_exited: bool,
 }
 
 impl LeaderChild {
-    /// Until the relay hangs up.
-    fn watch(mut self, signals: &Signals) {
+    /// Runs until the relay closes the socket.
+    fn run(mut self, signals: &Signals) {
         loop {
             let mut fds = [
                 PollFd::new(signals.as_fd(), PollFlags::POLLIN),
-                PollFd::new(self.line.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
             ];
             if poll(&mut fds, PollTimeout::NONE).is_err_and(|error| error != Errno::EINTR) {
                 break;
             }
-            let [_, is_ordered] = fds.map(|fd| fd.any().unwrap_or(false));
+            let [_, has_command] = fds.map(|fd| fd.any().unwrap_or(false));
             while let Some(received) = signals.next() {
-                // A terminal that goes away tells the leader of its session only; a shell passes it on to its jobs.
+                // The kernel sends the hang-up of a terminal only to the session leader; like a shell, pass it on to
+                // the jobs.
                 if received.signal == Signal::SIGHUP && received.by_kernel {
                     self.hang_up();
                 }
             }
-            while !self.has_ended
+            while !self.has_exited
                 && let Some(change) = change(&mut self.child)
             {
                 self.report(change);
             }
-            if is_ordered {
-                match LeaderCommand::read(&mut self.line) {
-                    // From its end on its number may be another's.
-                    Ok(order) if !self.has_ended => self.obey(order),
+            if has_command {
+                match LeaderCommand::read(&mut self.socket) {
+                    // After the command has exited, its PID may be reused.
+                    Ok(command) if !self.has_exited => self.execute(command),
                     Ok(_) => {}
                     Err(_) => break,
                 }
             }
         }
-        // A relay that was killed took the terminal with it.
+        // If the relay was killed, the terminal is closed too.
         self.hang_up();
-        // The end of a session's leader hangs up on the foreground: that shall not be what the command left running.
+        // When a session leader exits, the kernel sends SIGHUP to the foreground group. That must not be the
+        // command's background processes.
         let _ = tcsetpgrp(&self.terminal, getpgrp());
     }
 
     fn hang_up(&self) {
         let group = pid(&self.child);
-        if !self.has_ended {
+        if !self.has_exited {
             let _ = killpg(group, Signal::SIGHUP);
             let _ = killpg(group, Signal::SIGCONT);
         }
@@ -186,48 +195,48 @@ impl LeaderChild {
                 Report::Stopped(signal as i32)
             }
             Change::Continued => {
-                // By somebody who knows the command and not us; the relay is stopped with it.
+                // Another process continued the command; the relay is stopped too and must be continued.
                 if std::mem::take(&mut self.is_stopped) {
                     let _ = kill(getppid(), Signal::SIGCONT);
                 }
                 return;
             }
-            Change::Ended(ended) => {
-                self.has_ended = true;
-                match ended {
-                    Ended::Exited(code) => Report::Exited(code),
-                    Ended::Killed(signal) => Report::Killed(signal),
+            Change::Exited(exit) => {
+                self.has_exited = true;
+                match exit {
+                    ExitOutcome::Exited(code) => Report::Exited(code),
+                    ExitOutcome::Killed(signal) => Report::Killed(signal),
                 }
             }
         };
-        let _ = report.write(&mut self.line);
+        let _ = report.write(&mut self.socket);
     }
 
-    fn obey(&mut self, order: LeaderCommand) {
+    fn execute(&mut self, command: LeaderCommand) {
         let group = pid(&self.child);
-        let front = tcgetpgrp(&self.terminal).ok();
-        let known = match order {
+        let foreground = tcgetpgrp(&self.terminal).ok();
+        let stops = match command {
             LeaderCommand::Signal(number) => {
                 if let Ok(signal) = Signal::try_from(number) {
                     let _ = kill(group, signal);
                 }
                 return;
             }
-            LeaderCommand::Foreground(known) => {
-                // A shell that runs inside decides itself who has it.
-                if front == Some(getpgrp()) {
+            LeaderCommand::Foreground(stops) => {
+                // A shell inside the session manages its own foreground group.
+                if foreground == Some(getpgrp()) {
                     let _ = tcsetpgrp(&self.terminal, group);
                 }
-                known
+                stops
             }
-            LeaderCommand::Background(known) => {
-                if front == Some(group) {
+            LeaderCommand::Background(stops) => {
+                if foreground == Some(group) {
                     let _ = tcsetpgrp(&self.terminal, getpgrp());
                 }
-                known
+                stops
             }
         };
-        if self.is_stopped && known == self.stops {
+        if self.is_stopped && stops == self.stops {
             self.is_stopped = false;
             let _ = killpg(group, Signal::SIGCONT);
         }

@@ -1,4 +1,4 @@
-//! The signals that are sent to us: taken from their default effect, read one by one, passed on.
+//! Signals sent to gputop: blocked, read from a descriptor and passed on to the command.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -8,8 +8,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::unsafe_calls;
 
-/// All that mean something to a command or to a terminal; the others do to us what they would do to it.
-const TAKEN: [Signal; 11] = [
+/// Signals that matter to a command or to a terminal. All others have their default effect on gputop, as they would
+/// on the command.
+const HANDLED_SIGNALS: [Signal; 11] = [
     Signal::SIGHUP,
     Signal::SIGINT,
     Signal::SIGQUIT,
@@ -25,30 +26,35 @@ const TAKEN: [Signal; 11] = [
 
 pub(super) struct Signals {
     fd: SignalFd,
-    before: SigSet,
+    inherited_mask: SigSet,
 }
 
-/// One that arrived.
+/// A received signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Received {
     pub(super) signal: Signal,
-    /// From a terminal: to its whole foreground group, the command included where it is in it.
+    /// True if the terminal sent the signal: its whole foreground group received it, including the command if it is
+    /// in that group.
     pub(super) by_kernel: bool,
 }
 
 impl Signals {
-    pub(super) fn take() -> nix::Result<Self> {
-        unsafe_calls::keep_ended_children()?;
-        let taken: SigSet = TAKEN.into_iter().collect();
-        let fd = SignalFd::with_flags(&taken, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        let mut before = SigSet::empty();
-        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&taken), Some(&mut before))?;
-        Ok(Self { fd, before })
+    pub(super) fn block() -> nix::Result<Self> {
+        unsafe_calls::restore_sigchld_default()?;
+        let handled: SigSet = HANDLED_SIGNALS.into_iter().collect();
+        let fd = SignalFd::with_flags(&handled, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        let mut inherited_mask = SigSet::empty();
+        sigprocmask(
+            SigmaskHow::SIG_BLOCK,
+            Some(&handled),
+            Some(&mut inherited_mask),
+        )?;
+        Ok(Self { fd, inherited_mask })
     }
 
-    /// The signals that were blocked before.
-    pub(super) fn before(&self) -> SigSet {
-        self.before
+    /// Returns the signals that were blocked when gputop started.
+    pub(super) fn inherited_mask(&self) -> SigSet {
+        self.inherited_mask
     }
 
     pub(super) fn next(&self) -> Option<Received> {
@@ -67,13 +73,17 @@ impl AsFd for Signals {
     }
 }
 
-/// Stops this process as `signal` does, until it is continued. Returns at once where a stop would have nobody to end
-/// it (no shell above): the kernel drops it there.
+/// Stops this process as `signal` does, until it is continued. Returns immediately if no shell could continue the
+/// process: the kernel discards the signal in that case.
 pub(super) fn stop_by(signal: Signal) {
     let mut one = SigSet::empty();
     one.add(signal);
     let _ = raise(signal);
-    let mut before = SigSet::empty();
-    let _ = sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&one), Some(&mut before));
-    let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
+    let mut inherited_mask = SigSet::empty();
+    let _ = sigprocmask(
+        SigmaskHow::SIG_UNBLOCK,
+        Some(&one),
+        Some(&mut inherited_mask),
+    );
+    let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&inherited_mask), None);
 }

@@ -1,4 +1,4 @@
-//! What the shell gave us as stdin, stdout and stderr, and which way the command is run for it.
+//! The stdin, stdout and stderr that the shell passed to gputop, and the run mode that follows from them.
 
 use std::fs::File;
 use std::io;
@@ -12,42 +12,47 @@ use super::relay::Keys;
 /// How the command is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunMode {
-    /// In a session of its own, whose terminal is our pty.
+    /// In its own session, with a pty as its terminal.
     Session,
-    /// Beside us, in our group; what it writes to the terminal behind this descriptor goes through a pty.
-    Beside(Option<Writes>),
+    /// In the process group of gputop. Output to the terminal behind this stream goes through a pty.
+    SharedGroup(Option<OutputStream>),
 }
 
-/// A standard stream that is written to.
+/// A standard output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Writes {
+pub(super) enum OutputStream {
     Stdout,
     Stderr,
 }
 
 impl RunMode {
-    /// The descriptor whose terminal the command's output goes to.
+    /// Returns a descriptor of the terminal that receives the output of the command.
     pub(super) fn terminal(self) -> Option<OwnedFd> {
         let fd = match self {
             Self::Session => io::stdin().as_fd().try_clone_to_owned(),
-            Self::Beside(Some(Writes::Stdout)) => io::stdout().as_fd().try_clone_to_owned(),
-            Self::Beside(Some(Writes::Stderr)) => io::stderr().as_fd().try_clone_to_owned(),
-            Self::Beside(None) => return None,
+            Self::SharedGroup(Some(OutputStream::Stdout)) => {
+                io::stdout().as_fd().try_clone_to_owned()
+            }
+            Self::SharedGroup(Some(OutputStream::Stderr)) => {
+                io::stderr().as_fd().try_clone_to_owned()
+            }
+            Self::SharedGroup(None) => return None,
         };
         fd.ok()
     }
 }
 
-/// The terminals among the three, by device.
+/// The standard streams that are terminals, by device.
 pub(super) struct Streams {
     terminals: [Option<u64>; 3],
-    pub(super) way: RunMode,
+    pub(super) mode: RunMode,
     is_shared: bool,
 }
 
 impl Streams {
-    /// `is_shared`: that others have the same terminal, and its keyboard is nobody's alone.
-    pub(super) fn look(is_shared: bool) -> Self {
+    /// Inspects the standard streams. `is_shared` means that other processes use the same terminal, so its keys do
+    /// not belong to this command alone.
+    pub(super) fn detect(is_shared: bool) -> Self {
         let terminals = [
             terminal(io::stdin().as_fd()),
             terminal(io::stdout().as_fd()),
@@ -57,42 +62,42 @@ impl Streams {
             let leads = getpgrp() == getpid();
             leads && tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp())
         };
-        let way = match terminals {
+        let mode = match terminals {
             [Some(a), Some(b), _] if a == b && !is_shared && is_ours() => RunMode::Session,
-            [_, Some(_), _] => RunMode::Beside(Some(Writes::Stdout)),
-            [_, None, Some(_)] => RunMode::Beside(Some(Writes::Stderr)),
-            [_, None, None] => RunMode::Beside(None),
+            [_, Some(_), _] => RunMode::SharedGroup(Some(OutputStream::Stdout)),
+            [_, None, Some(_)] => RunMode::SharedGroup(Some(OutputStream::Stderr)),
+            [_, None, None] => RunMode::SharedGroup(None),
         };
         Self {
             terminals,
-            way,
+            mode,
             is_shared,
         }
     }
 
-    /// Whose the terminal's keys are.
+    /// Returns how keys typed on the terminal reach the command.
     pub(super) fn keys(&self) -> Keys {
-        match (self.way, self.terminals[0]) {
-            (RunMode::Session, _) => Keys::Ours,
-            (RunMode::Beside(_), None) if !self.is_shared => Keys::Nobodys,
-            (RunMode::Beside(_), _) => Keys::Its,
+        match (self.mode, self.terminals[0]) {
+            (RunMode::Session, _) => Keys::Relayed,
+            (RunMode::SharedGroup(_), None) if !self.is_shared => Keys::OnRequest,
+            (RunMode::SharedGroup(_), _) => Keys::ReadDirectly,
         }
     }
 
-    /// Whether standard stream `n` of the command is our pty.
+    /// Returns true if standard stream `n` of the command is the pty.
     pub(super) fn replaces(&self, n: usize) -> bool {
-        let through = match self.way {
+        let device = match self.mode {
             RunMode::Session => self.terminals[0],
-            RunMode::Beside(Some(Writes::Stdout)) => self.terminals[1],
-            RunMode::Beside(Some(Writes::Stderr)) => self.terminals[2],
-            RunMode::Beside(None) => None,
+            RunMode::SharedGroup(Some(OutputStream::Stdout)) => self.terminals[1],
+            RunMode::SharedGroup(Some(OutputStream::Stderr)) => self.terminals[2],
+            RunMode::SharedGroup(None) => None,
         };
-        let is_input_kept = n == 0 && self.way != RunMode::Session;
-        through.is_some() && self.terminals[n] == through && !is_input_kept
+        let is_unchanged_stdin = n == 0 && self.mode != RunMode::Session;
+        device.is_some() && self.terminals[n] == device && !is_unchanged_stdin
     }
 }
 
-/// The device, where it is a terminal.
+/// Returns the device if the stream is a terminal.
 fn terminal(fd: BorrowedFd<'_>) -> Option<u64> {
     if !isatty(fd).unwrap_or(false) {
         return None;

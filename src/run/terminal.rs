@@ -1,4 +1,4 @@
-//! The terminal that the user sits at.
+//! The user's terminal.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -11,14 +11,14 @@ use nix::unistd::{getpgrp, tcgetpgrp, ttyname};
 
 pub(super) struct Terminal {
     fd: OwnedFd,
-    /// As the shell had them.
+    /// Modes that the shell set.
     modes: Termios,
-    is_taken: bool,
+    is_raw: bool,
 }
 
 impl Terminal {
-    /// The terminal behind a standard stream, opened once more: not to block is then a setting of ours, and not of the
-    /// shell that shares the stream.
+    /// Opens the terminal behind a standard stream again. Non-blocking mode then applies to this descriptor only, not
+    /// to the shell that shares the stream.
     pub(super) fn open(stream: impl AsFd) -> io::Result<Self> {
         let modes = tcgetattr(&stream)?;
         let flags = OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
@@ -29,13 +29,13 @@ impl Terminal {
         });
         let fd = match own {
             Ok(file) => file.into(),
-            // Another user's, as after `su`: a terminal that is slow then holds up keys as well.
+            // The terminal belongs to another user, as after `su`. A slow terminal then blocks keys as well.
             Err(_) => stream.as_fd().try_clone_to_owned()?,
         };
         Ok(Self {
             fd,
             modes,
-            is_taken: false,
+            is_raw: false,
         })
     }
 
@@ -43,50 +43,50 @@ impl Terminal {
         &self.modes
     }
 
-    /// Whether we are who may read it and set its modes.
+    /// Returns true if gputop is in the foreground, and so may read the terminal and set its modes.
     pub(super) fn is_foreground(&self) -> bool {
         tcgetpgrp(&self.fd).is_ok_and(|group| group == getpgrp())
     }
 
-    pub(super) fn is_taken(&self) -> bool {
-        self.is_taken
+    pub(super) fn is_raw(&self) -> bool {
+        self.is_raw
     }
 
-    /// Lets every key and every byte through, if it is ours to decide.
-    pub(super) fn take(&mut self) {
+    /// Sets raw mode if gputop is in the foreground.
+    pub(super) fn set_raw(&mut self) {
         if !self.is_foreground() {
             return;
         }
-        // Whoever had it in between may have changed them for good.
-        if !self.is_taken
+        // Another process may have changed the modes meanwhile.
+        if !self.is_raw
             && let Ok(modes) = tcgetattr(&self.fd)
         {
             self.modes = modes;
         }
         let mut raw = self.modes.clone();
         cfmakeraw(&mut raw);
-        self.is_taken = tcsetattr(&self.fd, SetArg::TCSANOW, &raw).is_ok();
+        self.is_raw = tcsetattr(&self.fd, SetArg::TCSANOW, &raw).is_ok();
     }
 
-    /// Back to the shell's modes.
-    pub(super) fn give_back(&mut self) {
+    /// Restores the modes of the shell.
+    pub(super) fn restore(&mut self) {
         let modes = self.modes.clone();
-        self.leave(&modes);
+        self.restore_modes(&modes);
     }
 
-    /// Back with these modes: what `stty` did to the pty was meant for the terminal.
-    pub(super) fn leave(&mut self, modes: &Termios) {
-        if self.is_taken && self.is_foreground() {
+    /// Sets these modes and leaves raw mode. Changes by `stty` on the pty were meant for the terminal.
+    pub(super) fn restore_modes(&mut self, modes: &Termios) {
+        if self.is_raw && self.is_foreground() {
             let _ = tcsetattr(&self.fd, SetArg::TCSANOW, modes);
         }
-        self.is_taken = false;
+        self.is_raw = false;
     }
 }
 
-/// Also on a panic.
+/// Restores the modes, also on a panic.
 impl Drop for Terminal {
     fn drop(&mut self) {
-        self.give_back();
+        self.restore();
     }
 }
 

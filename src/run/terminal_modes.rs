@@ -1,13 +1,13 @@
-//! Beside us a command reads the terminal itself, but writes to our pty; a program that draws a screen sets the modes of
-//! what it writes to. They were meant for the terminal, so there they go.
+//! Copies modes from the pty to the terminal. In a shared process group the command reads the terminal but writes to
+//! the pty. A full-screen program sets the modes of the stream it writes to, although it means the terminal.
 //!
-//! With an input that is a pipe it may read its keys from where it writes as well: `less` and `vim -` do. Other programs
-//! open `/dev/tty`, which is the terminal itself, and read their keys without us. Who wants keys from the pty takes it out
-//! of the mode for lines, without an echo; only then are keys handed on, while we are in front, nobody else has set the
-//! terminal's modes (`fzf | gputop run less`), and nobody of the command has the terminal open.
+//! When stdin is a pipe, the command may read keys from its output terminal: `less` and `vim -` do. Other programs
+//! open `/dev/tty`, the terminal itself, and read keys without gputop. A program that wants keys from the pty turns
+//! off line mode and echo. Only then are keys copied, and only while gputop is in the foreground, no other process
+//! has set the terminal's modes (`fzf | gputop run less`), and no process of the command has the terminal open.
 //!
-//! The kernel does not tell when modes change. Looking with each piece of output is enough: nobody takes a screen
-//! without drawing on it.
+//! The kernel does not report mode changes. Checking at each chunk of output is enough, because a full-screen program
+//! always draws.
 
 use std::os::fd::AsFd;
 
@@ -16,44 +16,44 @@ use nix::sys::termios::{LocalFlags, OutputFlags, SetArg, Termios, tcgetattr, tcs
 use super::terminal::Terminal;
 
 pub(super) struct Mirror {
-    /// The pty's, as they were last seen.
+    /// Last seen modes of the pty.
     seen: Termios,
-    /// Where the command's input is not the terminal: the keyboard's modes as we left them.
+    /// Terminal modes that gputop set last, if the command's stdin is not the terminal.
     keyboard: Option<Termios>,
-    is_read_inside: bool,
+    is_read_directly: bool,
 }
 
-/// The terminal's modes for a pty whose output comes out as it went in: the terminal itself makes the line ends. That
-/// there is processing at all stays set, so that switching it off is seen.
-pub(super) fn plain(terminal: &Termios) -> Termios {
+/// Returns the modes for an output pty that does not change the output: the terminal itself converts line ends. OPOST
+/// stays set, so that the command turning it off can be detected.
+pub(super) fn output_modes(terminal: &Termios) -> Termios {
     let mut modes = terminal.clone();
     modes.output_flags = OutputFlags::OPOST;
     modes
 }
 
 impl Mirror {
-    /// `has_keyboard`: that nobody reads the terminal as its standard input.
+    /// Starts mirroring. `has_keyboard` means that no process reads the terminal as its stdin.
     pub(super) fn of(terminal: &Terminal, has_keyboard: bool) -> Self {
         Self {
-            seen: plain(terminal.modes()),
+            seen: output_modes(terminal.modes()),
             keyboard: has_keyboard.then(|| terminal.modes().clone()),
-            is_read_inside: false,
+            is_read_directly: false,
         }
     }
 
-    /// After a stop the terminal is as the shell has it, whatever the command set before; what the command sets now is
-    /// followed anew, also where it is the same.
-    pub(super) fn begin_anew(&mut self, terminal: &Terminal) {
-        self.seen = plain(terminal.modes());
+    /// Forgets the modes after a stop. The shell has changed the terminal meanwhile, so all modes that the command
+    /// sets from now on are copied again.
+    pub(super) fn reset(&mut self, terminal: &Terminal) {
+        self.seen = output_modes(terminal.modes());
         if let (Some(keyboard), Ok(modes)) = (&mut self.keyboard, tcgetattr(terminal)) {
             *keyboard = modes;
         }
-        self.is_read_inside = false;
+        self.is_read_directly = false;
     }
 
     pub(super) fn follow(&mut self, master: impl AsFd, terminal: &Terminal) {
         let Ok(now) = tcgetattr(master) else { return };
-        if now == self.seen || !terminal.is_foreground() || self.is_anothers(terminal) {
+        if now == self.seen || !terminal.is_foreground() || self.was_changed_by_others(terminal) {
             return;
         }
         let mut modes = terminal.modes().clone();
@@ -68,35 +68,35 @@ impl Mirror {
             *keyboard = modes;
         }
         self.seen = now;
-        self.is_read_inside = false;
+        self.is_read_directly = false;
     }
 
-    /// Whether the command wants keys from the pty, and whether those that are typed now are for it.
+    /// Returns whether the command wants keys from the pty, and whether keys typed now are for it.
     pub(super) fn keys(&mut self, master: impl AsFd, terminal: &Terminal) -> (bool, bool) {
-        let is_asked = |modes: &Termios| {
-            let for_lines = LocalFlags::ICANON | LocalFlags::ECHO;
-            !modes.local_flags.intersects(for_lines)
+        let wants_keys = |modes: &Termios| {
+            let line_mode = LocalFlags::ICANON | LocalFlags::ECHO;
+            !modes.local_flags.intersects(line_mode)
         };
         if self.keyboard.is_none() {
             return (false, false);
         }
         let now = tcgetattr(&master).ok();
-        let Some(now) = now.filter(is_asked) else {
+        let Some(now) = now.filter(wants_keys) else {
             return (false, false);
         };
         self.follow(master, terminal);
-        let is_set = now == self.seen && !self.is_read_inside;
-        let is_free = is_set && terminal.is_foreground() && !self.is_anothers(terminal);
-        (!self.is_read_inside, is_free)
+        let is_set = now == self.seen && !self.is_read_directly;
+        let is_free = is_set && terminal.is_foreground() && !self.was_changed_by_others(terminal);
+        (!self.is_read_directly, is_free)
     }
 
-    /// Somebody of the command reads the terminal itself, until the modes change again.
-    pub(super) fn leave_keys(&mut self) {
-        self.is_read_inside = true;
+    /// Stops copying keys until the modes change again, because a process of the command reads the terminal itself.
+    pub(super) fn ignore_keys(&mut self) {
+        self.is_read_directly = true;
     }
 
-    /// Somebody else has set the terminal's modes, and not back yet.
-    fn is_anothers(&self, terminal: &Terminal) -> bool {
+    /// Returns true if another process has changed the terminal's modes and not restored them.
+    fn was_changed_by_others(&self, terminal: &Terminal) -> bool {
         let keyboard = self.keyboard.as_ref();
         keyboard.is_some_and(|own| tcgetattr(terminal).is_ok_and(|modes| modes != *own))
     }

@@ -1,5 +1,5 @@
-//! Who of a command has the terminal itself open: that one reads its keys there, whatever it does to the modes of what
-//! it writes to (a program for screens that opens `/dev/tty`).
+//! Finds processes of the command that have the terminal itself open. They read keys there, even if they set modes on
+//! the stream they write to (a full-screen program that opens `/dev/tty`).
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use nix::libc::{O_ACCMODE, O_WRONLY};
 use nix::sys::stat::{fstat, makedev};
 
-/// More processes of one command, and more open files of one, than are looked at.
+/// Maximum number of processes per command, and of open files per process, that are checked.
 const MAX_PROCESSES: usize = 64;
 const MAX_FILES: usize = 1024;
 
-/// Whether the process or one that it started could read `terminal`. What may not be looked into could not.
+/// Returns true if the process or a descendant could read `terminal`. A process that cannot be inspected counts as
+/// unable.
 pub(super) fn has_reader(pid: u32, terminal: impl AsFd) -> bool {
     let Ok(status) = fstat(terminal) else {
         return false;
@@ -37,8 +38,8 @@ fn reads(process: &Path, wanted: [u64; 2]) -> bool {
     let files = fs::read_dir(process.join("fd")).into_iter().flatten();
     let mut files = files.flatten().take(MAX_FILES);
     files.any(|file| {
-        let is_it = fs::metadata(file.path()).is_ok_and(|file| wanted.contains(&file.rdev()));
-        is_it && !is_only_written(&process.join("fdinfo").join(file.file_name()))
+        let is_terminal = fs::metadata(file.path()).is_ok_and(|file| wanted.contains(&file.rdev()));
+        is_terminal && !is_only_written(&process.join("fdinfo").join(file.file_name()))
     })
 }
 
@@ -50,7 +51,7 @@ fn is_only_written(info: &Path) -> bool {
     flags.is_some_and(|flags| flags & O_ACCMODE == O_WRONLY)
 }
 
-/// Of all its threads.
+/// Returns the child processes of all threads.
 fn children(process: &Path) -> Vec<u32> {
     let threads = fs::read_dir(process.join("task")).into_iter().flatten();
     let lists = threads
@@ -74,17 +75,17 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn a_grandchild_that_has_it_open_for_reading_is_found() {
+    fn finds_a_grandchild_with_the_terminal_open_for_reading() {
         let pty = openpty(None, None).expect("a pty");
         for side in [&pty.master, &pty.slave] {
-            fcntl(side, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).expect("not handed down");
+            fcntl(side, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).expect("close-on-exec is set");
         }
         let started = |script: &str, output: bool| {
             let mut command = Command::new("sh");
             command.args(["-c", script]).stdin(Stdio::piped());
-            let slave = pty.slave.try_clone().expect("its other side");
+            let slave = pty.slave.try_clone().expect("the slave");
             if output {
-                // Open for both, as a shell hands it down.
+                // Open for reading and writing, as a shell passes it on.
                 command.stderr(slave);
             }
             command.stdout(Stdio::piped()).spawn().expect("a shell")
@@ -92,8 +93,8 @@ mod tests {
         for (output, found) in [(true, true), (false, false)] {
             let mut child = started("sh -c 'echo; read x'; true", output);
             let mut line = [0; 1];
-            let said = child.stdout.as_mut().expect("a pipe");
-            std::io::Read::read_exact(said, &mut line).expect("a line");
+            let stdout = child.stdout.as_mut().expect("a pipe");
+            std::io::Read::read_exact(stdout, &mut line).expect("a line");
             assert_eq!(has_reader(child.id(), &pty.slave), found);
             child.kill().expect("it runs");
             child.wait().expect("it ends");

@@ -1,38 +1,38 @@
-//! What the allocation trace of the command's failure says of the fixes, if one was kept.
+//! Predicted effect of the fixes, from the allocation trace of the failed command.
 
 use std::time::Duration;
 
 use super::hook_evidence::HookEvidence;
 use crate::collect::hook::Traced;
 use crate::diagnose::predicted_fixes;
-use crate::incidents::within;
+use crate::incidents::with_timeout;
 use crate::model::incident::Incident;
 use crate::model::replay_result::Replayed;
 
-/// Whoever waits for the explanation waits no longer: a second is enough for the largest trace.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum time to replay a trace while the user waits for the explanation. The largest trace takes about a second.
+const REPLAY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Puts into the fixes of `incident` what they would have done, where there is a trace of it; and where there is one that
-/// tells nothing, why.
-pub(super) fn foretell(incident: &mut Incident, found: HookEvidence) {
+/// Adds the predicted effect to the fixes of `incident` if there is a trace, or the reason why the trace gives no
+/// prediction.
+pub(super) fn add_predictions(incident: &mut Incident, found: HookEvidence) {
     if !predicted_fixes::has_settings(incident) {
         return;
     }
     let traced = Traced {
         process: found.process,
         torch: found.torch,
-        oom: found.heard.oom,
+        oom: found.report.oom,
     };
-    let replayed = match within(PATIENCE, move || traced.replay()) {
+    let replayed = match with_timeout(REPLAY_TIMEOUT, move || traced.replay()) {
         Some(None) => return,
         Some(Some(replayed)) => replayed,
         None => Replayed {
             missing: Some(format!(
-                "The allocation trace takes longer than {} s to replay: `gputop whatif` on it says which settings help.",
-                PATIENCE.as_secs()
+                "Replaying the allocation trace takes longer than {} s. Run `gputop whatif` on it to see which settings help.",
+                REPLAY_TIMEOUT.as_secs()
             )),
             ..Replayed::default()
         },
     };
-    predicted_fixes::foretell(incident, &replayed);
+    predicted_fixes::add_predictions(incident, &replayed);
 }

@@ -1,7 +1,7 @@
-//! What was typed while the command ran and was not read by it: the next line of the shell, as a rule. Without us it
-//! would still be in the terminal, so back it goes.
+//! Returns unread keys to the terminal. Input that was typed while the command ran, and that it did not read, is
+//! usually the next line for the shell.
 //!
-//! Kernels that refuse to have input put back (`dev.tty.legacy_tiocsti` is 0) lose it, as `script` and `sudo` do.
+//! Kernels that do not allow this (`dev.tty.legacy_tiocsti` is 0) lose the input, as `script` and `sudo` do.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -15,10 +15,10 @@ use nix::sys::termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr};
 use super::terminal::Terminal;
 use super::unsafe_calls;
 
-/// As much as a terminal keeps.
+/// Maximum input that a terminal buffers.
 const MAX_INPUT: u64 = 4096;
 
-/// Puts what the pty still holds, and then `newer`, into the terminal's input.
+/// Puts the unread input of the pty, and then `newer`, into the terminal's input.
 pub(super) fn put_back(master: &PtyMaster, newer: &[u8], terminal: &Terminal) {
     let mut bytes = unread(master).unwrap_or_default();
     bytes.extend_from_slice(newer);
@@ -31,12 +31,12 @@ pub(super) fn put_back(master: &PtyMaster, newer: &[u8], terminal: &Terminal) {
 
 fn unread(master: &PtyMaster) -> io::Result<Vec<u8>> {
     let mut slave = open(master)?;
-    // Half a line is there to be read only where lines do not count.
+    // An incomplete line can be read only in raw mode.
     let mut modes = tcgetattr(&slave)?;
     cfmakeraw(&mut modes);
     tcsetattr(&slave, SetArg::TCSANOW, &modes)?;
     let mut bytes = Vec::new();
-    // It ends with that there is no more at the moment.
+    // Reading ends with an error when no more input is available.
     let _ = slave.by_ref().take(MAX_INPUT).read_to_end(&mut bytes);
     Ok(bytes)
 }

@@ -1,6 +1,6 @@
-//! The few calls that the compiler cannot vouch for: fork, what happens between fork and exec, the window's size.
+//! Unsafe system calls: fork, work between fork and exec, window size.
 //!
-//! Unsafe lives here and only here in this folder.
+//! This is the only file of this folder with unsafe code.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -17,11 +17,10 @@ nix::ioctl_read_bad!(read_size, libc::TIOCGWINSZ, Winsize);
 nix::ioctl_write_ptr_bad!(put_byte, libc::TIOCSTI, u8);
 nix::ioctl_write_ptr_bad!(write_size, libc::TIOCSWINSZ, Winsize);
 
-/// # Errors
-/// When there is no room for another process.
 pub(super) fn fork() -> nix::Result<ForkResult> {
-    // SAFETY: the keeper is forked while this process has one thread. What stays behind at the end is forked when there
-    // may be a second one (the tape's), and does nothing but read, write and leave: no allocation, no lock.
+    // SAFETY: the session leader is forked while this process has one thread. The forwarder is forked when a second
+    // thread may exist (the reader of the captured output); it only reads, writes and exits, without allocating or
+    // locking.
     unsafe { nix::unistd::fork() }
 }
 
@@ -32,62 +31,63 @@ pub(super) fn window_size(terminal: impl AsFd) -> nix::Result<Winsize> {
         ws_xpixel: 0,
         ws_ypixel: 0,
     };
-    // SAFETY: the kernel writes one `Winsize` to where the pointer points, which is one.
+    // SAFETY: the kernel writes one `Winsize` through the pointer, which points to one.
     unsafe { read_size(terminal.as_fd().as_raw_fd(), &raw mut size)? };
     Ok(size)
 }
 
 pub(super) fn set_window_size(terminal: impl AsFd, size: &Winsize) -> nix::Result<()> {
-    // SAFETY: the kernel reads one `Winsize` from where the pointer points, which is one.
+    // SAFETY: the kernel reads one `Winsize` through the pointer, which points to one.
     unsafe { write_size(terminal.as_fd().as_raw_fd(), &raw const *size)? };
     Ok(())
 }
 
-/// As if `byte` had been typed.
+/// Simulates typing `byte`.
 pub(super) fn put_back(terminal: impl AsFd, byte: u8) -> nix::Result<()> {
-    // SAFETY: the kernel reads one byte from where the pointer points, which is one.
+    // SAFETY: the kernel reads one byte through the pointer, which points to one.
     unsafe { put_byte(terminal.as_fd().as_raw_fd(), &raw const byte)? };
     Ok(())
 }
 
-/// Gives this thread only what the others leave of the processors (to the kernel a thread is a process here).
-pub(super) fn come_last() {
+/// Gives this thread the lowest priority. For the kernel, a thread is a process in this call.
+pub(super) fn lower_priority() {
     const LAST: libc::c_int = 19;
-    // SAFETY: it takes and returns numbers.
+    // SAFETY: the call takes and returns numbers.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, LAST) };
 }
 
-/// Ends this process without anything that its parent has arranged for its own end.
-pub(super) fn leave_at_once() -> ! {
-    // SAFETY: it does not return, and touches nothing of this process.
+/// Exits without running exit handlers or destructors that belong to the parent.
+pub(super) fn exit_immediately() -> ! {
+    // SAFETY: the call does not return and touches no memory of this process.
     unsafe { libc::_exit(0) }
 }
 
-/// Lets ended children be asked for their status, whatever we were started with.
-pub(super) fn keep_ended_children() -> nix::Result<()> {
+/// Restores the default action of SIGCHLD, so that exited children can be waited for even if gputop was started with
+/// the signal ignored.
+pub(super) fn restore_sigchld_default() -> nix::Result<()> {
     let action = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    // SAFETY: no handler of ours is installed, so nothing of ours runs in a signal.
+    // SAFETY: no signal handler is installed, so no code of gputop runs in a signal.
     unsafe { nix::sys::signal::sigaction(Signal::SIGCHLD, &action) }?;
     Ok(())
 }
 
-/// Before the command begins: its own group in the foreground of this terminal, where one is given; and the signals
-/// blocked that were blocked when we were started.
+/// Prepares the child before exec: puts it into its own foreground group of `terminal`, if given, and restores the
+/// signal mask that gputop was started with.
 pub(super) fn before_exec(command: &mut Command, mask: SigSet, terminal: Option<RawFd>) {
-    let begin = move || -> io::Result<()> {
+    let prepare = move || -> io::Result<()> {
         if let Some(terminal) = terminal {
-            // A group that is not in the foreground is stopped when it takes the terminal, unless it blocks this.
+            // A background group that takes the terminal is stopped unless it blocks this signal.
             let mut stop = SigSet::empty();
             stop.add(Signal::SIGTTOU);
             nix::sys::signal::sigprocmask(SigmaskHow::SIG_BLOCK, Some(&stop), None)?;
             nix::unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
-            // SAFETY: the keeper has it open until after this fork, and it is closed on exec only.
+            // SAFETY: the session leader keeps the descriptor open until after this fork, and only exec closes it.
             let terminal = unsafe { std::os::fd::BorrowedFd::borrow_raw(terminal) };
             nix::unistd::tcsetpgrp(terminal, nix::unistd::getpid())?;
         }
         nix::sys::signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)?;
         Ok(())
     };
-    // SAFETY: only system calls that may be made between fork and exec; nothing is allocated.
-    unsafe { command.pre_exec(begin) };
+    // SAFETY: the closure makes only async-signal-safe system calls and allocates nothing.
+    unsafe { command.pre_exec(prepare) };
 }

@@ -1,5 +1,5 @@
-//! A table by address. Addresses come from a file, so the order is keyed: nobody can choose some that all collide. One
-//! multiplication is enough for it, and a third of the time of the standard one.
+//! A hash table keyed by address. Addresses come from a file, so the hash is keyed with random numbers: a file cannot
+//! choose addresses that all collide. One multiplication suffices and takes a third of the standard hasher's time.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};

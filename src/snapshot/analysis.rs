@@ -1,4 +1,4 @@
-//! Everything that is computed of a device once, for the screen and for what is printed.
+//! Results that are computed once per device, for the screen and for printing.
 
 use super::device::Device;
 use super::history::{ByStack, History, Span};
@@ -9,7 +9,7 @@ use crate::allocator::fragmentation::Fragmentation;
 pub struct Study {
     pub history: History,
     pub fragmentation: Fragmentation,
-    /// The moment at which most was allocated.
+    /// Time of the maximum allocated memory, as a number of events.
     pub peak: usize,
 }
 
@@ -23,17 +23,17 @@ impl Study {
         }
     }
 
-    /// Over the whole trace.
+    /// Returns the span of the whole trace.
     pub fn span(&self, device: &Device) -> Span {
         self.history.span(device, 0, device.events.len())
     }
 
-    /// What stacks hold at the moment of the map, the most first.
+    /// Returns the memory held by each stack at the time of the map, largest first.
     pub fn by_stack(&self, device: &Device) -> Vec<ByStack> {
         self.history.live_at(device, device.events.len())
     }
 
-    /// Microseconds from the first event to the last; none where the file says no times.
+    /// Returns the microseconds from the first event to the last; `None` if the file contains no times.
     pub fn length(&self, device: &Device) -> Option<u64> {
         let last = device.events.last()?;
         device.since_first(last).filter(|_| last.time_us != NO_TIME)

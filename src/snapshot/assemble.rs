@@ -1,7 +1,7 @@
-//! From the objects of a pickle to a [`Snapshot`]: what belongs to which device, in order.
+//! Builds a [`Snapshot`] from the objects of a pickle: assigns everything to its device, in order.
 //!
-//! Every part may be used once only: a file that names the same million events a thousand times is refused, since it
-//! would take a thousand times its size.
+//! Every part may be used only once. A file that refers to the same million events a thousand times is refused, because
+//! it would take a thousand times its size.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ use crate::model::stack::StackFrame;
 use crate::model::text::visible;
 use crate::model::units::Bytes;
 
-/// No host has more.
+/// More devices than any host has.
 const MAX_DEVICES: usize = 256;
-/// Names of files and functions, those of C++ above all.
+/// Maximum length of the names of files and functions; those of C++ are the longest.
 pub const MAX_TEXT: usize = 500;
 const MAX_SETTINGS: usize = 64;
 
@@ -27,13 +27,13 @@ pub fn snapshot(mut store: Store, root: Value) -> Result<Snapshot> {
     let (segments, traces, settings) = parts(&store, root)?;
     let mut devices: BTreeMap<u32, Device> = BTreeMap::new();
     let segments = segment_numbers(&store, segments)?;
-    let mut left = Uses(store.blocks.len());
+    let mut remaining = Uses(store.blocks.len());
     for at in segments {
         let record = std::mem::take(&mut store.segments[at as usize]);
         if devices.len() >= MAX_DEVICES && !devices.contains_key(&record.device) {
-            return Err(no_snapshot("one of more than 256 devices"));
+            return Err(no_snapshot("it has more than 256 devices"));
         }
-        let blocks = blocks_of(&store, &record, &mut left)?;
+        let blocks = blocks_of(&store, &record, &mut remaining)?;
         let device = devices.entry(record.device).or_default();
         take_segment(device, &record, (&store.blocks, &blocks));
     }
@@ -43,9 +43,10 @@ pub fn snapshot(mut store: Store, root: Value) -> Result<Snapshot> {
         let slices = runs
             .iter()
             .map(|&(from, to)| &events[from as usize..to as usize]);
-        let whole = runs.len() == 1 && runs[0] == (0, u32::try_from(events.len()).unwrap_or(0));
-        let events = match whole {
-            // Of one device, which is the usual case: not a second time in memory.
+        let is_only_device =
+            runs.len() == 1 && runs[0] == (0, u32::try_from(events.len()).unwrap_or(0));
+        let events = match is_only_device {
+            // Usually there is only one device, whose events are moved instead of copied.
             true => std::mem::take(&mut store.events),
             false => slices.collect::<Vec<_>>().concat(),
         };
@@ -57,7 +58,7 @@ pub fn snapshot(mut store: Store, root: Value) -> Result<Snapshot> {
         device.map.exact = true;
         device.map.segments.sort_by_key(|segment| segment.address);
         device.held.sort_by_key(|held| held.address);
-        // They grew by doubling, and stay for as long as somebody looks.
+        // The vectors grew by doubling, and stay in memory while the snapshot is shown.
         device.events.shrink_to_fit();
     }
     Ok(Snapshot {
@@ -72,7 +73,7 @@ fn no_snapshot(what: impl Into<String>) -> SnapshotError {
     SnapshotError::NoSnapshot(what.into())
 }
 
-/// Segments, traces and settings: of `_snapshot()` a dictionary of them, of `memory_snapshot()` the segments alone.
+/// Returns segments, traces and settings: all three from `_snapshot()`, only the segments from `memory_snapshot()`.
 fn parts(store: &Store, root: Value) -> Result<(Value, Option<Value>, Option<Value>)> {
     if store.pairs_of(root).is_some() {
         let get = |key| store.get(root, key);
@@ -82,71 +83,69 @@ fn parts(store: &Store, root: Value) -> Result<(Value, Option<Value>, Option<Val
                 get(text::DEVICE_TRACES),
                 get(text::ALLOCATOR_SETTINGS),
             )),
-            None => Err(no_snapshot("a dictionary without `segments`")),
+            None => Err(no_snapshot("it is a dictionary without `segments`")),
         };
     }
     let is_segment = |run: &Run| matches!(run, Run::Segments(..));
     match store.runs(root) {
         Some(runs) if !runs.is_empty() && runs.iter().all(is_segment) => Ok((root, None, None)),
-        _ => Err(no_snapshot(store.words(root))),
+        _ => Err(no_snapshot(format!("it is {}", store.describe(root)))),
     }
 }
 
-/// How many records of a kind may still be used.
+/// Remaining number of records of a kind that may be used.
 struct Uses(usize);
 
 impl Uses {
     fn take(&mut self, count: u32, what: &str) -> Result<()> {
         match self.0.checked_sub(count as usize) {
-            Some(left) => {
-                self.0 = left;
+            Some(remaining) => {
+                self.0 = remaining;
                 Ok(())
             }
-            None => Err(no_snapshot(format!("one that has the same {what} twice"))),
+            None => Err(no_snapshot(format!("it contains the same {what} twice"))),
         }
     }
 }
 
 fn segment_numbers(store: &Store, segments: Value) -> Result<Vec<u32>> {
     let Some(runs) = store.runs(segments) else {
-        let what = store.words(segments);
-        return Err(no_snapshot(format!(
-            "a dictionary whose `segments` are {what}"
-        )));
+        let what = store.describe(segments);
+        return Err(no_snapshot(format!("its `segments` are {what}")));
     };
-    let (mut numbers, mut left) = (Vec::new(), Uses(store.segments.len()));
+    let (mut numbers, mut remaining) = (Vec::new(), Uses(store.segments.len()));
     for run in runs {
         let &Run::Segments(from, to) = run else {
-            return Err(no_snapshot(
-                "a dictionary with something else among its `segments`",
-            ));
+            return Err(no_snapshot("its `segments` contain other values"));
         };
-        left.take(to - from, "segment")?;
+        remaining.take(to - from, "segment")?;
         numbers.extend(from..to);
     }
     Ok(numbers)
 }
 
 /// Returns the ranges of a segment's block records.
-fn blocks_of(store: &Store, segment: &SegmentRecord, left: &mut Uses) -> Result<Vec<(u32, u32)>> {
+fn blocks_of(
+    store: &Store,
+    segment: &SegmentRecord,
+    remaining: &mut Uses,
+) -> Result<Vec<(u32, u32)>> {
     let runs = segment.blocks.and_then(|blocks| store.runs(blocks));
-    let mut stretches = Vec::new();
+    let mut ranges = Vec::new();
     for run in runs.unwrap_or_default() {
         let &Run::Blocks(from, to) = run else {
-            return Err(no_snapshot(
-                "a dictionary with something else among the blocks of a segment",
-            ));
+            return Err(no_snapshot("a segment's blocks contain other values"));
         };
-        left.take(to - from, "block")?;
-        stretches.push((from, to));
+        remaining.take(to - from, "block")?;
+        ranges.push((from, to));
     }
-    Ok(stretches)
+    Ok(ranges)
 }
 
 fn take_segment(
     device: &mut Device,
     record: &SegmentRecord,
-    (all, stretches): (&[BlockRecord], &[(u32, u32)]),
+    (all, ranges): (&[BlockRecord], &[(u32, u32)]),
 ) {
     let lane = Lane {
         stream: record.stream,
@@ -154,8 +153,8 @@ fn take_segment(
     };
     let mut next = record.address;
     let records = || {
-        let stretches = stretches.iter();
-        stretches.flat_map(|&(from, to)| &all[from as usize..to as usize])
+        let ranges = ranges.iter();
+        ranges.flat_map(|&(from, to)| &all[from as usize..to as usize])
     };
     let mut blocks = Vec::with_capacity(records().count());
     for block in records() {
@@ -195,37 +194,35 @@ fn take_segment(
     });
 }
 
-/// A device's events as stretches of all.
-type Stretches = Vec<(u32, u32)>;
+/// Ranges of events that belong to one device.
+type Ranges = Vec<(u32, u32)>;
 
-fn trace_runs(store: &Store, traces: Option<Value>) -> Result<Vec<(u32, Stretches)>> {
+fn trace_runs(store: &Store, traces: Option<Value>) -> Result<Vec<(u32, Ranges)>> {
     let Some(runs) = traces.and_then(|traces| store.runs(traces)) else {
         return Ok(Vec::new());
     };
     if runs.len() > MAX_DEVICES {
-        return Err(no_snapshot("one of more than 256 devices"));
+        return Err(no_snapshot("it has more than 256 devices"));
     }
-    let (mut found, mut left) = (Vec::new(), Uses(store.events.len()));
+    let (mut found, mut remaining) = (Vec::new(), Uses(store.events.len()));
     for (ordinal, run) in (0..).zip(runs) {
         let of_device = match run {
             Run::Value(list) => store.runs(*list),
             _ => None,
         };
         let Some(of_device) = of_device else {
-            return Err(no_snapshot(
-                "a dictionary with something else among its `device_traces`",
-            ));
+            return Err(no_snapshot("its `device_traces` contain other values"));
         };
-        let mut stretches = Vec::new();
+        let mut ranges = Vec::new();
         for run in of_device {
-            // An event of no action is none.
+            // An event without an action is ignored.
             if let &Run::Events(from, to) = run {
-                left.take(to - from, "event")?;
-                stretches.push((from, to));
+                remaining.take(to - from, "event")?;
+                ranges.push((from, to));
             }
         }
-        if !stretches.is_empty() {
-            found.push((ordinal, stretches));
+        if !ranges.is_empty() {
+            found.push((ordinal, ranges));
         }
     }
     Ok(found)

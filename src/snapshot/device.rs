@@ -1,4 +1,4 @@
-//! What a snapshot says of one device: its pool's map, and the trace.
+//! Data of one device in a snapshot: the map of its pool, and the trace.
 
 use super::record::{Action, Event, Lane, NO_TIME, StackId};
 use crate::model::pool::{BlockState, PoolMap};
@@ -9,7 +9,7 @@ use crate::model::units::Bytes;
 pub struct Held {
     pub address: u64,
     pub size: Bytes,
-    /// What was asked for; where the file does not say it, the size.
+    /// The requested size, or the block's size if the file does not contain it.
     pub requested: Bytes,
     pub state: BlockState,
     pub stack: StackId,
@@ -21,20 +21,20 @@ pub struct Device {
     /// The device's number inside the process.
     pub ordinal: u32,
     pub map: PoolMap,
-    /// By address.
+    /// Sorted by address.
     pub held: Vec<Held>,
-    /// The last events before the moment of the map, the oldest first.
+    /// The last events before the time of the map, oldest first.
     pub events: Vec<Event>,
 }
 
 impl Device {
-    /// Bytes in all segments.
+    /// Returns the bytes in all segments.
     pub fn reserved(&self) -> Bytes {
         let sizes = self.map.segments.iter().map(|segment| segment.size.0);
         Bytes(sizes.fold(0, u64::saturating_add))
     }
 
-    /// What the blocks of live tensors were asked for with: `requested_bytes`, without rounding.
+    /// Returns the sum of `requested_bytes` of all live blocks, without rounding.
     pub fn requested(&self) -> Bytes {
         let live = self
             .held
@@ -46,7 +46,7 @@ impl Device {
         )
     }
 
-    /// The block at an address.
+    /// Returns the block at an address.
     pub fn held_at(&self, address: u64) -> Option<&Held> {
         let at = self
             .held
@@ -54,7 +54,7 @@ impl Device {
         self.held.get(at.ok()?)
     }
 
-    /// Microseconds of an event, from the first on; none before torch 2.1.
+    /// Returns the microseconds between the first event and this one; `None` before torch 2.1.
     pub fn since_first(&self, event: &Event) -> Option<u64> {
         let first = self.events.first()?.time_us;
         if first == NO_TIME || event.time_us == NO_TIME {
@@ -63,7 +63,7 @@ impl Device {
         u64::try_from(event.time_us.checked_sub(first)?).ok()
     }
 
-    /// Where requests failed, by index.
+    /// Returns the failed requests with their indices.
     pub fn ooms(&self) -> impl Iterator<Item = (usize, &Event)> {
         let events = self.events.iter().enumerate();
         events.filter(|(_, event)| event.action == Action::Oom)

@@ -1,4 +1,4 @@
-//! Why a file is not read, each as one sentence: what is wrong, where, and what to do where something can be done.
+//! Reasons why a file cannot be read, each in one sentence with the position and, where possible, a remedy.
 
 use std::io;
 
@@ -10,34 +10,32 @@ use super::opcode;
 pub enum SnapshotError {
     #[error("{0}")]
     Read(#[from] io::Error),
-    #[error(
-        "it is cut off at byte {0}, in the middle of the data: copy it again, or let the program write it again"
-    )]
+    #[error("truncated at byte {0}: copy the file again, or let the program write it again")]
     Cut(u64),
-    /// What would run code of the file's choice in Python.
+    /// The pickle contains an instruction that would run code in Python.
     #[error(
-        "at byte {at} it asks to {} ({}): a memory snapshot is plain data, and nothing of a file is ever executed here",
+        "at byte {at} it asks Python to {} ({}): a memory snapshot is plain data, and gputop executes nothing from a file",
         opcode::intent(*.opcode),
         opcode::name(*.opcode)
     )]
     Executes { opcode: u8, at: u64 },
-    #[error("it is no pickle: {0}")]
+    #[error("not a pickle file: {0}")]
     NoPickle(&'static str),
-    #[error("it is a pickle of protocol {0}; protocols 0 to 5 can be read")]
+    #[error("unsupported pickle protocol {0}: protocols 0 to 5 can be read")]
     Protocol(u8),
-    #[error("it is damaged at byte {at}: {what}")]
+    #[error("damaged at byte {at}: {what}")]
     Damaged { at: u64, what: String },
-    /// A bound that keeps hostile files from using up memory.
-    #[error("at byte {at} it has {what}, which no memory snapshot has")]
+    /// A limit that prevents hostile files from using up memory.
+    #[error("limit exceeded at byte {at}: {what}")]
     TooMuch { at: u64, what: String },
-    /// The limit follows from the size of the file, which for a compressed one is far below its uncompressed size.
+    /// Memory limit, which depends on the size of the file. A compressed file may exceed it after decompression.
     #[error(
-        "reading it takes more than {} MiB, which is too much for a file of {size} bytes; if it is packed, unpack it first",
+        "reading the file takes more than {} MiB, too much for {size} bytes; if it is compressed, decompress it first",
         *max_memory >> 20
     )]
     TooLarge { size: u64, max_memory: usize },
     #[error(
-        "it is no memory snapshot of PyTorch, but {0}; `torch.cuda.memory._dump_snapshot(FILE)` writes one"
+        "not a PyTorch memory snapshot: {0}; `torch.cuda.memory._dump_snapshot(FILE)` writes one"
     )]
     NoSnapshot(String),
 }

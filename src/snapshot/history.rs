@@ -1,8 +1,8 @@
-//! What a device's trace tells: how much was allocated and reserved after each of its events, and which stacks hold
-//! what at a moment, or hold more at one moment than at another.
+//! History of a device's memory from its trace: the allocated and reserved bytes after each event, and the memory
+//! that each stack holds at a time or gains between two times.
 //!
-//! A moment is a number of events: at 0 nothing of the trace has happened, at `events.len()` all of it. The trace is
-//! the end of what happened, so everything is counted back from the map, which is known.
+//! A time is expressed as a number of events: at 0 no event of the trace has happened, at `events.len()` all have. The
+//! trace contains only the latest events, so everything is calculated backwards from the map, which is known.
 
 use super::addresses::ByAddress;
 use super::device::Device;
@@ -10,80 +10,80 @@ use super::record::{Action, Event, StackId};
 use crate::model::pool::BlockState;
 use crate::model::units::Bytes;
 
-/// Events that are summed up together: few enough to walk, many enough to skip.
+/// Number of events that are summed up together: few enough to walk, many enough to skip.
 const CHUNK: usize = 4096;
 
-/// Everything that is computed of a trace once: 4 bytes an event.
+/// Data that is computed once per trace: 4 bytes per event.
 #[derive(Debug, Default)]
 pub struct History {
-    /// Of each `free_requested` the stack that had asked for the block; 0 where that was before the trace.
-    makers: Vec<StackId>,
+    /// For each `free_requested`, the stack that allocated the block; 0 if that was before the trace.
+    allocated_by: Vec<StackId>,
     chunks: Vec<Chunk>,
-    /// What each stack holds at the end, by its number: bytes asked for, and blocks.
+    /// Memory that each stack holds at the end, indexed by stack: requested bytes, and blocks.
     live: Vec<Amount>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Chunk {
-    /// Before its first event.
+    /// Level before the first event of the chunk.
     start: Level,
     span: Span,
 }
 
-/// Bytes at a moment.
+/// Bytes at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Level {
     allocated: i64,
     reserved: i64,
 }
 
-/// Bytes over a stretch of events.
+/// Bytes over a range of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
-    /// The least and the greatest that was asked for and not yet let go.
+    /// Minimum and maximum of the requested bytes that were not freed yet.
     pub allocated: (Bytes, Bytes),
-    /// The greatest.
+    /// Maximum.
     pub reserved: Bytes,
-    /// Requests that failed.
+    /// Number of failed requests.
     pub ooms: u32,
 }
 
-/// Blocks, and the bytes they were asked for with; below 0 where something shrank.
+/// Blocks and their requested bytes; negative for a decrease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Amount {
     pub bytes: i64,
     pub blocks: i64,
 }
 
-/// What a stack holds, or holds more.
+/// Memory that a stack holds or gains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByStack {
-    /// 0 is all of which no stack is known.
+    /// 0 stands for everything without a known stack.
     pub stack: StackId,
     pub amount: Amount,
 }
 
 impl History {
     pub fn of(device: &Device) -> Self {
-        let (makers, left) = pair(&device.events);
+        let (allocated_by, live_stacks) = pair(&device.events);
         let mut live = Vec::new();
         for held in &device.held {
             if held.state == BlockState::Allocated {
-                // A program that recorded only events has its stacks there.
-                let maker = || left.get(&held.address).copied();
+                // If the program recorded only events, the stacks are there.
+                let from_event = || live_stacks.get(&held.address).copied();
                 let stack = Some(held.stack).filter(|&stack| stack > 0);
-                let stack = stack.or_else(maker).unwrap_or(0);
+                let stack = stack.or_else(from_event).unwrap_or(0);
                 add(&mut live, stack, signed(held.requested.0), 1);
             }
         }
         Self {
             chunks: chunks(device),
-            makers,
+            allocated_by,
             live,
         }
     }
 
-    /// Over the events `from..to`; with no events in it, at that moment.
+    /// Returns the span over the events `from..to`; if there are none, the values at that time.
     pub fn span(&self, device: &Device, from: usize, to: usize) -> Span {
         let events = &device.events;
         let (from, to) = (from.min(events.len()), to.min(events.len()).max(from));
@@ -111,52 +111,52 @@ impl History {
         span
     }
 
-    fn level(&self, device: &Device, moment: usize) -> Option<Level> {
-        let at = (moment / CHUNK).min(self.chunks.len().checked_sub(1)?);
+    fn level(&self, device: &Device, time: usize) -> Option<Level> {
+        let at = (time / CHUNK).min(self.chunks.len().checked_sub(1)?);
         let mut level = self.chunks[at].start;
-        for event in &device.events[at * CHUNK..moment] {
+        for event in &device.events[at * CHUNK..time] {
             level.take(event);
         }
         Some(level)
     }
 
-    /// The moment at which most was allocated; the first of several.
+    /// Returns the time of the maximum allocated memory, the first if there are several.
     pub fn peak(&self, device: &Device) -> usize {
-        let most = |chunk: &Chunk| chunk.span.allocated.1;
-        let Some(most) = self.chunks.iter().map(most).max() else {
+        let max = |chunk: &Chunk| chunk.span.allocated.1;
+        let Some(max) = self.chunks.iter().map(max).max() else {
             return 0;
         };
-        let at = self.chunks.iter().position(|c| c.span.allocated.1 == most);
+        let at = self.chunks.iter().position(|c| c.span.allocated.1 == max);
         let from = at.unwrap_or(0) * CHUNK;
         let Some(mut level) = self.level(device, from) else {
             return 0;
         };
-        if bytes(level.allocated) == most {
+        if bytes(level.allocated) == max {
             return from;
         }
         for (n, event) in (from + 1..).zip(&device.events[from..]) {
             level.take(event);
-            if bytes(level.allocated) == most {
+            if bytes(level.allocated) == max {
                 return n;
             }
         }
         from
     }
 
-    /// What each stack held at a moment, the most first.
-    pub fn live_at(&self, device: &Device, moment: usize) -> Vec<ByStack> {
+    /// Returns the memory that each stack held at a time, largest first.
+    pub fn live_at(&self, device: &Device, time: usize) -> Vec<ByStack> {
         let mut live = self.live.clone();
-        for by in self.net(device, moment, device.events.len()) {
+        for by in self.net(device, time, device.events.len()) {
             add(&mut live, by.stack, -by.amount.bytes, -by.amount.blocks);
         }
         let mut list = listed(&live);
-        // Of events that were lost in between: nothing holds less than nothing.
+        // Negative amounts result from lost events.
         list.retain(|by| by.amount.bytes > 0);
         list.sort_by_key(|by| std::cmp::Reverse(by.amount.bytes));
         list
     }
 
-    /// What each stack holds more at `to` than at `from`, the most first; what it holds less is below 0.
+    /// Returns the memory that each stack gained from `from` to `to`, largest first; losses are negative.
     pub fn growth(&self, device: &Device, from: usize, to: usize) -> Vec<ByStack> {
         let mut list = self.net(device, from, to);
         list.sort_by_key(|by| std::cmp::Reverse(by.amount.bytes));
@@ -171,8 +171,8 @@ impl History {
             match event.action {
                 Action::Alloc => add(&mut net, event.stack, signed(event.size), 1),
                 Action::FreeRequested => {
-                    let maker = self.makers.get(at).copied().unwrap_or(0);
-                    add(&mut net, maker, -signed(event.size), -1);
+                    let stack = self.allocated_by.get(at).copied().unwrap_or(0);
+                    add(&mut net, stack, -signed(event.size), -1);
                 }
                 _ => {}
             }
@@ -181,18 +181,18 @@ impl History {
     }
 }
 
-/// Who had asked for what each event lets go; and who for what is live at the end, by address.
+/// Returns the allocating stack of each free event, and the allocating stacks of the blocks live at the end, by address.
 fn pair(events: &[Event]) -> (Vec<StackId>, ByAddress<StackId>) {
-    let mut makers = vec![0; events.len()];
+    let mut allocated_by = vec![0; events.len()];
     let mut live = ByAddress::<StackId>::default();
-    for (maker, event) in makers.iter_mut().zip(events) {
+    for (stack, event) in allocated_by.iter_mut().zip(events) {
         match event.action {
             Action::Alloc => drop(live.insert(event.addr, event.stack)),
-            Action::FreeRequested => *maker = live.remove(&event.addr).unwrap_or(0),
+            Action::FreeRequested => *stack = live.remove(&event.addr).unwrap_or(0),
             _ => {}
         }
     }
-    (makers, live)
+    (allocated_by, live)
 }
 
 fn chunks(device: &Device) -> Vec<Chunk> {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grew_is_what_was_allocated_and_not_let_go() {
+    fn growth_counts_allocations_that_were_not_freed() {
         let device = device(&[
             (Action::Alloc, 1, 100, 1),
             (Action::Alloc, 2, 50, 2),
@@ -319,7 +319,7 @@ mod tests {
             .iter()
             .map(|by| (by.stack, by.amount.bytes, by.amount.blocks))
             .collect();
-        // What was let go without having been allocated here was there before.
+        // A block freed without an allocation in the trace was allocated before it.
         assert_eq!(grown, [(2, 60, 2), (0, -30, -1)]);
         let shrunk = history.growth(&device, 1, 4);
         let of_first = shrunk.iter().find(|by| by.stack == 1);
@@ -328,7 +328,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn chunks_tell_the_same_as_walking(
+        fn chunks_give_the_same_result_as_walking(
             sizes in prop::collection::vec((0..1_000_u64, any::<bool>()), 0..15_000),
             cuts in (0..15_000_usize, 0..15_000_usize),
         ) {

@@ -1,11 +1,11 @@
-//! The bytes of a pickle, read in pieces: a file of any size takes one buffer.
+//! Reads the bytes of a pickle in pieces: a file of any size needs only one buffer.
 
 use std::io::{ErrorKind, Read};
 
 use super::error::{Result, SnapshotError};
 
 const PIECE: usize = 256 << 10;
-/// One text or number that is longer is none of a snapshot's; the longest there are hold a compiled graph.
+/// Maximum length of one string or number; the longest in real snapshots contain a compiled graph.
 const MAX_AT_ONCE: usize = 64 << 20;
 
 pub struct Input<R> {
@@ -13,13 +13,13 @@ pub struct Input<R> {
     buffer: Vec<u8>,
     at: usize,
     end: usize,
-    /// How many bytes lie before the buffer.
+    /// Number of bytes before the buffer.
     before: u64,
     max_at_once: usize,
 }
 
 impl<R: Read> Input<R> {
-    /// One value may take a quarter of `max_memory`: it is held in the buffer and then in a table.
+    /// Creates an input. One value may take a quarter of `max_memory`: it is stored in the buffer, then in a table.
     pub fn new(reader: R, max_memory: usize) -> Self {
         Self {
             reader,
@@ -31,7 +31,7 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Of the next byte, counted from the beginning of the data.
+    /// Returns the position of the next byte in the data.
     pub fn offset(&self) -> u64 {
         self.before + self.at as u64
     }
@@ -63,7 +63,7 @@ impl<R: Read> Input<R> {
         Ok(taken)
     }
 
-    /// What is next, without taking it; less than asked for at the end of the data.
+    /// Returns the next bytes without consuming them; fewer at the end of the data.
     pub fn peek(&mut self, count: usize) -> Result<&[u8]> {
         match self.fill(count) {
             Err(SnapshotError::Cut(_)) | Ok(()) => {
@@ -74,7 +74,7 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// The text up to a line's end, as protocol 0 writes everything.
+    /// Returns the text up to the next line break, as protocol 0 writes everything.
     pub fn line(&mut self) -> Result<&[u8]> {
         let mut searched = 0;
         loop {
@@ -89,7 +89,7 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Makes so many bytes lie in the buffer from `at` on.
+    /// Reads until the buffer contains `count` bytes from `at` on.
     #[cold]
     fn fill(&mut self, count: usize) -> Result<()> {
         if self.end - self.at >= count {
@@ -106,7 +106,7 @@ impl<R: Read> Input<R> {
         self.at = 0;
         while self.end < count {
             if self.end == self.buffer.len() {
-                // In steps: a length that is claimed is not yet a length that is there.
+                // Grow in steps, because a claimed length may not be real.
                 let more = self.buffer.len().min(self.max_at_once);
                 self.buffer.resize(self.buffer.len() + more, 0);
             }
@@ -114,7 +114,7 @@ impl<R: Read> Input<R> {
                 Ok(0) => return Err(SnapshotError::Cut(self.before + self.end as u64)),
                 Ok(more) => self.end += more,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // A packed file that ends early.
+                // A truncated compressed file.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
                     return Err(SnapshotError::Cut(self.before + self.end as u64));
                 }

@@ -1,9 +1,10 @@
-//! The machine that a pickle is a program of, without the instructions that import, call or build: what is left makes
-//! plain data only. See `Lib/pickletools.py` of CPython for what each does.
+//! The virtual machine that executes a pickle, without the instructions that import, call or build: the remaining ones
+//! create only plain data. `Lib/pickletools.py` of CPython documents each instruction.
 //!
-//! `80 04 5d 94 4b 01 61 2e` is protocol 4, an empty list, kept as number 0, the number 1, appended, end: `[1]`.
+//! Example: `80 04 5d 94 4b 01 61 2e` is protocol 4, an empty list, memoized as number 0, the number 1, appended, end:
+//! `[1]`.
 //!
-//! Nothing here recurses, so no nesting can end the program; stack, levels, kept objects and texts are bounded.
+//! Nothing here recurses, so deep nesting cannot overflow the stack. Stack, levels, memo and texts are limited.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -14,33 +15,33 @@ use super::opcode::*;
 use super::store::{Object, ObjectId, Store, Value};
 use super::text::TextId;
 
-/// Values that wait for their container. Picklers hand over a thousand at a time for each level.
+/// Maximum number of values that wait for their container. Picklers write at most a thousand at a time per level.
 const MAX_WAITING: usize = 1 << 22;
-/// Python itself ends at a thousand.
+/// Maximum nesting; Python itself stops at a thousand levels.
 const MAX_LEVELS: usize = 10_000;
-/// Objects and texts that are kept to be used again.
-const MAX_KEPT: usize = 100_000_000;
-/// No pickler keeps numbers.
+/// Maximum number of objects and texts in the memo.
+const MAX_MEMO: usize = 100_000_000;
+/// Maximum number of other values in the memo; no pickler stores numbers there.
 const MAX_OTHERS: usize = 1 << 20;
-/// Memory for any file, and memory for each byte of it. PyTorch's pickles take about three bytes for each of theirs.
+/// Memory limit: a minimum for any file, and an addition per byte of the file. PyTorch's pickles need about three.
 const MIN_MEMORY: u64 = 24 << 20;
 const MEMORY_PER_BYTE: u64 = 20;
-/// Uncompressed bytes for any file, and for each byte of it. PyTorch's pickles compress to about a tenth.
+/// Limit on uncompressed bytes: a minimum, and an addition per byte of the file. PyTorch's pickles compress to a tenth.
 const MIN_UNPACKED: u64 = 32 << 20;
 const UNPACKED_PER_BYTE: u64 = 40;
-/// Instructions between two checks of the budget. Each takes about a hundred bytes, except for a long text.
+/// Instructions between two checks of the budget. Each takes about a hundred bytes, except for long texts.
 const STEPS: u32 = 4_096;
 /// The budget is checked before a text of this length is read.
 const LARGE_TEXT: usize = 64 << 10;
 /// The newest protocol, of Python 3.8.
 const NEWEST: u8 = 5;
 
-/// What the memo keeps, in eight bytes: there is one for nearly every object.
+/// A memo entry in eight bytes: there is one for nearly every object.
 #[derive(Debug, Clone, Copy)]
 enum MemoValue {
     Text(TextId),
     Object(ObjectId),
-    /// Anything else, by its place in [`Machine::others`].
+    /// Any other value, as an index into [`Machine::others`].
     Other(u32),
 }
 
@@ -48,10 +49,10 @@ pub struct Machine<R> {
     input: Input<R>,
     store: Store,
     stack: Vec<Value>,
-    /// How high the stack was at each mark.
+    /// Height of the stack at each mark.
     marks: Vec<usize>,
     memo: Vec<MemoValue>,
-    /// What was kept under a number far from the others.
+    /// Memo entries whose numbers are far from the others.
     sparse: HashMap<u64, MemoValue>,
     others: Vec<Value>,
     budget: Budget,
@@ -60,10 +61,10 @@ pub struct Machine<R> {
 /// Limits for a file of a given size.
 #[derive(Debug, Clone, Copy)]
 struct Budget {
-    /// Size of the file in bytes, compressed if it is.
+    /// Size of the file in bytes, before decompression.
     size: u64,
     max_memory: usize,
-    /// Uncompressed bytes of the pickle.
+    /// Limit on the uncompressed bytes of the pickle.
     max_unpacked: u64,
     /// Instructions until the next check.
     steps: u32,
@@ -81,10 +82,10 @@ impl Budget {
     }
 }
 
-/// Reads one pickle from a file of `size` bytes; what is behind it is left.
+/// Reads one pickle from a file of `size` bytes and ignores anything after it.
 ///
 /// # Errors
-/// With one sentence on the first thing that is wrong, and where.
+/// Returns the first problem with its position.
 pub fn read(input: impl Read, size: u64) -> Result<(Store, Value)> {
     let budget = Budget::of(size);
     let mut machine = Machine {
@@ -97,28 +98,30 @@ pub fn read(input: impl Read, size: u64) -> Result<(Store, Value)> {
         others: Vec::new(),
         budget,
     };
-    machine.begins_as_pickle()?;
+    machine.check_header()?;
     let root = machine.run()?;
     machine.check_budget()?;
     Ok((machine.store, root))
 }
 
 impl<R: Read> Machine<R> {
-    /// Every pickle of a container begins so; other files are told by how they do.
-    fn begins_as_pickle(&mut self) -> Result<()> {
+    /// Every pickle of a container starts with one of these bytes. Other files are recognised by their first bytes.
+    fn check_header(&mut self) -> Result<()> {
         let head = self.input.peek(8)?;
         let other = match head {
-            [] => "it is empty",
+            [] => "the file is empty",
             [PROTO | MARK | EMPTY_DICT | EMPTY_LIST, ..] if !head.starts_with(b"}\n") => {
                 return Ok(());
             }
             [b'P', b'K', 3, 4, ..] => {
-                "it is a zip archive, such as torch.save writes, which holds tensors and no snapshot"
+                "it is a zip archive as written by torch.save, which contains tensors and no snapshot"
             }
             [b'{', ..] => "it looks like JSON",
-            [b'<', ..] => "it looks like a page of memory_viz; give it the pickle it was made from",
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => "it looks like a recording; `gputop replay` plays one",
-            _ => "it begins with something else",
+            [b'<', ..] => "it looks like a memory_viz page; use the pickle it was made from",
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+                "it looks like a recording; play it with `gputop replay`"
+            }
+            _ => "it starts with unexpected bytes",
         };
         Err(SnapshotError::NoPickle(other))
     }
@@ -143,7 +146,7 @@ impl<R: Read> Machine<R> {
                 }
                 MEMOIZE => {
                     let key = self.memo.len() + self.sparse.len();
-                    self.keep(key as u64)?;
+                    self.memoize(key as u64)?;
                 }
                 BININT => {
                     let n = i32::from_le_bytes(self.input.array()?);
@@ -235,7 +238,7 @@ impl<R: Read> Machine<R> {
                 let number = ascii(self.input.line()?).and_then(|text| text.parse().ok());
                 match number {
                     Some(number) => self.push(Value::Float(number)),
-                    None => Err(self.damaged("a number that is none")),
+                    None => Err(self.damaged("invalid number")),
                 }
             }
             BINFLOAT => {
@@ -246,7 +249,7 @@ impl<R: Read> Machine<R> {
                 let size = i32::from_le_bytes(self.input.array()?);
                 match usize::try_from(size) {
                     Ok(size) => self.long(size),
-                    Err(_) => Err(self.damaged("a number of less than no bytes")),
+                    Err(_) => Err(self.damaged("a number of negative length")),
                 }
             }
             GET => {
@@ -255,15 +258,15 @@ impl<R: Read> Machine<R> {
             }
             PUT => {
                 let key = self.key()?;
-                self.keep(key)
+                self.memoize(key)
             }
             BINPUT => {
                 let key = self.input.byte()?;
-                self.keep(key.into())
+                self.memoize(key.into())
             }
             LONG_BINPUT => {
                 let key = u32::from_le_bytes(self.input.array()?);
-                self.keep(key.into())
+                self.memoize(key.into())
             }
             APPEND => {
                 let item = self.pop()?;
@@ -292,7 +295,7 @@ impl<R: Read> Machine<R> {
                 self.tuple(self.stack.len() - from)
             }
             POP => match self.marks.last() {
-                // As Python does it: a mark on top goes as well.
+                // As in Python, POP also removes a mark on top of the stack.
                 Some(&mark) if mark == self.stack.len() => {
                     self.marks.pop();
                     Ok(())
@@ -313,14 +316,14 @@ impl<R: Read> Machine<R> {
                 let at = self.input.offset() - 1;
                 Err(SnapshotError::Executes { opcode, at })
             }
-            _ => Err(self.damaged(&format!("no pickle has an instruction {opcode:#04x}"))),
+            _ => Err(self.damaged(&format!("unknown pickle instruction {opcode:#04x}"))),
         }
     }
 
     #[inline]
     fn push(&mut self, value: Value) -> Result<()> {
         if self.stack.len() >= MAX_WAITING {
-            return Err(self.too_much("too many values that belong to nothing yet"));
+            return Err(self.too_much("too many values on the stack"));
         }
         self.stack.push(value);
         Ok(())
@@ -340,7 +343,7 @@ impl<R: Read> Machine<R> {
         }
     }
 
-    /// The least that the stack may be popped to: what lies before a mark is not for others.
+    /// Returns the stack height below which nothing may be popped: values before a mark belong to other instructions.
     #[inline]
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
@@ -353,30 +356,30 @@ impl<R: Read> Machine<R> {
         {
             return Ok(value);
         }
-        Err(self.damaged("an instruction finds nothing to work on"))
+        Err(self.damaged("an instruction has no operand"))
     }
 
     #[inline]
     fn top(&self) -> Result<Value> {
         match self.stack.last() {
             Some(value) if self.stack.len() > self.floor() => Ok(*value),
-            _ => Err(self.damaged("an instruction finds nothing to work on")),
+            _ => Err(self.damaged("an instruction has no operand")),
         }
     }
 
     fn mark(&mut self) -> Result<()> {
         if self.marks.len() >= MAX_LEVELS {
-            return Err(self.too_much("more than 10000 levels in each other"));
+            return Err(self.too_much("more than 10000 nested levels"));
         }
         self.marks.push(self.stack.len());
         Ok(())
     }
 
-    /// Where the values behind the last mark begin, which is taken away.
+    /// Removes the last mark and returns the position of the values after it.
     fn unmark(&mut self) -> Result<usize> {
         match self.marks.pop() {
             Some(mark) => Ok(mark),
-            None => Err(self.damaged("the end of a container that did not begin")),
+            None => Err(self.damaged("a container ends that was not started")),
         }
     }
 
@@ -385,7 +388,7 @@ impl<R: Read> Machine<R> {
         let from = self.unmark()?;
         let (before, items) = self.stack.split_at(from);
         let Some(&dict) = before.get(self.floor()..).and_then(<[_]>::last) else {
-            return Err(self.damaged("an instruction finds nothing to work on"));
+            return Err(self.damaged("an instruction has no operand"));
         };
         let done = self.store.set(dict, items);
         self.stack.truncate(from);
@@ -397,14 +400,14 @@ impl<R: Read> Machine<R> {
         let from = self.unmark()?;
         let (before, items) = self.stack.split_at(from);
         let Some(&list) = before.get(self.floor()..).and_then(<[_]>::last) else {
-            return Err(self.damaged("an instruction finds nothing to work on"));
+            return Err(self.damaged("an instruction has no operand"));
         };
         let done = self.store.append(list, items);
         self.stack.truncate(from);
         done.map_err(|what| self.damaged(&what))
     }
 
-    /// For the containers of protocol 0, which are made of what stands behind the mark.
+    /// Creates a container of protocol 0, which takes the values after the mark.
     fn push_before_mark(&mut self, object: Object) -> Result<()> {
         let from = self.unmark()?;
         let container = self.new_object(object)?;
@@ -416,7 +419,7 @@ impl<R: Read> Machine<R> {
     fn tuple(&mut self, count: usize) -> Result<()> {
         let from = self.stack.len().checked_sub(count);
         let Some(from) = from.filter(|from| *from >= self.floor()) else {
-            return Err(self.damaged("an instruction finds nothing to work on"));
+            return Err(self.damaged("an instruction has no operand"));
         };
         let Some(tuple) = self.store.tuple(&self.stack[from..]) else {
             return Err(self.too_much("more than 80 million objects"));
@@ -444,7 +447,7 @@ impl<R: Read> Machine<R> {
         }
     }
 
-    /// A whole number in two's complement, the lowest byte first.
+    /// Reads an integer in two's complement, lowest byte first.
     #[inline]
     fn long(&mut self, size: usize) -> Result<()> {
         let bytes = self.input.take(size)?;
@@ -463,7 +466,7 @@ impl<R: Read> Machine<R> {
         self.push(value)
     }
 
-    /// `I12`, `I01` (true), `L12L`: the numbers of protocol 0.
+    /// Reads a number of protocol 0: `I12`, `I01` (true), `L12L`.
     fn decimal(&mut self) -> Result<()> {
         let line = self.input.line()?;
         let value = match line {
@@ -483,35 +486,35 @@ impl<R: Read> Machine<R> {
         };
         match value {
             Some(value) => self.push(value),
-            None => Err(self.damaged("a number that is none")),
+            None => Err(self.damaged("invalid number")),
         }
     }
 
-    /// A number in the memo, as protocol 0 writes it.
+    /// Reads a memo number as written by protocol 0.
     fn key(&mut self) -> Result<u64> {
         let key = ascii(self.input.line()?).and_then(|text| text.parse().ok());
-        key.ok_or_else(|| self.damaged("a number that is none"))
+        key.ok_or_else(|| self.damaged("invalid number"))
     }
 
     #[inline]
-    fn keep(&mut self, key: u64) -> Result<()> {
-        let kept = match self.top()? {
+    fn memoize(&mut self, key: u64) -> Result<()> {
+        let entry = match self.top()? {
             Value::Text(id) => MemoValue::Text(id),
             Value::Object(id) => MemoValue::Object(id),
             other if self.others.len() < MAX_OTHERS => {
                 self.others.push(other);
                 MemoValue::Other(u32::try_from(self.others.len() - 1).unwrap_or(u32::MAX))
             }
-            _ => return Err(self.too_much("more than a million numbers kept")),
+            _ => return Err(self.too_much("more than a million numbers in the memo")),
         };
         let count = self.memo.len();
-        if count + self.sparse.len() > MAX_KEPT {
-            return Err(self.too_much("more than 100 million kept values"));
+        if count + self.sparse.len() > MAX_MEMO {
+            return Err(self.too_much("more than 100 million values in the memo"));
         }
         match usize::try_from(key) {
-            Ok(key) if key == count => self.memo.push(kept),
-            Ok(key) if key < count => self.memo[key] = kept,
-            _ => drop(self.sparse.insert(key, kept)),
+            Ok(key) if key == count => self.memo.push(entry),
+            Ok(key) if key < count => self.memo[key] = entry,
+            _ => drop(self.sparse.insert(key, entry)),
         }
         Ok(())
     }
@@ -523,7 +526,7 @@ impl<R: Read> Machine<R> {
             Some(MemoValue::Text(id)) => Value::Text(*id),
             Some(MemoValue::Object(id)) => Value::Object(*id),
             Some(MemoValue::Other(at)) => self.others[*at as usize],
-            None => return Err(self.damaged("it uses a value that it did not keep")),
+            None => return Err(self.damaged("a reference to an unknown memo entry")),
         };
         self.push(value)
     }
@@ -549,7 +552,7 @@ fn ascii(line: &[u8]) -> Option<&str> {
     std::str::from_utf8(line.trim_ascii()).ok()
 }
 
-/// A text as protocol 0 writes it: `\uXXXX` and `\UXXXXXXXX` for what is no Latin letter, which are bytes above 127.
+/// Decodes a text of protocol 0: Latin-1 bytes, with `\uXXXX` and `\UXXXXXXXX` for all other characters.
 fn unescaped(line: &[u8]) -> Vec<u8> {
     let mut text = String::new();
     let mut rest = line;

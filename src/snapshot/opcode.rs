@@ -1,10 +1,10 @@
-//! The instructions of pickles, protocols 0 to 5, by the names of Python's `pickletools`.
+//! The instructions of pickle protocols 0 to 5, named as in Python's `pickletools`.
 
 macro_rules! opcodes {
     ($($name:ident = $code:literal,)*) => {
         $(pub const $name: u8 = $code;)*
 
-        /// The name by which `python3 -m pickletools FILE` lists it.
+        /// Returns the name that `python3 -m pickletools FILE` shows.
         pub fn name(opcode: u8) -> &'static str {
             match opcode {
                 $($name => stringify!($name),)*
@@ -85,14 +85,14 @@ opcodes! {
     READONLY_BUFFER = 0x98,
 }
 
-/// What an instruction that is refused would do, as it stands after `it asks to`.
+/// Returns the effect of a refused instruction, for use after `it asks Python to`.
 pub fn intent(opcode: u8) -> &'static str {
     match opcode {
-        GLOBAL | STACK_GLOBAL => "import something",
-        REDUCE | INST | OBJ | NEWOBJ | NEWOBJ_EX => "call something",
+        GLOBAL | STACK_GLOBAL => "import an object",
+        REDUCE | INST | OBJ | NEWOBJ | NEWOBJ_EX => "call a function",
         BUILD => "change an object",
         EXT1 | EXT2 | EXT4 => "use a registered extension",
-        PERSID | BINPERSID => "fetch an object from elsewhere",
-        _ => "use a buffer from elsewhere",
+        PERSID | BINPERSID => "fetch an external object",
+        _ => "use an external buffer",
     }
 }

@@ -1,15 +1,15 @@
-//! What a snapshot consists of, each as the few numbers that are kept of it: of ten million events a gigabyte of
-//! pickle becomes 320 MB.
+//! The records of a snapshot, reduced to the figures that are needed: a gigabyte of pickle with ten million events
+//! becomes 320 MB.
 
 use super::store::Value;
 use super::text::TextId;
 use crate::allocator::trace::PoolId;
 use crate::model::pool::BlockState;
 
-/// A stack of a snapshot, by its place in [`Stacks`](super::stacks::Stacks); 0 is none.
+/// A stack of a snapshot, as an index into [`Stacks`](super::stacks::Stacks); 0 is the empty stack.
 pub type StackId = u32;
 
-/// What an entry of a device's trace says.
+/// The type of an entry in a device's trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Action {
     Alloc,
@@ -22,13 +22,13 @@ pub enum Action {
     Snapshot,
     Oom,
     UserDefined,
-    /// What a later version may add.
+    /// A type that a later version may add.
     #[default]
     Unknown,
 }
 
 impl Action {
-    /// Its name in the file.
+    /// Returns the name used in the file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Alloc => "alloc",
@@ -49,14 +49,14 @@ impl Action {
 /// An entry of a device's trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// Of an OOM what the driver had free, in bytes; else an address.
+    /// The address; for an OOM, the driver's free memory in bytes.
     pub addr: u64,
-    /// In bytes; of an allocation what was asked for, before rounding.
+    /// Size in bytes; for an allocation the requested size, before rounding.
     pub size: u64,
-    /// Microseconds of the clock that PyTorch took (since 1970); [`NO_TIME`] before torch 2.1.
+    /// Microseconds since 1970, from PyTorch's clock; [`NO_TIME`] before torch 2.1.
     pub time_us: i64,
     pub stack: StackId,
-    /// Stream and pool, by their place in [`Snapshot::lanes`](super::Snapshot::lanes).
+    /// Stream and pool, as an index into [`Snapshot::lanes`](super::Snapshot::lanes).
     pub lane: u16,
     pub action: Action,
 }
@@ -76,17 +76,17 @@ impl Default for Event {
     }
 }
 
-/// A stream and the pool that its memory is of.
+/// A stream and the pool of its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Lane {
     pub stream: u64,
     pub pool: PoolId,
 }
 
-/// A block as the file has it.
+/// A block as stored in the file.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BlockRecord {
-    /// Not there before torch 2.1: the blocks of a segment lie behind each other.
+    /// Missing before torch 2.1: the blocks of a segment follow each other directly.
     pub address: Option<u64>,
     pub size: u64,
     pub requested: Option<u64>,
@@ -94,7 +94,7 @@ pub struct BlockRecord {
     pub state: BlockState,
 }
 
-/// A segment as the file has it.
+/// A segment as stored in the file.
 #[derive(Debug, Clone, Default)]
 pub struct SegmentRecord {
     pub device: u32,
@@ -104,11 +104,11 @@ pub struct SegmentRecord {
     pub pool: PoolId,
     pub is_large: Option<bool>,
     pub is_expandable: bool,
-    /// The list of its blocks. Resolved at the end, because many segments may name the same list.
+    /// The list of its blocks. Resolved at the end, because several segments may refer to the same list.
     pub blocks: Option<Value>,
 }
 
-/// A line of a stack as the file has it.
+/// A stack frame as stored in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct FrameRecord {
     pub file: TextId,

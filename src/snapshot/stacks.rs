@@ -1,28 +1,28 @@
-//! The stacks of a snapshot. Many events share one, and many stacks share frames.
+//! The stacks of a snapshot. Many events share a stack, and many stacks share frames.
 
 use super::record::StackId;
 use crate::model::stack::StackFrame;
 
-/// Frames of one's own that are named in a line.
+/// Maximum number of the user's own frames in a one-line description.
 const MAX_NAMED: usize = 8;
 
 #[derive(Debug, Default)]
 pub struct Stacks {
-    /// Text in them is harmless and bounded.
+    /// Frames, with text escaped for display and limited in length.
     pub(super) frames: Vec<StackFrame>,
-    /// The innermost first.
+    /// Indices of frames, innermost first.
     pub(super) stacks: Vec<Box<[u32]>>,
 }
 
 impl Stacks {
-    /// The innermost first; nothing where no stack was recorded.
+    /// Returns the frames, innermost first; none if no stack was recorded.
     pub fn frames(&self, stack: StackId) -> impl DoubleEndedIterator<Item = &StackFrame> {
         let frames = self.stacks.get(stack as usize);
         let frames = frames.map_or(&[][..], |frames| frames).iter();
         frames.filter_map(|&frame| self.frames.get(frame as usize))
     }
 
-    /// The user's own frames first, then all others; the innermost first in both.
+    /// Returns the user's own frames first, then all others; both innermost first.
     pub fn users_first(&self, stack: StackId) -> Vec<&StackFrame> {
         let (mut users, others): (Vec<_>, Vec<_>) =
             self.frames(stack).partition(|frame| frame.is_users());
@@ -30,8 +30,8 @@ impl Stacks {
         users
     }
 
-    /// The frame that tells most: the innermost of the user's own, else the innermost that is Python's, else the
-    /// innermost of all.
+    /// Returns the most informative frame: the innermost of the user's own, otherwise the innermost Python frame,
+    /// otherwise the innermost of all.
     pub fn place(&self, stack: StackId) -> Option<&StackFrame> {
         let frames = || self.frames(stack);
         let users = frames().find(|frame| frame.is_users());
@@ -39,8 +39,8 @@ impl Stacks {
         users.or_else(python).or_else(|| frames().next())
     }
 
-    /// `model.py:41 attention < train.py:57 step`: the user's own frames, the innermost first, else the frame that tells
-    /// most; nothing where no stack was recorded.
+    /// Returns the user's own frames, innermost first: `model.py:41 attention < train.py:57 step`. Without such frames,
+    /// returns the most informative one; without a recorded stack, an empty string.
     pub fn words(&self, stack: StackId) -> String {
         let users = self.frames(stack).filter(|frame| frame.is_users());
         let users: Vec<String> = users.take(MAX_NAMED).map(ToString::to_string).collect();
@@ -52,7 +52,7 @@ impl Stacks {
         users.join(" < ")
     }
 
-    /// How many there are, beside that of no frames.
+    /// Returns the number of stacks, excluding the empty one.
     pub fn count(&self) -> usize {
         self.stacks.len().saturating_sub(1)
     }

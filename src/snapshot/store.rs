@@ -1,5 +1,5 @@
-//! The objects of a pickle while it is read. Dictionaries that are an event, a block, a segment or a frame become
-//! records as soon as that is seen, so that no tree of a hundred million nodes ever stands in memory.
+//! The objects of a pickle while it is read. A dictionary that describes an event, a block, a segment or a frame becomes
+//! a record as soon as it is recognised, so that memory never contains a tree of a hundred million nodes.
 
 use std::collections::HashMap;
 
@@ -13,18 +13,18 @@ use crate::allocator::trace::PoolId;
 use crate::model::pool::{Block, BlockState, Segment};
 use crate::model::stack::StackFrame;
 
-/// Objects of all kinds; ten million events are twenty million of them.
+/// Maximum number of objects; ten million events need twenty million.
 const MAX_OBJECTS: usize = 80_000_000;
-/// Entries of a dictionary that are searched for a key, from the end. An entry of a block's `history` has four.
+/// Maximum number of dictionary entries that are searched for a key, from the end. An entry of `history` has four.
 const MAX_FIELDS: usize = 64;
-/// Innermost frames of a stack that are retained. Python's own limit is a thousand.
+/// Maximum number of innermost frames per stack. Python's own limit is a thousand.
 const MAX_STACK_FRAMES: usize = 1_024;
 
-/// Memory that a record takes, including what is made from it: the snapshot, its history and the printed text.
+/// Memory needed for a record, including everything derived from it: the snapshot, its history and the printed text.
 const EVENT_BYTES: usize = 2 * size_of::<Event>() + 32;
 const BLOCK_BYTES: usize = size_of::<BlockRecord>() + size_of::<Block>() + size_of::<Held>();
 const SEGMENT_BYTES: usize = size_of::<SegmentRecord>() + size_of::<Segment>() + 320;
-/// An entry in a list and one in a hash table that doubles.
+/// One entry in a list, and one in a hash table that grows by doubling.
 const INTERNED_BYTES: usize = 96;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,9 +32,9 @@ pub enum Value {
     None,
     Bool(bool),
     Int(i64),
-    /// A whole number above those.
+    /// An integer above the range of `Int`.
     Large(u64),
-    /// One that no size or address can be.
+    /// An integer too large for a size or an address.
     Huge,
     Float(f64),
     Text(TextId),
@@ -49,9 +49,9 @@ pub enum Object {
     Dict(u32),
     EmptyList,
     List(u32),
-    /// A list that was used as the frames of something.
+    /// A list that was used as a stack.
     Stack(StackId),
-    /// A tuple of two whole numbers: all that a snapshot has are of pools.
+    /// A tuple of two integers; in a snapshot, these are always pool ids.
     Pair(PoolId32),
     Event(u32),
     Block(u32),
@@ -59,10 +59,10 @@ pub enum Object {
     Frame(u32),
 }
 
-/// A pool by its place in [`Store::pairs`].
+/// A pool, as an index into [`Store::pairs`].
 pub type PoolId32 = u32;
 
-/// A part of a list: records that were made one after the other are one of them.
+/// A part of a list. Records created directly after one another share one run.
 #[derive(Debug, Clone, Copy)]
 pub enum Run {
     Value(Value),
@@ -77,13 +77,13 @@ pub struct Store {
     objects: Vec<Object>,
     dicts: Vec<Vec<(Value, Value)>>,
     lists: Vec<Vec<Run>>,
-    /// What `dicts`, `lists`, `stacks` and `distinct` take.
-    held: usize,
+    /// Memory of `dicts`, `lists`, `stacks` and `distinct`.
+    container_bytes: usize,
     pub events: Vec<Event>,
     pub blocks: Vec<BlockRecord>,
     pub segments: Vec<SegmentRecord>,
     frames: Vec<FrameRecord>,
-    /// Stacks with the frames of each, the innermost first, by their place in `distinct`.
+    /// The frames of each stack, innermost first, as indices into `distinct`.
     pub stacks: Vec<Box<[u32]>>,
     stack_ids: HashMap<Box<[u32]>, StackId>,
     pub distinct: Vec<FrameRecord>,
@@ -95,7 +95,10 @@ pub struct Store {
     last_lane: u16,
 }
 
-/// Why something is no part of a snapshot, as it stands after `it is damaged at byte 5: `.
+const NOT_A_LIST: &str = "a value is appended to something other than a list";
+const NOT_A_DICTIONARY: &str = "an item is set in something other than a dictionary";
+
+/// Reason why a value cannot be part of a snapshot, for use after `damaged at byte 5: `.
 pub type Fault = String;
 
 impl Store {
@@ -105,7 +108,7 @@ impl Store {
             objects: Vec::new(),
             dicts: Vec::new(),
             lists: Vec::new(),
-            held: 0,
+            container_bytes: 0,
             events: Vec::new(),
             blocks: Vec::new(),
             segments: Vec::new(),
@@ -122,7 +125,7 @@ impl Store {
         }
     }
 
-    /// None when there are too many.
+    /// Adds an object. Returns `None` if there are too many.
     #[inline]
     pub fn add(&mut self, object: Object) -> Option<Value> {
         if self.objects.len() >= MAX_OBJECTS {
@@ -133,7 +136,7 @@ impl Store {
         Some(Value::Object(id))
     }
 
-    /// A tuple.
+    /// Adds a tuple.
     pub fn tuple(&mut self, items: &[Value]) -> Option<Value> {
         if let &[Value::Int(a), Value::Int(b)] = items
             && let (Ok(a), Ok(b)) = (u64::try_from(a), u64::try_from(b))
@@ -151,29 +154,28 @@ impl Store {
             return self.add(Object::Pair(id));
         }
         let tuple = self.add(Object::EmptyList)?;
-        // It is a list: it takes what it is given.
+        // The new tuple is stored as a list, so appending cannot fail.
         let _ = self.append(tuple, items);
         Some(tuple)
     }
 
-    /// # Errors
-    /// When it is no list.
+    /// Appends items to a list. Fails if it is not a list.
     pub fn append(&mut self, list: Value, items: &[Value]) -> Result<(), Fault> {
         let Value::Object(id) = list else {
-            return Err("something is appended to what is no list".into());
+            return Err(NOT_A_LIST.into());
         };
         let at = match self.objects[id as usize] {
             Object::EmptyList if items.is_empty() => return Ok(()),
             Object::EmptyList => {
                 let at = number(self.lists.len());
-                // Most lists are one run; growing by default would allocate room for four.
+                // Most lists have one run; the default capacity would be four.
                 self.lists.push(Vec::with_capacity(1));
-                self.held += size_of::<Vec<Run>>() + size_of::<Run>();
+                self.container_bytes += size_of::<Vec<Run>>() + size_of::<Run>();
                 self.objects[id as usize] = Object::List(at);
                 at
             }
             Object::List(at) => at,
-            _ => return Err("something is appended to what is no list".into()),
+            _ => return Err(NOT_A_LIST.into()),
         };
         for &item in items {
             let run = match item {
@@ -187,32 +189,30 @@ impl Store {
                 _ => Run::Value(item),
             };
             let runs = &mut self.lists[at as usize];
-            if !runs.last_mut().is_some_and(|last| last.takes(run)) {
+            if !runs.last_mut().is_some_and(|last| last.extend(run)) {
                 let before = runs.capacity();
                 runs.push(run);
-                self.held += (runs.capacity() - before) * size_of::<Run>();
+                self.container_bytes += (runs.capacity() - before) * size_of::<Run>();
             }
         }
         Ok(())
     }
 
-    /// Keys and values in turn.
-    ///
-    /// # Errors
-    /// When it is no dictionary, or a value is not what its key calls for.
+    /// Sets items of a dictionary; `items` alternates keys and values. Fails if it is not a dictionary, or if a value
+    /// does not match its key.
     pub fn set(&mut self, dict: Value, items: &[Value]) -> Result<(), Fault> {
         let Value::Object(id) = dict else {
-            return Err("something is set in what is no dictionary".into());
+            return Err(NOT_A_DICTIONARY.into());
         };
         if !items.len().is_multiple_of(2) {
-            return Err("a key of a dictionary has no value".into());
+            return Err("a dictionary key has no value".into());
         }
         let pairs = || items.chunks_exact(2).map(|pair| (pair[0], pair[1]));
         let mut object = self.objects[id as usize];
         if matches!(object, Object::EmptyDict | Object::Dict(_))
             && let Some(record) = pairs().find_map(|(key, _)| self.record(key))
         {
-            // Of those that protocol 0 sets one by one, what came before the telling one.
+            // Protocol 0 sets items one by one: convert those that came before the identifying key.
             let before = match object {
                 Object::Dict(at) => std::mem::take(&mut self.dicts[at as usize]),
                 _ => Vec::new(),
@@ -228,16 +228,16 @@ impl Store {
             Object::EmptyDict => {
                 self.objects[id as usize] = Object::Dict(number(self.dicts.len()));
                 self.dicts.push(pairs().collect());
-                self.held += size_of_val(items) + size_of::<Vec<Value>>();
+                self.container_bytes += size_of_val(items) + size_of::<Vec<Value>>();
             }
             Object::Dict(at) => {
                 let dict = &mut self.dicts[at as usize];
                 let before = dict.capacity();
                 dict.extend(pairs());
-                self.held += (dict.capacity() - before) * size_of::<(Value, Value)>();
+                self.container_bytes += (dict.capacity() - before) * size_of::<(Value, Value)>();
             }
             Object::EmptyList | Object::List(_) | Object::Stack(_) | Object::Pair(_) => {
-                return Err("something is set in what is no dictionary".into());
+                return Err(NOT_A_DICTIONARY.into());
             }
             record => {
                 for (key, value) in pairs() {
@@ -250,7 +250,7 @@ impl Store {
 
     /// Returns the memory that the store takes, including what is made from it.
     pub fn memory(&self) -> usize {
-        self.held
+        self.container_bytes
             + self.texts.memory()
             + self.objects.len() * size_of::<Object>()
             + self.events.len() * EVENT_BYTES
@@ -260,7 +260,7 @@ impl Store {
             + self.pairs.len() * INTERNED_BYTES
     }
 
-    /// A new record of the kind that alone has this key.
+    /// Creates a new record if the key occurs only in that kind of record.
     #[inline]
     fn record(&mut self, key: Value) -> Option<Object> {
         let Value::Text(key) = key else { return None };
@@ -303,8 +303,8 @@ impl Store {
     fn set_event(&mut self, n: usize, key: TextId, value: Value) -> Result<(), Fault> {
         match key {
             text::ACTION => self.events[n].action = self.action(value)?,
-            text::ADDR | text::DEVICE_FREE => self.events[n].addr = whole(key, value, self)?,
-            text::SIZE => self.events[n].size = whole(key, value, self)?,
+            text::ADDR | text::DEVICE_FREE => self.events[n].addr = unsigned(key, value, self)?,
+            text::SIZE => self.events[n].size = unsigned(key, value, self)?,
             text::TIME_US => {
                 self.events[n].time_us = match value {
                     Value::Int(time) => time,
@@ -329,12 +329,12 @@ impl Store {
 
     fn set_block(&mut self, n: usize, key: TextId, value: Value) -> Result<(), Fault> {
         match key {
-            text::ADDRESS => self.blocks[n].address = Some(whole(key, value, self)?),
-            text::SIZE => self.blocks[n].size = whole(key, value, self)?,
-            text::REQUESTED_SIZE => self.blocks[n].requested = Some(whole(key, value, self)?),
+            text::ADDRESS => self.blocks[n].address = Some(unsigned(key, value, self)?),
+            text::SIZE => self.blocks[n].size = unsigned(key, value, self)?,
+            text::REQUESTED_SIZE => self.blocks[n].requested = Some(unsigned(key, value, self)?),
             text::STATE => self.blocks[n].state = state(value),
             text::FRAMES => self.blocks[n].stack = self.stack(value),
-            // Until torch 2.0: a list of what it was used for, the present use first.
+            // Up to torch 2.0: a list of the uses of the block, current use first.
             text::HISTORY => {
                 let Some(&Run::Value(present)) = self.runs(value).and_then(<[_]>::first) else {
                     return Ok(());
@@ -343,7 +343,7 @@ impl Store {
                     self.blocks[n].stack = self.stack(frames);
                 }
                 if let Some(size) = self.get(present, text::REAL_SIZE) {
-                    self.blocks[n].requested = Some(whole(text::REAL_SIZE, size, self)?);
+                    self.blocks[n].requested = Some(unsigned(text::REAL_SIZE, size, self)?);
                 }
             }
             _ => {}
@@ -353,12 +353,12 @@ impl Store {
 
     fn set_segment(&mut self, n: usize, key: TextId, value: Value) -> Result<(), Fault> {
         match key {
-            text::ADDRESS => self.segments[n].address = whole(key, value, self)?,
-            text::TOTAL_SIZE => self.segments[n].total_size = whole(key, value, self)?,
+            text::ADDRESS => self.segments[n].address = unsigned(key, value, self)?,
+            text::TOTAL_SIZE => self.segments[n].total_size = unsigned(key, value, self)?,
             text::STREAM => self.segments[n].stream = handle(key, value, self)?,
             text::DEVICE => {
-                let device = u32::try_from(whole(key, value, self)?);
-                self.segments[n].device = device.map_err(|_| "no device has such a number")?;
+                let device = u32::try_from(unsigned(key, value, self)?);
+                self.segments[n].device = device.map_err(|_| "invalid device number")?;
             }
             text::SEGMENT_POOL_ID => self.segments[n].pool = self.pool(value),
             text::SEGMENT_TYPE => {
@@ -398,7 +398,7 @@ impl Store {
             Some(&id) => id,
             None => {
                 let id = u16::try_from(self.lanes.len());
-                let id = id.map_err(|_| "it has more than 65535 streams and pools")?;
+                let id = id.map_err(|_| "more than 65535 streams and pools")?;
                 self.lanes.push(lane);
                 self.lane_ids.insert(lane, id);
                 id
@@ -419,7 +419,10 @@ impl Store {
 
     fn action(&self, value: Value) -> Result<Action, Fault> {
         let Value::Text(text) = value else {
-            return Err(format!("the action of an event is {}", self.words(value)));
+            return Err(format!(
+                "the action of an event is {}",
+                self.describe(value)
+            ));
         };
         Ok(match text {
             text::ALLOC => Action::Alloc,
@@ -436,7 +439,7 @@ impl Store {
         })
     }
 
-    /// Of a list of frames the stack; equal lists are one.
+    /// Returns the stack for a list of frames; equal lists share one stack.
     #[inline]
     fn stack(&mut self, frames: Value) -> StackId {
         let Value::Object(id) = frames else { return 0 };
@@ -454,7 +457,7 @@ impl Store {
     #[cold]
     fn intern_stack(&mut self, list: usize) -> StackId {
         let runs = std::mem::take(&mut self.lists[list]);
-        self.held -= runs.capacity() * size_of::<Run>();
+        self.container_bytes -= runs.capacity() * size_of::<Run>();
         let mut frames = Vec::new();
         for run in runs {
             let Run::Frames(from, to) = run else { continue };
@@ -463,10 +466,10 @@ impl Store {
                 let id = *self.frame_ids.entry(*frame).or_insert(next);
                 if id == next {
                     self.distinct.push(*frame);
-                    // Each frame gets its own copy of the texts, where one byte may become four.
+                    // Each frame has its own copy of the texts, in which one byte may become four.
                     let shown = |text| self.texts.get(text).len().min(MAX_TEXT) * 4;
                     let texts = shown(frame.file) + shown(frame.function);
-                    self.held += INTERNED_BYTES + size_of::<StackFrame>() + texts;
+                    self.container_bytes += INTERNED_BYTES + size_of::<StackFrame>() + texts;
                 }
                 frames.push(id);
             }
@@ -477,13 +480,13 @@ impl Store {
             return id;
         }
         let id = number(self.stacks.len());
-        self.held += 2 * size_of_val(&*frames) + INTERNED_BYTES;
+        self.container_bytes += 2 * size_of_val(&*frames) + INTERNED_BYTES;
         self.stacks.push(frames.clone());
         self.stack_ids.insert(frames, id);
         id
     }
 
-    /// What a list holds.
+    /// Returns the content of a list.
     pub fn runs(&self, value: Value) -> Option<&[Run]> {
         let Value::Object(id) = value else {
             return None;
@@ -495,7 +498,7 @@ impl Store {
         }
     }
 
-    /// What a dictionary holds.
+    /// Returns the content of a dictionary.
     pub fn pairs_of(&self, value: Value) -> Option<&[(Value, Value)]> {
         let Value::Object(id) = value else {
             return None;
@@ -507,34 +510,34 @@ impl Store {
         }
     }
 
-    /// Of what was set twice, the last.
+    /// Returns the value of a key; if it was set twice, the last one.
     pub fn get(&self, dict: Value, key: TextId) -> Option<Value> {
         let mut pairs = self.pairs_of(dict)?.iter().rev().take(MAX_FIELDS);
         let found = pairs.find(|(k, _)| *k == Value::Text(key));
         found.map(|(_, value)| *value)
     }
 
-    /// What a value is, as it stands after `but `: `a number`.
-    pub fn words(&self, value: Value) -> &'static str {
+    /// Describes a value, for use after `it is `: `a number`.
+    pub fn describe(&self, value: Value) -> &'static str {
         match value {
-            Value::None => "nothing (None)",
-            Value::Bool(_) => "a truth value",
+            Value::None => "None",
+            Value::Bool(_) => "a boolean",
             Value::Int(_) | Value::Large(_) | Value::Huge | Value::Float(_) => "a number",
-            Value::Text(_) => "a text",
+            Value::Text(_) => "a string",
             Value::Object(id) => match self.objects[id as usize] {
                 Object::EmptyDict | Object::Dict(_) => "a dictionary",
                 Object::EmptyList | Object::List(_) | Object::Stack(_) => "a list",
                 Object::Pair(_) => "a tuple",
-                _ => "a part of one",
+                _ => "a part of a snapshot",
             },
         }
     }
 }
 
 impl Run {
-    /// Grows by what follows it directly.
+    /// Extends the run by one that directly follows it. Returns false if it does not.
     #[inline]
-    fn takes(&mut self, next: Self) -> bool {
+    fn extend(&mut self, next: Self) -> bool {
         match (self, next) {
             (Self::Events(_, end), Self::Events(from, to))
             | (Self::Blocks(_, end), Self::Blocks(from, to))
@@ -550,40 +553,40 @@ impl Run {
     }
 }
 
-/// There are fewer of anything than [`MAX_OBJECTS`].
+/// Converts an index; there are never more than [`MAX_OBJECTS`] of anything.
 #[inline]
 fn number(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 #[inline]
-fn whole(key: TextId, value: Value, store: &Store) -> Result<u64, Fault> {
+fn unsigned(key: TextId, value: Value, store: &Store) -> Result<u64, Fault> {
     match value {
         Value::Int(n) if n >= 0 => Ok(n.cast_unsigned()),
         Value::Large(n) => Ok(n),
-        _ => Err(no_number(key, value, store)),
+        _ => Err(invalid_number(key, value, store)),
     }
 }
 
-/// A stream is an address that PyTorch writes as a signed number.
+/// Reads a stream handle: an address that PyTorch writes as a signed number.
 #[inline]
 fn handle(key: TextId, value: Value, store: &Store) -> Result<u64, Fault> {
     match value {
         Value::Int(n) => Ok(n.cast_unsigned()),
         Value::Large(n) => Ok(n),
-        _ => Err(no_number(key, value, store)),
+        _ => Err(invalid_number(key, value, store)),
     }
 }
 
 #[cold]
-fn no_number(key: TextId, value: Value, store: &Store) -> Fault {
+fn invalid_number(key: TextId, value: Value, store: &Store) -> Fault {
     let key = String::from_utf8_lossy(store.texts.get(key));
     let what = match value {
-        Value::Int(_) => "below 0",
-        Value::Huge | Value::Float(_) => "no whole number of bytes",
-        other => store.words(other),
+        Value::Int(_) => "negative",
+        Value::Huge | Value::Float(_) => "not a whole number of bytes",
+        other => store.describe(other),
     };
-    format!("the `{key}` of something is {what}")
+    format!("the field `{key}` is {what}")
 }
 
 fn state(value: Value) -> BlockState {

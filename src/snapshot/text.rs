@@ -1,25 +1,25 @@
-//! The texts of a pickle, each kept once: what is compared is a number.
+//! The texts of a pickle, each stored once, so that comparing two texts means comparing two numbers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A text, by its place in [`Texts`].
+/// A text, as an index into [`Texts`].
 pub type TextId = u32;
 
-/// Bytes of all texts together; the largest snapshots have a few million of them.
+/// Maximum size of all texts together; the largest snapshots have a few million bytes.
 const MAX_BYTES: usize = 512 << 20;
 
 macro_rules! known {
     ($($name:ident = $text:literal,)*) => {
         const KNOWN: &[&str] = &[$($text),*];
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
-        enum Order { $($name,)* }
-        $(#[allow(dead_code)] pub const $name: TextId = Order::$name as TextId;)*
+        enum KnownText { $($name,)* }
+        $(#[allow(dead_code)] pub const $name: TextId = KnownText::$name as TextId;)*
     };
 }
 
 known! {
-    // What a frame without a name has.
+    // The file name of a frame without a name.
     EMPTY = "",
     ACTION = "action",
     ADDR = "addr",
@@ -84,12 +84,12 @@ impl Texts {
         texts
     }
 
-    /// None when there are too many.
+    /// Returns the id of a text, adding it if necessary. `None` if there are too many.
     pub fn intern(&mut self, text: &[u8]) -> Option<TextId> {
         if let Some(&id) = self.ids.get(text) {
             return Some(id);
         }
-        // Including the allocation, and the entries in a list and in a hash table that doubles.
+        // Includes the allocation, and the entries in a list and in a hash table that grows by doubling.
         self.bytes += text.len() + 112;
         let id = TextId::try_from(self.texts.len()).ok()?;
         if self.bytes > MAX_BYTES {

@@ -1,4 +1,4 @@
-//! A device's events as a [`Trace`] for what-if.
+//! Converts a device's events to a [`Trace`] for what-if replays.
 
 use super::device::{Device, Held};
 use super::record::{Action, Event};
@@ -8,14 +8,14 @@ use crate::model::pool::BlockState;
 use crate::model::units::Bytes;
 
 impl Snapshot {
-    /// The history of one device, with the blocks that were there before its first event.
+    /// Returns the history of one device, including the blocks that existed before its first event.
     pub fn trace(&self, device: &Device) -> Trace {
         let mut ops = Vec::with_capacity(device.events.len());
         for event in &device.events {
             ops.extend(self.op(event));
         }
         let reserved = Reserved::by(&device.events);
-        // Something was there already: the trace does not begin with the program.
+        // If something was reserved before the first event, the trace does not start with the program.
         let cut = i128::from(device.reserved().0) != reserved.now;
         let peak = u64::try_from(reserved.peak).ok().map(Bytes);
         Trace {
@@ -60,10 +60,10 @@ impl Snapshot {
         })
     }
 
-    /// Blocks that were live before the first event: those that the map still has and no event made, and those that an
-    /// event lets go without another having made them.
+    /// Returns the blocks that were live before the first event: those in the map that no event allocated, and those that
+    /// an event frees although no event allocated them.
     fn start(&self, device: &Device) -> Vec<Live> {
-        // By address: made in the trace, and live now as far as it says.
+        // For each allocated address, whether it is live after the events so far.
         let mut made: ByAddress<bool> = ByAddress::default();
         let mut start: Vec<Live> = Vec::new();
         for event in &device.events {
@@ -81,12 +81,12 @@ impl Snapshot {
                 _ => {}
             }
         }
-        let still = |held: &&Held| !made.contains_key(&held.address);
+        let is_old = |held: &&Held| !made.contains_key(&held.address);
         let live = device
             .held
             .iter()
             .filter(|held| held.state == BlockState::Allocated);
-        start.extend(live.filter(still).map(|held| Live {
+        start.extend(live.filter(is_old).map(|held| Live {
             block: held.address,
             requested: held.requested,
             stream: held.lane.stream,
@@ -98,7 +98,7 @@ impl Snapshot {
     }
 }
 
-/// Bytes reserved by the events of a trace.
+/// Bytes reserved and returned by the events of a trace.
 #[derive(Default)]
 struct Reserved {
     now: i128,

@@ -1,4 +1,4 @@
-//! What a far host answers: to requests, and what else only a living source says. Never recorded.
+//! Replies of a remote agent to requests, and other messages that only a live source sends. They are never recorded.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::model::remote_incident::{OnShelf, RemoteIncident};
 use crate::model::signal::{Signal, Signalled};
 use crate::model::stack::PythonStack;
 
-/// Exactly one of these, or nothing known.
+/// A reply. Exactly one field is set, or none if this version does not know the kind.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reply {
@@ -33,22 +33,22 @@ pub struct Reply {
     pub probed: Option<Box<Probe>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notice: Option<String>,
-    /// What the incident store holds, the newest first; told again when it has changed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub shelf: Option<Vec<OnShelf>>,
+    /// Contents of the incident store, newest first. Sent again after each change.
+    #[serde(rename = "shelf", skip_serializing_if = "Option::is_none")]
+    pub stored_incidents: Option<Vec<OnShelf>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub incident: Option<Box<RemoteIncident>>,
 }
 
-/// What was asked of a process, or why it cannot be told.
+/// The answer about one process, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound(deserialize = "T: Deserialize<'de>"))]
 pub struct Answer<T> {
     pub process: ProcessKey,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub is: Option<T>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub why_not: Option<Missing>,
+    #[serde(rename = "is", skip_serializing_if = "Option::is_none")]
+    pub value: Option<T>,
+    #[serde(default, rename = "why_not", skip_serializing_if = "Option::is_none")]
+    pub missing: Option<Missing>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -59,34 +59,35 @@ pub struct NoMap {
     pub why: Missing,
 }
 
-/// Of a signal: what became of it for each process.
+/// The result of sending a signal to each process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcomes {
     pub signal: Signal,
-    pub of: Vec<Answer<()>>,
+    #[serde(rename = "of")]
+    pub outcomes: Vec<Answer<()>>,
 }
 
 impl<T> Answer<T> {
     fn new(process: ProcessKey, answer: Result<T, Missing>) -> Self {
-        let (is, why_not) = match answer {
+        let (value, missing) = match answer {
             Ok(value) => (Some(value), None),
             Err(why) => (None, Some(why)),
         };
         Self {
             process,
-            is,
-            why_not,
+            value,
+            missing,
         }
     }
 
     fn answer(self) -> Result<T, Missing> {
-        self.is.ok_or_else(|| self.why_not.unwrap_or_default())
+        self.value.ok_or_else(|| self.missing.unwrap_or_default())
     }
 }
 
 impl Reply {
-    /// What of an update is a reply; `None` for those that have lines of their own, and for what a living host never
-    /// says.
+    /// Returns the reply for an update. Returns `None` for updates with lines of their own, and for updates that a
+    /// live source never sends.
     pub fn of(update: Update) -> Option<Self> {
         let empty = Self::default();
         Some(match update {
@@ -150,8 +151,8 @@ impl Reply {
             Some(Update::Signalled(outcomes.signalled()))
         } else if let Some(probe) = self.probed {
             Some(Update::Probed(Arc::new(*probe)))
-        } else if let Some(kept) = self.incident {
-            Some(Update::RemoteIncident(Arc::new(*kept)))
+        } else if let Some(incident) = self.incident {
+            Some(Update::RemoteIncident(Arc::new(*incident)))
         } else {
             self.notice.map(Update::Notice)
         }
@@ -163,17 +164,19 @@ impl Outcomes {
         let outcomes = signalled.outcomes.into_iter();
         Self {
             signal: signalled.signal,
-            of: outcomes.map(|(key, went)| Answer::new(key, went)).collect(),
+            outcomes: outcomes
+                .map(|(key, outcome)| Answer::new(key, outcome))
+                .collect(),
         }
     }
 
     fn signalled(self) -> Signalled {
-        let of = self.of.into_iter();
+        let outcomes = self.outcomes.into_iter();
         Signalled {
             signal: self.signal,
-            // `()` is written as null, which reads as nothing: what has no reason went well.
-            outcomes: of
-                .map(|one| (one.process, one.why_not.map_or(Ok(()), Err)))
+            // `()` is written as null, which reads as a missing value: without a reason, the signal was sent.
+            outcomes: outcomes
+                .map(|one| (one.process, one.missing.map_or(Ok(()), Err)))
                 .collect(),
         }
     }

@@ -1,4 +1,4 @@
-//! This host as a source: the agent's threads write into the stream that a screen or a recorder reads.
+//! This host as a source: the threads of the agent write into a stream that a screen or a recorder reads.
 
 use super::stream::{Source, stream};
 use crate::collect::agent::{self, Options};
@@ -6,7 +6,7 @@ use crate::collect::agent::{self, Options};
 /// Starts collecting. The threads end when the source is dropped.
 ///
 /// # Errors
-/// When the system gives no threads.
+/// Fails if a thread cannot be started.
 pub fn start(options: Options) -> std::io::Result<Source> {
     let (feed, requests, source) = stream();
     agent::start(options, feed, requests)?;

@@ -1,8 +1,8 @@
-//! A pool's map as one line of a recording: the model's JSON without the addresses of its blocks.
+//! A pool map as one line of a recording: the JSON of the model without block addresses.
 //!
-//! Blocks follow each other without gaps, so their sizes say where they are; written out, addresses would more than
-//! double a compressed map. What a line holds is only looked at where somebody wants that map, and it is not trusted:
-//! a file may hold anything.
+//! Blocks follow each other without gaps, so their addresses follow from their sizes. Writing the addresses would
+//! more than double the size of a compressed map. A line is parsed only when its map is needed. Its content is not
+//! trusted, because a file can contain anything.
 //!
 //! ```text
 //! {"map":{"process":{"pid":418,"start":7},"ordinal":0,"at":90412,"exact":true,"segments":[
@@ -17,26 +17,26 @@ use serde_json::value::RawValue;
 use crate::model::pool::{PoolMap, Segment};
 use crate::model::process::ProcessKey;
 
-/// Segments and blocks of one map. A program with a hundred thousand has other troubles.
+/// Maximum number of segments and blocks of a map. A program with a hundred thousand has other problems.
 const MAX_PARTS: usize = 1 << 18;
 
-/// A map that was not looked into yet.
+/// An unparsed map.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MapLine(Box<RawValue>);
 
-/// Why a line holds no map that can be shown.
+/// Reason why a map cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum MapLineError {
     #[error("the map has more than {MAX_PARTS} segments and blocks")]
     TooMany,
-    #[error("the map does not read: {0}")]
+    #[error("invalid map: {0}")]
     Json(#[from] serde_json::Error),
     #[error("blocks of the map overlap or lie outside their segment")]
     Misplaced,
 }
 
-/// Of a map only whose it is: quicker than the whole.
+/// The pool of a map; parsing only this is faster than parsing the whole map.
 #[derive(Deserialize)]
 struct MapOwner {
     #[serde(default)]
@@ -52,27 +52,24 @@ impl PartialEq for MapLine {
 }
 
 impl MapLine {
-    /// # Errors
-    /// When the map cannot be written as JSON.
     pub fn new(map: &PoolMap) -> serde_json::Result<Self> {
         let mut map = map.clone();
         map.segments
             .iter_mut()
-            .for_each(Segment::leave_out_addresses);
+            .for_each(Segment::omit_implied_addresses);
         serde_json::value::to_raw_value(&map).map(Self)
     }
 
-    /// Whether it is the map of this pool.
+    /// Returns true if this is the map of `pool`.
     pub fn is_of(&self, pool: (ProcessKey, u32)) -> bool {
         serde_json::from_str::<MapOwner>(self.0.get())
-            .is_ok_and(|whose| (whose.process, whose.ordinal) == pool)
+            .is_ok_and(|owner| (owner.process, owner.ordinal) == pool)
     }
 
-    /// # Errors
-    /// When it is too large, or such as no allocator could have.
+    /// Parses the map. Fails if the map is too large or impossible for an allocator.
     pub fn read(&self) -> Result<PoolMap, MapLineError> {
         let text = self.0.get();
-        // Each part begins with a bracket, so their number bounds what reading can take.
+        // Each part begins with a bracket, so counting brackets limits the memory that parsing can take.
         if memchr2_iter(b'{', b'[', text.as_bytes()).count() > MAX_PARTS {
             return Err(MapLineError::TooMany);
         }
@@ -82,14 +79,14 @@ impl MapLine {
             if segment.address < free_from {
                 return Err(MapLineError::Misplaced);
             }
-            free_from = put_in_place(segment).ok_or(MapLineError::Misplaced)?;
+            free_from = fill_addresses(segment).ok_or(MapLineError::Misplaced)?;
         }
         Ok(map)
     }
 }
 
-/// The end of the segment; nothing when its parts contradict each other.
-fn put_in_place(segment: &mut Segment) -> Option<u64> {
+/// Fills in block addresses. Returns the end of the segment, or `None` if its parts contradict each other.
+fn fill_addresses(segment: &mut Segment) -> Option<u64> {
     let end = segment.address.checked_add(segment.size.0)?;
     let mut next = segment.address;
     for block in &mut segment.blocks {
@@ -160,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_reads_back_as_it_was_and_says_whose_it_is() {
+    fn a_map_survives_a_round_trip_and_names_its_pool() {
         let line = MapLine::new(&map()).expect("JSON");
         assert_eq!(line.read().expect("a map"), map());
         assert!(line.is_of((map().process, 1)));
@@ -168,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_written_only_where_there_is_a_gap() {
+    fn writes_an_address_only_after_a_gap() {
         let line = MapLine::new(&map()).expect("JSON");
         let value: serde_json::Value = serde_json::from_str(line.0.get()).expect("JSON");
         let blocks = |segment: usize| value["segments"][segment]["blocks"].to_string();
@@ -177,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_allocator_has_is_refused() {
+    fn rejects_impossible_maps() {
         let segments = |segments: &str| line(&format!("{{\"segments\":[{segments}]}}")).read();
         let fine = segments(r#"{"address":512,"size":512,"blocks":[{"size":512}]}"#);
         assert_eq!(fine.expect("a map").segments[0].blocks[0].address, 512);

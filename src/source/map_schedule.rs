@@ -1,12 +1,14 @@
-//! Whose map a recording asks for, and when: all pools in turn, one at a time, and out of turn where it matters.
+//! Schedules the pool maps of a recording: all pools in turn, one at a time, and additional maps when something
+//! happens.
 //!
-//! A round is begun each [`DEFAULT_PERIOD`] or as the user said. Out of turn comes a pool that is new, whose `num_ooms`
-//! rose, or whose reserved memory reached a new maximum. One question is open at a time, since the stream between a
-//! source and its reader holds one map.
+//! A round starts every [`DEFAULT_PERIOD`], or at the period that the user chose. A pool is read out of turn if it is
+//! new, if its `num_ooms` rose, or if its reserved memory reached a new maximum. Only one request is open at a time,
+//! because the stream between a source and its reader holds one map.
 //!
-//! Eight pools of a training run have 1500 blocks each and cost 40 kB a round, compressed: 62 MB a day if there is one
-//! each minute, two thirds of what the frames of that machine take. So without an explicit period there is an
-//! allowance: [`SPACE`] at once and [`SPACE_PER_MINUTE`] from then on, and a round waits until there is some again.
+//! Eight pools of a training run have 1500 blocks each and take 40 kB per round, compressed. One round per minute
+//! would take 62 MB a day, two thirds of the size of that machine's frames. Without an explicit period there is
+//! therefore a budget: [`MAX_BUDGET`] immediately and [`BUDGET_PER_MINUTE`] from then on. A round waits until the budget
+//! allows it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,21 +19,21 @@ use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, Millis, Mono};
 
 pub const DEFAULT_PERIOD: Millis = Millis(60_000);
-/// So many bytes of maps may come at once.
-pub const SPACE: Bytes = Bytes(1 << 20);
-/// 5 MB a day.
-pub const SPACE_PER_MINUTE: Bytes = Bytes(3_500);
-/// Maps of one pool out of turn are at least a sixth of the period apart.
-const EARLY: u64 = 6;
-/// A new maximum is one that is higher by a fiftieth: a run that warms up reaches one with every segment.
-const HIGHER: u64 = 50;
-/// A question without an answer is given up at the third frame.
-const PATIENCE: u32 = 2;
+/// Initial budget for maps, and its maximum.
+pub const MAX_BUDGET: Bytes = Bytes(1 << 20);
+/// Growth of the budget: 5 MB a day.
+pub const BUDGET_PER_MINUTE: Bytes = Bytes(3_500);
+/// Minimum distance between additional maps of one pool, as a fraction of the period.
+const EARLY_DIVISOR: u64 = 6;
+/// Minimum rise of a new maximum, as a fraction. During warm-up every segment would otherwise be a new maximum.
+const RISE_DIVISOR: u64 = 50;
+/// Number of frames to wait for an answer before the next request.
+const MAX_FRAMES_WITHOUT_ANSWER: u32 = 2;
 
 /// How often the maps of all pools are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Every {
-    /// Each [`DEFAULT_PERIOD`], less often where maps are so large that a day of them would be too much.
+    /// Every [`DEFAULT_PERIOD`], less often if the maps of a day would take too much space.
     #[default]
     Sparing,
     Period(Millis),
@@ -40,20 +42,20 @@ pub enum Every {
 
 type PoolKey = (ProcessKey, u32);
 
-/// The next question of a recorder, from what the frames tell.
+/// Chooses the next map request of a recorder from the frames.
 #[derive(Debug)]
 pub struct Rounds {
     every: Every,
     known: BTreeMap<PoolKey, PoolState>,
-    /// Still to be asked for.
+    /// Pools to request.
     queue: VecDeque<PoolKey>,
     asked: Option<(PoolKey, u32)>,
-    /// When the last round began.
+    /// Start of the last round.
     round: Option<Mono>,
-    space: Space,
+    budget: Budget,
 }
 
-/// What was told of a pool when its map was asked for last.
+/// State of a pool at its last request.
 #[derive(Debug, Clone, Copy)]
 struct PoolState {
     at: Mono,
@@ -71,21 +73,21 @@ impl PoolState {
     }
 }
 
-/// Bytes that maps may still take.
+/// Remaining budget for maps, in bytes.
 #[derive(Debug)]
-struct Space {
+struct Budget {
     left: i64,
     at: Option<Mono>,
 }
 
-impl Space {
+impl Budget {
     fn grow(&mut self, now: Mono) {
         let passed = self.at.map_or(Millis(0), |at| now.since(at));
-        let grown = passed.0.saturating_mul(SPACE_PER_MINUTE.0) / 60_000;
+        let grown = passed.0.saturating_mul(BUDGET_PER_MINUTE.0) / 60_000;
         let grown = i64::try_from(grown).unwrap_or(i64::MAX);
-        // What is less than a byte is not lost: the clock stands still until it is one.
+        // Fractions of a byte are not lost: the time advances only when a whole byte was added.
         if grown > 0 || self.at.is_none_or(|at| now < at) {
-            self.left = self.left.saturating_add(grown).min(SPACE.0 as i64);
+            self.left = self.left.saturating_add(grown).min(MAX_BUDGET.0 as i64);
             self.at = Some(now);
         }
     }
@@ -99,14 +101,14 @@ impl Rounds {
             queue: VecDeque::new(),
             asked: None,
             round: None,
-            space: Space {
-                left: SPACE.0 as i64,
+            budget: Budget {
+                left: MAX_BUDGET.0 as i64,
                 at: None,
             },
         }
     }
 
-    /// Takes note of a frame; what to ask the source for now, if anything.
+    /// Processes a frame. Returns the request to send now, if any.
     pub fn frame(&mut self, frame: &Frame) -> Option<Request> {
         let period = match self.every {
             Every::Never => return None,
@@ -114,30 +116,30 @@ impl Rounds {
             Every::Period(period) => period,
         };
         let now = frame.mono;
-        self.space.grow(now);
-        let has_space = self.every != Every::Sparing || self.space.left > 0;
+        self.budget.grow(now);
+        let has_budget = self.every != Every::Sparing || self.budget.left > 0;
         let pools = frame.pools.iter().flat_map(|pools| &*pools.list);
         let listed: BTreeMap<PoolKey, &Pool> = pools.map(|pool| (key(pool), pool)).collect();
         self.known.retain(|key, _| listed.contains_key(key));
         self.queue.retain(|key| listed.contains_key(key));
-        // Also when the clock goes back, as that of another boot.
+        // A clock that went back, as after a reboot, also starts a round.
         let is_round = self
             .round
             .is_none_or(|round| now < round || now.since(round) >= period);
-        if is_round && has_space && !listed.is_empty() {
+        if is_round && has_budget && !listed.is_empty() {
             self.round = Some(now);
             for (&key, pool) in &listed {
-                self.want(key, PoolState::of(pool, now));
+                self.enqueue(key, PoolState::of(pool, now));
             }
         }
-        let pause = if has_space {
-            Millis(period.0 / EARLY)
+        let pause = if has_budget {
+            Millis(period.0 / EARLY_DIVISOR)
         } else {
             period
         };
         for (&key, pool) in &listed {
             let is_due = match self.known.get(&key) {
-                Some(known) => known.is_overtaken(pool) && now.since(known.at) >= pause,
+                Some(known) => known.has_changed(pool) && now.since(known.at) >= pause,
                 None => true,
             };
             if is_due {
@@ -149,50 +151,51 @@ impl Rounds {
         self.wait_or_ask()
     }
 
-    /// Whether this map was asked for and is to be recorded; then [`ask_next`](Self::ask_next) is asked for.
+    /// Returns true if this map was requested and should be recorded. The caller then calls
+    /// [`ask_next`](Self::ask_next).
     pub fn takes(&mut self, map: &PoolMap) -> bool {
         self.answered((map.process, map.ordinal))
     }
 
-    /// Whether a map that was read because an allocation failed is to be recorded: not where maps are to take no more
-    /// space. Until the next round nobody asks for a map of a failure in that pool: each brings its own.
+    /// Returns true if a map that was read because an allocation failed should be recorded, which requires some
+    /// budget. Failures in that pool then cause no request until the next round, because each brings its own map.
     pub fn takes_failed(&mut self, map: &PoolMap) -> bool {
-        let has_space = match self.every {
+        let has_budget = match self.every {
             Every::Never => false,
-            Every::Sparing => self.space.left > 0,
+            Every::Sparing => self.budget.left > 0,
             Every::Period(_) => true,
         };
         if let Some(known) = self.known.get_mut(&(map.process, map.ordinal))
-            && has_space
+            && has_budget
         {
             known.num_ooms = u64::MAX;
         }
-        has_space
+        has_budget
     }
 
-    /// There is no map of that pool; true when it was the one asked for.
+    /// Notes that the request for a pool was answered. Returns true if it was the open request.
     pub fn answered(&mut self, pool: PoolKey) -> bool {
-        let is_it = self.asked.is_some_and(|(asked, _)| asked == pool);
-        if is_it {
+        let is_requested = self.asked.is_some_and(|(asked, _)| asked == pool);
+        if is_requested {
             self.asked = None;
         }
-        is_it
+        is_requested
     }
 
-    /// A map was written and took so many bytes of the file.
+    /// Deducts the bytes that a written map takes in the file.
     pub fn wrote(&mut self, bytes: u64) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        self.space.left = self.space.left.saturating_sub(bytes);
+        self.budget.left = self.budget.left.saturating_sub(bytes);
     }
 
-    /// After an answer: the next pool, or that none is wanted any more.
+    /// Returns the request for the next pool, or the request for no map if none is left.
     pub fn ask_next(&mut self) -> Request {
         let next = self.queue.pop_front();
         self.asked = next.map(|key| (key, 0));
         Request::Map(next)
     }
 
-    fn want(&mut self, key: PoolKey, known: PoolState) {
+    fn enqueue(&mut self, key: PoolKey, known: PoolState) {
         if !self.queue.contains(&key) {
             self.queue.push_back(key);
         }
@@ -201,7 +204,7 @@ impl Rounds {
 
     fn wait_or_ask(&mut self) -> Option<Request> {
         match &mut self.asked {
-            Some((_, waited)) if *waited < PATIENCE => {
+            Some((_, waited)) if *waited < MAX_FRAMES_WITHOUT_ANSWER => {
                 *waited += 1;
                 None
             }
@@ -212,8 +215,11 @@ impl Rounds {
 }
 
 impl PoolState {
-    fn is_overtaken(&self, pool: &Pool) -> bool {
-        let higher = self.reserved.0.saturating_add(self.reserved.0 / HIGHER);
+    fn has_changed(&self, pool: &Pool) -> bool {
+        let higher = self
+            .reserved
+            .0
+            .saturating_add(self.reserved.0 / RISE_DIVISOR);
         pool.stats.num_ooms > self.num_ooms || pool.stats.reserved.max().0 > higher
     }
 }
@@ -256,7 +262,7 @@ mod tests {
         }
     }
 
-    /// The PIDs asked for at one frame, each answered with a map of so many bytes.
+    /// Returns the PIDs requested at one frame. Each is answered with a map of `bytes` bytes.
     fn asked(rounds: &mut Rounds, frame: &Frame, bytes: u64) -> Vec<u32> {
         let mut pids = Vec::new();
         let mut request = rounds.frame(frame);
@@ -274,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pool_has_its_turn_in_each_round() {
+    fn requests_every_pool_once_per_round() {
         let mut rounds = Rounds::new(Every::Period(Millis(10_000)));
         let seconds = (0..31).filter(|&s| {
             asked(
@@ -289,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_pool_an_oom_and_a_new_maximum_come_out_of_turn_and_not_too_often() {
+    fn requests_changed_pools_out_of_turn_but_not_too_often() {
         let mut rounds = Rounds::new(Every::Sparing);
         let mut at = |second, list| asked(&mut rounds, &frame(second, list), 1);
         assert_eq!(at(0, vec![pool(1, 100, 0)]), [1]);
@@ -308,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_map_of_a_failure_is_taken_as_it_comes_and_not_asked_for_again() {
+    fn does_not_request_a_map_that_came_with_a_failure() {
         let failed = PoolMap {
             process: pool(1, 0, 0).process,
             ..PoolMap::default()
@@ -329,13 +335,13 @@ mod tests {
             asked(&mut rounds, &frame(75, vec![pool(1, 100, 2)]), 1),
             [1]
         );
-        rounds.wrote(SPACE.0);
-        assert!(!rounds.takes_failed(&failed), "there is no space left");
+        rounds.wrote(MAX_BUDGET.0);
+        assert!(!rounds.takes_failed(&failed), "the budget is used up");
         assert!(!Rounds::new(Every::Never).takes_failed(&failed));
     }
 
     #[test]
-    fn large_maps_are_recorded_less_often_unless_the_user_said_how_often() {
+    fn records_large_maps_less_often_unless_a_period_is_set() {
         let day = |every| {
             let mut rounds = Rounds::new(every);
             let list = vec![pool(1, 9, 0)];
@@ -343,14 +349,14 @@ mod tests {
                 .map(|s| asked(&mut rounds, &frame(s, list.clone()), 50_000).len())
                 .sum::<usize>()
         };
-        // 1 MiB at once, and 3.5 kB each minute.
+        // 1 MiB immediately, and 3.5 kB per minute.
         let sparing = day(Every::Sparing);
         assert!((120..=125).contains(&sparing), "{sparing}");
         assert_eq!(day(Every::Period(DEFAULT_PERIOD)), 1_440);
     }
 
     #[test]
-    fn a_question_that_is_not_answered_does_not_hold_up_the_others() {
+    fn an_unanswered_request_does_not_block_the_next() {
         let mut rounds = Rounds::new(Every::Sparing);
         let list = vec![pool(1, 9, 0), pool(2, 9, 0)];
         let mut at = |second| rounds.frame(&frame(second, list.clone()));
@@ -365,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_is_gone_is_not_asked_for() {
+    fn does_not_request_a_pool_that_disappeared() {
         let mut rounds = Rounds::new(Every::Sparing);
         rounds.frame(&frame(0, vec![pool(1, 9, 0), pool(2, 9, 0)]));
         rounds.frame(&frame(1, vec![pool(1, 9, 0)]));

@@ -1,7 +1,7 @@
-//! Where frames and events come from: this host, another one or a recording, one stream in each case.
+//! Sources of frames and events: this host, a remote host or a recording, each read as one stream.
 //!
-//! A source yields [`Update`]s and takes [`Request`]s. Whoever draws, records or prints sees only these, so here, far
-//! away and long ago are the same thing to them.
+//! A source yields [`Update`]s and accepts [`Request`]s. Screens, recorders and printers see only these, so they work
+//! the same for all three.
 
 pub(crate) mod layout;
 pub mod live_message;
@@ -34,82 +34,82 @@ use crate::model::signal::{Signal, Signalled};
 use crate::model::stack::PythonStack;
 use crate::model::units::{GpuUuid, Millis, Mono};
 
-/// One thing a source has to say.
+/// A message from a source.
 #[derive(Debug, Clone)]
 pub enum Update {
-    /// Comes first, and again when the far side started anew.
+    /// The first message, sent again when the remote agent restarts.
     Hello(Arc<Hello>),
-    /// The latest state; one that was not taken in time is replaced by the next.
+    /// The latest state. An unread frame may be replaced by a newer one.
     Frame(Arc<Frame>),
-    /// Never dropped.
+    /// An event; never dropped.
     Event(Event),
     /// The answer to a [`Request::Detail`].
     Detail(ProcessKey, Box<Result<ProcessDetail, Missing>>),
-    /// Every segment and block of the pool that [`Request::Map`] asked for; only the newest counts.
+    /// Every segment and block of the pool that [`Request::Map`] asked for. Only the newest map counts.
     Map(Arc<PoolMap>),
-    /// There is no map of that pool now, and why; a map told before stays the newest.
+    /// The map of a pool is not available, and why. An earlier map remains the newest.
     NoMap((ProcessKey, u32), Missing),
     /// A map that was read because an allocation failed.
     FailureMap(Arc<FailureMap>),
-    /// The answer to a [`Request::Stacks`]; also one that was taken at a new maximum or a failed allocation.
+    /// The answer to a [`Request::Stacks`], or a stack read at a new maximum or a failed allocation.
     Stacks(ProcessKey, Arc<Result<PythonStack, Missing>>),
     /// The answer to a [`Request::Log`].
     Log(Arc<LogView>),
-    /// The answer to a [`Request::Watch`]: the name of the log that is followed now.
+    /// The answer to a [`Request::Watch`]: the name of the log that is now watched.
     Watched(ProcessKey, Result<String, Missing>),
     /// The answer to a [`Request::Signal`].
     Signalled(Signalled),
     /// The answer to a [`Request::Probe`].
     Probed(Arc<Probe>),
-    /// An incident of the far host's store: it happened there, and perhaps nobody watched.
+    /// An incident from the store of the remote host. It may have happened before the connection.
     RemoteIncident(Arc<RemoteIncident>),
-    /// A recording jumped: what came of this moment and after it is to be forgotten; these tell of it, oldest first.
-    /// Events follow as usual.
+    /// A recording jumped. Data from time `from` on must be discarded; the summaries describe that time, oldest
+    /// first. Events follow as usual.
     Jump { from: Mono, summaries: Vec<Summary> },
-    /// The answer to [`Play::Past`]: what came before a moment, back to another; to 0 when nothing older is there.
+    /// The answer to [`Play::Past`]: summaries from `from` to `before`. `from` is 0 if nothing older exists.
     /// Events of that time follow.
     Past {
         before: Mono,
         from: Mono,
         summaries: Vec<Summary>,
     },
-    /// Where a recording stands; follows every frame of one.
+    /// Position in a recording; follows every frame of one.
     Position(Position),
-    /// How the connection to a far host stands.
+    /// State of the connection to a remote host.
     Link(Link),
-    /// A sentence the user should read: `A minute of the recording is damaged and left out.`
+    /// A sentence for the user: `The recording is damaged 3:07 min after its start; unreadable parts are skipped.`
     Notice(String),
-    /// Nothing more will come, and why.
+    /// The end of the stream, and why.
     End(Option<String>),
 }
 
-/// What a reader may ask of a source. A source that cannot do a thing ignores it or answers with the reason.
+/// A request to a source. A source that cannot fulfil it ignores it or answers with the reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
     /// Everything about one process, once.
     Detail(ProcessKey),
-    /// A screen shows the map of this pool, by its process and the device's number inside it: it is wanted until
-    /// another or none is told. Said again with every frame, so that a source that started anew hears of it.
+    /// The map of this pool, given by its process and the device number inside it, or of no pool. The request holds
+    /// until the next one. Readers repeat it with every frame, so that a restarted source receives it.
     Map(Option<(ProcessKey, u32)>),
     /// The Python stack of a process, now.
     Stacks(ProcessKey),
-    /// What a process has written since it was attached to.
+    /// The log text of a process since gputop attached to it.
     Log(ProcessKey),
-    /// Follow this file as a log of the process; a path that is not absolute begins at its working directory.
+    /// Watch this file as a log of the process. A relative path starts at the working directory of the process.
     Watch { process: ProcessKey, path: String },
-    /// Send a signal to these processes, to each only if it is still the one that this key names.
+    /// Send a signal to these processes. A process is skipped if its PID now belongs to another one.
     Signal {
         signal: Signal,
         processes: Vec<ProcessKey>,
     },
-    /// Allocate on a card for a moment and give everything back; the person was asked.
+    /// Allocate GPU memory briefly and free all of it. The user has confirmed this.
     Probe(ProbeRequest),
-    /// A screen shows this GPU alone: its costly figures are wanted until another focus is told.
+    /// The GPU that a screen shows alone: its expensive figures are collected until the focus changes.
     Focus(Option<GpuUuid>),
     /// The period between frames.
     Interval(Millis),
-    /// Try a link that is lost again, now. It goes nowhere.
+    /// Reconnect now after a lost connection. This request is not sent to the remote host.
     Connect,
     /// Move in a recording.
     Play(Play),
@@ -119,22 +119,22 @@ pub enum Request {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Play {
-    /// Going on at the end starts over.
+    /// Pause or continue. Continuing at the end starts over.
     Pause(bool),
-    /// 1 is as recorded; from 1/8 to 64.
+    /// Playback speed from 1/8 to 64; 1 is as recorded.
     Speed(f32),
-    /// By so many frames, and pause there.
+    /// Move by this many frames and pause.
     Step(i32),
-    /// By so many milliseconds.
+    /// Move by this many milliseconds.
     Skip(i64),
-    /// To a moment of the recording.
+    /// Move to a time of the recording.
     To(Mono),
     Start,
-    /// Not a move: tell of the quarter of an hour before this moment.
+    /// Send the quarter of an hour before this time, without moving.
     Past(Mono),
 }
 
-/// Where a recording stands.
+/// Position in a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Position {
     pub start: Mono,
@@ -142,6 +142,6 @@ pub struct Position {
     pub now: Mono,
     pub speed: f32,
     pub paused: bool,
-    /// The last frame was shown and nothing follows.
+    /// True if the last frame was shown.
     pub at_end: bool,
 }

@@ -1,19 +1,18 @@
 //! Writes the stream into a file that can be played, searched with `jq` and read while it grows.
 //!
-//! The layout is described in `layout.rs`. Every frame and event is flushed as its own zstd block, so a crash
-//! loses what came since the last call and nothing else; the index at the end only makes opening quicker. Details
-//! of a process (its environment, its whole command line) are answers and not part of the stream, so they are
-//! never recorded.
+//! The format is described in `layout.rs`. Every frame and event is flushed as its own zstd block, so a crash loses
+//! only the data since the last call. The index at the end only makes opening faster. Process details (environment,
+//! full command line) are answers and not part of the stream, so they are never recorded.
 //!
-//! A day of 8 GPUs and 64 processes, 8 of them training with PyTorch, stays below 100 MB (`cargo bench --bench
-//! recording`: 98.6 MB, of which 6.1 are maps). Frames are recorded whole, each line good by itself, with two roundings
-//! that save some 30 MB of that:
+//! A day of 8 GPUs and 64 processes, 8 of them training with PyTorch, takes less than 100 MB (`cargo bench --bench
+//! recording`: 98.6 MB, of which 6.1 MB are maps). Frames are recorded completely, each line readable by itself. Two
+//! roundings save about 30 MB of that:
 //!
 //! - CPU shares to a tenth of a percent. The kernel counts ticks of 10 ms, so over a second only whole percents were
-//!   measured; the digits behind come from dividing by 1.0003 s, and nothing compresses them.
-//! - The summaries in the notes to four digits, finer than any chart draws.
+//!   measured. Further digits come from dividing by 1.0003 s, and they do not compress.
+//! - Summaries in the notes to four digits, finer than any chart draws.
 //!
-//! How often a map is written is not decided here: see `rounds.rs`.
+//! `map_schedule.rs` decides how often a map is written.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -38,26 +37,26 @@ use crate::model::pool::{FailureMap, PoolMap};
 use crate::model::stack::PythonStack;
 use crate::model::units::Mono;
 
-/// 7 % smaller than at the default of 3 and as quick, for 7 MB more memory.
-const LEVEL: i32 = 6;
-/// As between two machines.
-const SMALL_LEVEL: i32 = 3;
+/// zstd level: files are 7 % smaller than at the default of 3 at the same speed, for 7 MB more memory.
+const COMPRESSION_LEVEL: i32 = 6;
+/// zstd level for many recordings at once, the same as for connections.
+const SMALL_COMPRESSION_LEVEL: i32 = 3;
 const SMALL_WINDOW_LOG: u32 = 18;
 
-/// Why a recording cannot be written.
+/// Error of creating or writing a recording.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    #[error("{path} exists and is a recording; choose another name, or replace it with --force", path = .0.display())]
+    #[error("{path} already exists and is a recording. Choose another name, or use --force to replace it", path = .0.display())]
     IsRecording(PathBuf),
-    #[error("{path} exists and is not a gputop recording, so it is left alone; choose another name", path = .0.display())]
+    #[error("{path} already exists and is not a gputop recording. Choose another name", path = .0.display())]
     IsForeign(PathBuf),
-    #[error("cannot create the recording {path}: {source}; choose a folder you may write to", path = .path.display())]
+    #[error("cannot create the recording {path}: {source}. Choose a writable folder", path = .path.display())]
     Create { path: PathBuf, source: io::Error },
     #[error(
-        "the disk is full; the recording is whole up to the second before, so free some space and start another"
+        "cannot write the recording: the disk is full. It is complete up to the previous second; free some space and start another"
     )]
     DiskFull(#[source] io::Error),
-    #[error("cannot write on with the recording: {0}; it is whole up to the second before")]
+    #[error("cannot write the recording: {0}. It is complete up to the previous second")]
     Write(#[source] io::Error),
 }
 
@@ -68,38 +67,38 @@ fn write_failed(source: io::Error) -> RecordError {
     }
 }
 
-/// What is looked back over to find what was there before.
+/// Size of the zstd window in which repetitions are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Window {
-    /// 16 MiB, and 18 MiB more to search it.
+    /// 16 MiB, and 18 MiB more for searching it.
     Large,
-    /// 256 KiB, as between two machines: a hundred of them take less than ten large ones.
+    /// 256 KiB, as for connections: a hundred of these take less memory than ten large ones.
     Small,
 }
 
-/// Writes one recording. After an error it is done for: what reached the file stays playable.
+/// Writes one recording. It cannot be used after an error, but the written part stays playable.
 pub struct Recorder<W: Write = File> {
     out: W,
     window: Window,
     offset: u64,
-    minute: Option<Open>,
+    minute: Option<OpenMinute>,
     minutes: Vec<Minute>,
 }
 
 /// The minute being written.
-struct Open {
-    /// Compresses into memory; what each flush yields goes out in one write.
+struct OpenMinute {
+    /// Compresses into memory; the output of each flush is written at once.
     encoder: Encoder<'static, Vec<u8>>,
     at: Minute,
     raw_bytes: u64,
     summary: Summarise,
-    /// For the note; a flood of them stays in the minute alone.
+    /// Events for the note, up to a limit; further ones are only in the minute.
     events: Vec<Event>,
     event_bytes: u64,
 }
 
 impl Recorder<File> {
-    /// A new file. One that exists is left alone, unless it is empty.
+    /// Creates a recording. An existing file is not changed, unless it is empty.
     pub fn create(path: &Path, hello: &Hello) -> Result<Self, RecordError> {
         match kind_of(path) {
             Existing::Recording => Err(RecordError::IsRecording(path.into())),
@@ -108,7 +107,7 @@ impl Recorder<File> {
         }
     }
 
-    /// As [`Recorder::create`], but a recording of that name is replaced. Any other file is still left alone.
+    /// Creates a recording and replaces an existing one. Other files are not changed.
     pub fn overwrite(path: &Path, hello: &Hello) -> Result<Self, RecordError> {
         match kind_of(path) {
             Existing::Foreign => Err(RecordError::IsForeign(path.into())),
@@ -121,7 +120,7 @@ impl Recorder<File> {
             .write(true)
             .create(true)
             .truncate(true)
-            // It holds command lines and log text.
+            // Recordings contain command lines and log text.
             .mode(0o600)
             .open(path)
             .map_err(|source| RecordError::Create {
@@ -133,7 +132,7 @@ impl Recorder<File> {
 }
 
 enum Existing {
-    /// Nothing to lose: no file, an empty one, a pipe or a device.
+    /// Nothing to lose: the path does not exist, or is an empty file, a pipe or a device.
     Nothing,
     Recording,
     Foreign,
@@ -152,7 +151,7 @@ fn kind_of(path: &Path) -> Existing {
 }
 
 impl<W: Write> Recorder<W> {
-    /// Records to any writer, from its current place on.
+    /// Writes a recording to any writer, from its current position.
     pub fn new(out: W, hello: &Hello) -> Result<Self, RecordError> {
         let mut recorder = Self {
             out,
@@ -172,7 +171,7 @@ impl<W: Write> Recorder<W> {
         Ok(recorder)
     }
 
-    /// One of many that are written at once: each takes less memory, and its file more space.
+    /// Uses less memory and more file space, for many recordings written at once.
     #[must_use]
     pub fn among_many(self) -> Self {
         Self {
@@ -203,13 +202,13 @@ impl<W: Write> Recorder<W> {
         });
         line.and_then(|line| {
             let minute = self.write_line(event.mono, &line)?;
-            minute.remember(event, line.len() as u64);
+            minute.add_event(event, line.len() as u64);
             Ok(())
         })
         .map_err(write_failed)
     }
 
-    /// A Python stack that was read at a moment worth knowing.
+    /// Writes a Python stack, read at a failed allocation or a maximum.
     pub fn stack(&mut self, stack: &PythonStack) -> Result<(), RecordError> {
         let line = json_line(&WireLine::<Frame> {
             stack: Some(stack.clone()),
@@ -219,12 +218,12 @@ impl<W: Write> Recorder<W> {
             .map_err(write_failed)
     }
 
-    /// Every segment and block of one pool.
+    /// Writes the map of one pool.
     pub fn map(&mut self, map: &PoolMap) -> Result<(), RecordError> {
         self.write_map(map, None)
     }
 
-    /// The same, read because an allocation failed.
+    /// Writes a map that was read because an allocation failed.
     pub fn failure_map(&mut self, failed: &FailureMap) -> Result<(), RecordError> {
         self.write_map(&failed.map, Some(failed.since))
     }
@@ -238,7 +237,7 @@ impl<W: Write> Recorder<W> {
             })
         });
         line.and_then(|line| {
-            // Readers refuse a longer line.
+            // Readers reject longer lines.
             if line.len() as u64 <= MAX_LINE_BYTES {
                 let minute = self.write_line(map.at, &line)?;
                 minute.at.maps += 1;
@@ -248,12 +247,12 @@ impl<W: Write> Recorder<W> {
         .map_err(write_failed)
     }
 
-    /// Bytes written so far.
+    /// Returns the number of bytes written so far.
     pub fn bytes(&self) -> u64 {
         self.offset
     }
 
-    /// Closes the last minute, writes the index and gives the writer back.
+    /// Closes the last minute, writes the index and returns the writer.
     pub fn finish(mut self) -> Result<W, RecordError> {
         self.close_minute()
             .and_then(|()| self.write_index())
@@ -262,13 +261,13 @@ impl<W: Write> Recorder<W> {
         Ok(self.out)
     }
 
-    fn write_line(&mut self, at: Mono, line: &[u8]) -> io::Result<&mut Open> {
+    fn write_line(&mut self, at: Mono, line: &[u8]) -> io::Result<&mut OpenMinute> {
         if self.minute.as_ref().is_some_and(|m| m.is_over(at)) {
             self.close_minute()?;
         }
         let minute = match &mut self.minute {
             Some(minute) => minute,
-            none => none.insert(Open::new(self.offset, at, self.window)?),
+            none => none.insert(OpenMinute::new(self.offset, at, self.window)?),
         };
         minute.at.end = minute.at.end.max(at);
         minute.raw_bytes += line.len() as u64;
@@ -290,7 +289,7 @@ impl<W: Write> Recorder<W> {
             events: minute.events,
         })?;
         let mut payload = json_line(&minute.at)?;
-        payload.extend(zstd::bulk::compress(&note, LEVEL)?);
+        payload.extend(zstd::bulk::compress(&note, COMPRESSION_LEVEL)?);
         self.skippable(NOTE_MAGIC, &payload)?;
         minute.at.note = SKIPPABLE_HEADER + payload.len() as u64;
         self.minutes.push(minute.at);
@@ -311,18 +310,18 @@ impl<W: Write> Recorder<W> {
 
     fn skippable(&mut self, magic: u32, payload: &[u8]) -> io::Result<()> {
         let header = skippable_header(magic, payload.len())
-            .ok_or_else(|| io::Error::other("more than 4 GiB in one piece"))?;
+            .ok_or_else(|| io::Error::other("a part of the recording is larger than 4 GiB"))?;
         let mut whole = [header.as_slice(), payload].concat();
         self.offset += drain(&mut whole, &mut self.out)?;
         Ok(())
     }
 }
 
-impl Open {
+impl OpenMinute {
     fn new(offset: u64, start: Mono, window: Window) -> io::Result<Self> {
         let (level, window_log) = match window {
-            Window::Large => (LEVEL, WINDOW_LOG),
-            Window::Small => (SMALL_LEVEL, SMALL_WINDOW_LOG),
+            Window::Large => (COMPRESSION_LEVEL, WINDOW_LOG),
+            Window::Small => (SMALL_COMPRESSION_LEVEL, SMALL_WINDOW_LOG),
         };
         let mut encoder = Encoder::new(Vec::new(), level)?;
         encoder.set_parameter(CParameter::WindowLog(window_log))?;
@@ -343,14 +342,14 @@ impl Open {
         })
     }
 
-    fn remember(&mut self, event: &Event, bytes: u64) {
+    fn add_event(&mut self, event: &Event, bytes: u64) {
         self.event_bytes += bytes;
         if self.event_bytes <= MAX_NOTE_EVENT_BYTES {
             self.events.push(event.clone());
         }
     }
 
-    /// Also when the clock went back, which a boot clock does only when another boot's frames follow.
+    /// Returns true if `now` needs a new minute. A clock that goes back means that frames of another boot follow.
     fn is_over(&self, now: Mono) -> bool {
         let start = self.at.start;
         now < start || now.since(start) >= MINUTE || self.raw_bytes > MAX_MINUTE_BYTES
@@ -359,7 +358,7 @@ impl Open {
 
 fn rounded(mut summary: Summary) -> Summary {
     for bucket in summary.series.values_mut().flatten() {
-        // JSON has no infinity, and one would cost the whole note.
+        // JSON cannot represent infinity, and one such value would make the whole note unreadable.
         *bucket = bucket
             .map(|span| Span(four_digits(span.0), four_digits(span.1)))
             .filter(|span| span.0.is_finite() && span.1.is_finite());
@@ -372,7 +371,7 @@ fn four_digits(value: f32) -> f32 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
-    // In f64, since 10^n of a large n is not exact in f32.
+    // In f64, because large powers of ten are not exact in f32.
     let wide = f64::from(value);
     let unit = 10_f64.powi(wide.abs().log10().floor() as i32 - 3);
     ((wide / unit).round() * unit) as f32
@@ -396,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn four_digits_are_kept_of_any_size() {
+    fn keeps_four_digits_of_any_magnitude() {
         assert_eq!(four_digits(9_000_123_456.0), 9_000_000_000.0);
         assert_eq!(four_digits(0.123_456), 0.1235);
         assert_eq!(four_digits(-99.996), -100.0);
@@ -405,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn an_infinite_value_costs_its_bucket_and_not_the_note() {
+    fn an_infinite_value_drops_only_its_bucket() {
         let spans = vec![Some(Span(1.0, f32::INFINITY)), Some(Span(1.0, 2.0))];
         let summary = Summary {
             series: [("host/cpu".to_owned(), spans)].into(),
@@ -417,9 +416,9 @@ mod tests {
         );
     }
 
-    /// A machine that is recorded for a day must not hold the day in memory.
+    /// A recorder must not keep a whole day in memory.
     #[test]
-    fn a_minute_is_closed_by_the_clock_by_its_size_and_when_the_clock_goes_back() {
+    fn closes_a_minute_by_time_and_when_the_clock_goes_back() {
         let mut recorder = Recorder::new(io::sink(), &Hello::default()).expect("records");
         let mut at = |mono| {
             let frame = Frame {

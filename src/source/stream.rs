@@ -1,7 +1,7 @@
-//! The pipe between a source's thread and whoever reads it: ordered, bounded, events never dropped.
+//! The queue between the threads of a source and its reader: ordered, limited in size, and without losing events.
 //!
-//! A reader that falls behind loses the oldest frames, since only the newest matters; it never loses an event and
-//! never makes the source wait.
+//! A slow reader loses the oldest frames, since only the newest matters. It never loses an event and never makes a
+//! collector wait.
 
 use std::collections::VecDeque;
 use std::sync::mpsc;
@@ -11,24 +11,24 @@ use tokio::sync::Notify;
 
 use super::{Request, Update};
 
-/// More than a minute of frames at one a second: what a seek sends at once.
+/// Maximum number of unread frames: more than a minute at one per second, which is what a seek sends at once.
 const MAX_FRAMES: usize = 128;
 
-/// Stacks that nobody takes: of a program whose allocations fail for hours there is one a second.
+/// Maximum number of unread stacks. A program whose allocations keep failing produces one per second.
 const MAX_STACKS: usize = 64;
-/// Maps of failed allocations that nobody takes; the first tell most, but those behind are of other failures.
+/// Maximum number of unread maps of failed allocations. Later ones describe other failures.
 const MAX_FAILURE_MAPS: usize = 8;
 
-/// Unread updates at which [`Feed::wait_for_room`] waits.
+/// Number of unread updates at which [`Feed::wait_for_room`] waits.
 const MAX_WAITING: usize = 4_096;
 
 #[derive(Debug)]
 struct Queue {
     updates: VecDeque<Update>,
     frames: usize,
-    most_frames: usize,
+    max_frames: usize,
     closed: bool,
-    /// The reader is gone.
+    /// True if the reader was dropped.
     is_abandoned: bool,
 }
 
@@ -37,7 +37,7 @@ impl Default for Queue {
         Self {
             updates: VecDeque::new(),
             frames: 0,
-            most_frames: MAX_FRAMES,
+            max_frames: MAX_FRAMES,
             closed: false,
             is_abandoned: false,
         }
@@ -45,8 +45,8 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// A jump makes the states that still wait worthless; without this a held seek key would pile them up.
-    fn forget_states(&mut self) {
+    /// Discards unread states, which a jump makes obsolete. Otherwise they would pile up while a seek key is held.
+    fn discard_states(&mut self) {
         self.updates.retain(|update| {
             !matches!(
                 update,
@@ -60,10 +60,10 @@ impl Queue {
         self.frames = 0;
     }
 
-    /// Of updates of this kind the oldest goes when there are as many as may wait.
-    fn make_room(&mut self, is_such: impl Fn(&Update) -> bool, most: usize) {
-        if self.updates.iter().filter(|u| is_such(u)).count() >= most {
-            let oldest = self.updates.iter().position(is_such);
+    /// Drops the oldest update of a kind if the maximum is reached.
+    fn make_room(&mut self, is_kind: impl Fn(&Update) -> bool, max: usize) {
+        if self.updates.iter().filter(|u| is_kind(u)).count() >= max {
+            let oldest = self.updates.iter().position(is_kind);
             oldest.and_then(|at| self.updates.remove(at));
         }
     }
@@ -77,26 +77,26 @@ fn is_map(update: &Update) -> bool {
 struct Shared {
     queue: Mutex<Queue>,
     arrived: Notify,
-    /// There is room again, or nobody reads any more.
+    /// Signalled when there is room again or the reader was dropped.
     has_room: Condvar,
 }
 
 impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // A panicking writer leaves a queue that is still whole: every change to it is one push or pop.
+        // The queue is valid even if a writer panicked: every change is a single push or pop.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The writing end, held by the source's threads. The stream ends when the last one is dropped.
+/// The writing end, held by the threads of a source. The stream ends when the last one is dropped.
 #[derive(Debug)]
 pub struct Feed {
     shared: Arc<Shared>,
 }
 
 impl Feed {
-    /// Waits while thousands of updates are unread. For sources that read a file or a link: events are never dropped, so they would
-    /// fill memory otherwise. Collectors do not wait.
+    /// Waits while thousands of updates are unread. For sources that read a file or a connection: their events would
+    /// otherwise fill memory, because events are never dropped. Collectors do not wait.
     pub fn wait_for_room(&self) {
         let is_full = |queue: &mut Queue| queue.updates.len() >= MAX_WAITING && !queue.is_abandoned;
         let waited = self
@@ -109,10 +109,10 @@ impl Feed {
     pub fn push(&self, update: Update) {
         let mut queue = self.shared.queue();
         if matches!(update, Update::Jump { .. }) {
-            queue.forget_states();
+            queue.discard_states();
         }
         if matches!(update, Update::Frame(_)) {
-            if queue.frames >= queue.most_frames
+            if queue.frames >= queue.max_frames
                 && let Some(oldest) = queue
                     .updates
                     .iter()
@@ -124,7 +124,7 @@ impl Feed {
             queue.frames += 1;
         }
         if matches!(update, Update::Position(_)) {
-            // Only the newest says anything.
+            // Only the newest position matters.
             queue.updates.retain(|u| !matches!(u, Update::Position(_)));
         }
         match update {
@@ -158,7 +158,7 @@ impl Drop for Feed {
     }
 }
 
-/// The reading end: what a screen, a recorder or a printer holds.
+/// The reading end, held by a screen, a recorder or a printer.
 #[derive(Debug)]
 pub struct Source {
     shared: Arc<Shared>,
@@ -166,7 +166,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// The next update; `None` when the source has ended. Safe to cancel: an update is taken or stays.
+    /// Returns the next update, or `None` if the source has ended. Cancel-safe: a cancelled call takes no update.
     pub async fn next(&mut self) -> Option<Update> {
         loop {
             if let Some(update) = self.try_next() {
@@ -179,7 +179,7 @@ impl Source {
         }
     }
 
-    /// An update that is already there.
+    /// Returns the next update if one is available.
     pub fn try_next(&mut self) -> Option<Update> {
         let mut queue = self.shared.queue();
         let update = queue.updates.pop_front()?;
@@ -192,17 +192,17 @@ impl Source {
         Some(update)
     }
 
-    /// So many frames wait at most from now on: whoever reads a hundred sources has no room for a minute of each.
-    pub fn let_wait(&self, most_frames: usize) {
-        self.shared.queue().most_frames = most_frames;
+    /// Sets the maximum number of unread frames. A reader of a hundred sources has no room for a minute of each.
+    pub fn set_max_frames(&self, max_frames: usize) {
+        self.shared.queue().max_frames = max_frames;
     }
 
-    /// Another way to ask the source, for another thread.
+    /// Returns a sender for requests from another thread.
     pub fn requests(&self) -> mpsc::Sender<Request> {
         self.requests.clone()
     }
 
-    /// Asks the source for something. One that has ended takes no more requests, and needs none.
+    /// Sends a request. Requests to a source that has ended are ignored.
     pub fn send(&self, request: Request) {
         let _ = self.requests.send(request);
     }
@@ -215,7 +215,7 @@ impl Drop for Source {
     }
 }
 
-/// A stream: its writing end, the requests that come back, and its reading end.
+/// Creates a stream: its writing end, the receiver of requests, and its reading end.
 pub fn stream() -> (Feed, mpsc::Receiver<Request>, Source) {
     let shared = Arc::new(Shared::default());
     let (sender, requests) = mpsc::channel();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_reader_loses_old_frames_and_no_event() {
+    async fn a_slow_reader_loses_old_frames_but_no_event() {
         let (feed, _requests, mut source) = stream();
         for seq in 0..1_000 {
             feed.push(frame(seq));
@@ -275,9 +275,9 @@ mod tests {
     }
 
     #[test]
-    fn of_a_source_among_many_few_frames_wait() {
+    fn keeps_only_the_allowed_number_of_frames() {
         let (feed, _requests, mut source) = stream();
-        source.let_wait(3);
+        source.set_max_frames(3);
         (0..9).for_each(|seq| feed.push(frame(seq)));
         let waiting = std::iter::from_fn(|| source.try_next());
         let numbers: Vec<u64> = waiting
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_replaces_the_states_that_wait_and_no_event() {
+    fn a_jump_discards_unread_states_but_no_event() {
         let (feed, _requests, mut source) = stream();
         for seq in 0..100 {
             feed.push(jump());
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_can_wait_waits_for_a_reader_that_is_there() {
+    fn a_waiting_feed_continues_when_the_reader_reads_or_is_dropped() {
         let (feed, _requests, mut source) = stream();
         let event = || Update::Event(Event::default());
         (0..MAX_WAITING).for_each(|_| feed.push(event()));

@@ -1,7 +1,7 @@
-//! One line of the stream: the same JSON in a recording and between two machines.
+//! One line of the stream, with the same JSON in a recording and on a connection.
 //!
-//! A line is an object with one key that names what it holds. A key this version does not know leaves all fields
-//! empty and the line is passed over; the stream goes on.
+//! A line is an object with one key that names its content. A key that this version does not know leaves all fields
+//! empty, and the line is skipped.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,14 +14,14 @@ use crate::model::host::Hello;
 use crate::model::stack::PythonStack;
 use crate::model::units::Mono;
 
-/// Memory that the lists and maps of one line may take. A frame of 2,000 processes takes 3 MiB.
+/// Maximum memory for the lists and maps of one line. A frame of 2,000 processes takes 3 MiB.
 const MAX_LINE_MEMORY: usize = 12 << 20;
 
-/// What one line holds: one of these, or nothing known.
+/// The content of a line: one of these fields, or none if unknown.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, bound(deserialize = "F: Deserialize<'de>"))]
 pub struct WireLine<F = Frame> {
-    /// Which of several hosts it is from. A reader that knows only one takes those of host 0.
+    /// Index of the host. A reader that supports only one reads host 0.
     #[serde(skip_serializing_if = "is_first")]
     pub from: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,19 +32,19 @@ pub struct WireLine<F = Frame> {
     pub event: Option<Event>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub map: Option<MapLine>,
-    /// Beside a map that was read because an allocation failed: the last moment at which it had not.
+    /// For a map that was read because an allocation failed: the last time before the failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_since: Option<Mono>,
-    /// A stack that was read because an allocation failed, or at a maximum.
+    /// A stack read at a failed allocation or at a maximum.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stack: Option<PythonStack>,
-    /// Between two machines only.
+    /// Used only on connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply: Option<Box<Reply>>,
 }
 
 impl<'de, F: Deserialize<'de>> WireLine<F> {
-    /// Reads a line from outside. One that would take far more memory than its text is refused.
+    /// Parses an untrusted line. Rejects a line that would take far more memory than its text.
     pub fn read(text: &'de [u8]) -> serde_json::Result<Self> {
         bounded_json::read(text, MAX_LINE_MEMORY).map(|(line, _)| line)
     }

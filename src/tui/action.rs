@@ -1,6 +1,6 @@
-//! Everything a key can do, in one list: keymap, help screen, footer and documentation are made from it.
+//! The table of all actions that keys can trigger. Keymap, help screen, footer and reference are generated from it.
 
-/// What a key press means, whatever the key.
+/// An action of the dashboard, independent of the key bound to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     Quit,
@@ -64,23 +64,24 @@ pub enum Action {
     Faster,
 }
 
-/// Where an action exists.
+/// When an action is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     Everywhere,
-    /// Only while a recording plays.
+    /// Only during the playback of a recording.
     Recording,
 }
 
+/// The definition of an action.
 #[derive(Debug)]
 pub struct ActionDef {
     pub action: Action,
-    /// Its name in `keymap.toml`.
+    /// Name in `keymap.toml`.
     pub name: &'static str,
     pub scope: Scope,
-    /// What it does, as an imperative without a period: `Open what the cursor is on`.
+    /// Help text, an imperative phrase without a period: `Go to the first row`.
     pub help: &'static str,
-    /// One word for the footer.
+    /// Label for the footer, shown after the key: `open log`.
     pub short: &'static str,
 }
 
@@ -123,107 +124,112 @@ pub const ACTIONS: &[ActionDef] = &[
         Action::Left,
         "left",
         "left",
-        "Move the cursor of a map to the cell before",
+        "Move to the previous cell of a map",
     ),
     def(
         Action::Right,
         "right",
         "right",
-        "Move the cursor of a map to the next cell",
+        "Move to the next cell of a map",
     ),
-    def(Action::PageUp, "page_up", "page", "Move a page up"),
-    def(Action::PageDown, "page_down", "page", "Move a page down"),
-    def(Action::First, "first", "first", "Go to the first row"),
-    def(Action::Last, "last", "last", "Go to the last row"),
+    def(Action::PageUp, "page_up", "page up", "Move up one page"),
+    def(
+        Action::PageDown,
+        "page_down",
+        "page down",
+        "Move down one page",
+    ),
+    def(Action::First, "first", "go to top", "Go to the first row"),
+    def(Action::Last, "last", "go to end", "Go to the last row"),
     def(
         Action::Open,
         "open",
         "open",
-        "Open what is under the cursor: a GPU, a process, a stack",
+        "Open the GPU, process, incident, host or stack under the cursor",
     ),
     def(
         Action::Back,
         "back",
         "back",
-        "Close what is open; at the top it does nothing",
+        "Go back; on the first screen, clear the filter",
     ),
     def(
         Action::Memory,
         "memory",
-        "memory",
-        "Look into the allocator of the process under the cursor",
+        "inspect",
+        "Inspect the allocator of the process under the cursor",
     ),
     def(
         Action::Stack,
         "stack",
-        "stack",
-        "Read the Python stack of the process, without stopping it",
+        "read stack",
+        "Read the Python stack of the process without stopping it",
     ),
     def(
         Action::Log,
         "log",
-        "log",
-        "Show what the process writes, from where that was found",
+        "open log",
+        "Open the log of the process under the cursor",
     ),
     def(
         Action::NextError,
         "next_error",
         "next error",
-        "In a log: go to the next line with an error; in a snapshot to the next request that failed",
+        "Go to the next error in a log, or the next failed request in a snapshot",
     ),
     def(
         Action::PreviousError,
         "previous_error",
         "previous error",
-        "In a log: go to the line with an error before; in a snapshot to the failed request before",
+        "Go to the previous error in a log, or failed request in a snapshot",
     ),
     def(
         Action::Watch,
         "watch",
-        "name a log",
-        "Name a file to follow as a log of the process under the cursor",
+        "follow log",
+        "Follow a file as the log of the process under the cursor; asks for its path",
     ),
     def(
         Action::Unread,
         "unread",
-        "unreadable",
-        "List the processes whose allocator cannot be read, and why",
+        "list unreadable",
+        "List the processes whose allocator is not readable, with the reason",
     ),
     def(
         Action::Why,
         "why",
-        "why",
-        "Explain the newest incident that nobody has read; again: the one before it; on the page of a process, its own",
+        "explain",
+        "Explain the newest unread incident; on the process screen, the one of the process",
     ),
     def(
         Action::Incidents,
         "incidents",
-        "incidents",
-        "List all incidents that are known; Enter explains the one under the cursor",
+        "list incidents",
+        "List all known incidents",
     ),
     def(
         Action::Hosts,
         "hosts",
-        "hosts",
-        "List the hosts, where several are watched; Enter opens the one under the cursor",
+        "list hosts",
+        "List the hosts, if several are monitored",
     ),
     def(
         Action::Connect,
         "connect",
         "connect",
-        "Try a lost link again now; where ssh has to ask for something, in the plain terminal",
+        "Reconnect to a host now; if ssh prompts, leaves the dashboard until you have answered",
     ),
     def(
         Action::Probe,
         "probe",
         "probe",
-        "Allocate on the GPU under the cursor for a moment, to see what it can hand out; says what it costs and asks first",
+        "Probe how much the GPU under the cursor can allocate; shows the cost and asks first",
     ),
     def(
         Action::NextPane,
         "next_pane",
-        "pane",
-        "Jump between GPUs and processes, or between the parts of a screen",
+        "switch pane",
+        "Switch between GPUs and processes, or between the panes of a screen",
     ),
     def(
         Action::NextGpu,
@@ -241,186 +247,191 @@ pub const ACTIONS: &[ActionDef] = &[
         Action::Filter,
         "filter",
         "filter",
-        "Show only processes that match: a text, user:me, gpu:0, vram>10g, -state:dead; FILTER below lists all. In a snapshot: only stacks with that text",
+        "Show only matching processes (see FILTER), or matching stacks in a snapshot",
     ),
     def(
         Action::Signal,
         "signal",
         "signal",
-        "Send a signal to the process under the cursor, or to all tagged ones; asks first",
+        "Send a signal to the tagged processes, or the one under the cursor; asks first",
     ),
     def(
         Action::SignalTerm,
         "signal_term",
-        "TERM",
-        "The same with TERM chosen: ask it to end",
+        "send TERM",
+        "Send TERM, which requests termination; asks first",
     ),
     def(
         Action::SignalKill,
         "signal_kill",
-        "KILL",
-        "The same with KILL chosen: end it at once",
+        "send KILL",
+        "Send KILL, which terminates immediately; asks first",
     ),
     def(
         Action::Tag,
         "tag",
         "tag",
-        "Tag the process or the group under the cursor, or take the tag away; in a snapshot, mark the moment",
+        "Tag or untag the process or group under the cursor; in a snapshot, mark the time",
     ),
-    def(Action::Untag, "untag", "untag", "Take all tags away"),
+    def(Action::Untag, "untag", "untag", "Remove all tags"),
     def(
         Action::Group,
         "group",
         "group",
-        "Show processes as a tree by parent, grouped by user, container, job, rank, then flat again; Enter folds a group",
+        "Group processes by parent, user, container, job or rank, or not at all",
     ),
     def(
         Action::Columns,
         "columns",
-        "columns",
+        "choose columns",
         "Choose the columns of the process table",
     ),
     def(
         Action::Sort,
         "sort",
         "sort",
-        "Choose the column that orders the processes",
+        "Choose the column to sort processes by",
     ),
     def(
         Action::SortNext,
         "sort_next",
         "sort",
-        "Order by the next column",
+        "Sort by the next column",
     ),
     def(
         Action::SortPrevious,
         "sort_previous",
         "sort",
-        "Order by the previous column",
+        "Sort by the previous column",
     ),
-    def(Action::Invert, "invert", "invert", "Turn the order round"),
+    def(Action::Invert, "invert", "invert", "Reverse the sort order"),
     def(
         Action::ZoomIn,
         "zoom_in",
         "zoom in",
-        "Show a shorter time in charts",
+        "Show a shorter time range in charts",
     ),
     def(
         Action::ZoomOut,
         "zoom_out",
         "zoom out",
-        "Show a longer time in charts",
+        "Show a longer time range in charts",
     ),
     def(
         Action::ScrollBack,
         "scroll_back",
-        "past",
-        "Scroll the charts back in time, by a quarter of their length; they stand there until 0",
+        "scroll back",
+        "Scroll the charts back in time by a quarter of their range",
     ),
     def(
         Action::ScrollForward,
         "scroll_forward",
-        "forward",
-        "Scroll the charts on in time, up to now",
+        "scroll forward",
+        "Scroll the charts forward in time by a quarter of their range",
     ),
     def(
         Action::Density,
         "density",
-        "density",
-        "Leave out of the overview what is no table, or show it again",
+        "compact",
+        "Toggle compact view (tables only)",
     ),
     def(
         Action::Copy,
         "copy",
         "copy",
-        "Send to the clipboard what the cursor or the screen is about, through tmux or the terminal (OSC 52)",
+        "Copy the selected item to the clipboard, through tmux or the terminal (OSC 52)",
     ),
     def(
         Action::CopyMarkdown,
         "copy_markdown",
-        "Markdown",
-        "On an incident: send it to the clipboard as Markdown, for an issue tracker",
+        "copy Markdown",
+        "Copy the incident to the clipboard as Markdown",
     ),
     def(
         Action::Wrong,
         "wrong",
-        "wrong",
-        "On an incident that is explained wrongly: send to the clipboard the command that writes a redacted report",
+        "report",
+        "Report a wrong explanation: copy the command that writes a redacted report",
     ),
     def(
         Action::Write,
         "write",
-        "write",
-        "Write what is on screen into a new file here, as JSON: gputop-HOST-DATE.json",
+        "save",
+        "Save the data of this screen to gputop-HOST-DATE.json in the current directory",
     ),
     def(
         Action::Pause,
         "pause",
         "pause",
-        "Hold the display while collection goes on; in a recording, hold the playback",
+        "Pause the display while collection continues, or the playback of a recording",
     ),
     def(
         Action::Now,
         "now",
-        "now",
-        "Bring charts that were scrolled back to now, show a held display as it is now; else go to the start of a recording",
+        "go to now",
+        "Return charts and a paused display to now; else go to the start of a recording",
     ),
     recording(Action::SkipBack, "skip_back", "-10s", "Go back ten seconds"),
     recording(
         Action::SkipForward,
         "skip_forward",
         "+10s",
-        "Go on ten seconds",
+        "Go forward ten seconds",
     ),
     recording(
         Action::StepBack,
         "step_back",
-        "step",
-        "Go back one frame and hold",
+        "step back",
+        "Go back one frame and pause",
     ),
     recording(
         Action::StepForward,
         "step_forward",
-        "step",
-        "Go on one frame and hold",
+        "step forward",
+        "Go forward one frame and pause",
     ),
-    recording(Action::Slower, "slower", "slower", "Play at half the speed"),
+    recording(
+        Action::Slower,
+        "slower",
+        "slow down",
+        "Play at half the speed",
+    ),
     recording(
         Action::Faster,
         "faster",
-        "faster",
+        "speed up",
         "Play at twice the speed",
     ),
     def(
         Action::Help,
         "help",
         "help",
-        "Explain the keys and the words of this screen",
+        "Explain the keys and terms of this screen",
     ),
     def(
         Action::Redraw,
         "redraw",
         "redraw",
-        "Draw the whole screen again",
+        "Redraw the whole screen",
     ),
     def(
         Action::Suspend,
         "suspend",
         "suspend",
-        "Give the terminal back to the shell; fg returns",
+        "Suspend gputop and return to the shell; `fg` resumes",
     ),
     def(
         Action::Quit,
         "quit",
         "quit",
-        "Close what is open, else leave",
+        "Go back; quit from the first screen",
     ),
-    def(Action::QuitNow, "quit_now", "quit", "Leave at once"),
+    def(Action::QuitNow, "quit_now", "quit", "Quit immediately"),
 ];
 
 impl Action {
     pub fn def(self) -> &'static ActionDef {
-        // The table test below holds that every action is listed.
+        // A test of the keymap checks that every action is listed.
         ACTIONS
             .iter()
             .find(|def| def.action == self)

@@ -1,7 +1,7 @@
-//! Everything that screens read: the newest frame, the history, what has ended, and how the user wants it shown.
+//! The state that screens read: the newest frame, the history, exited processes, and the user's display settings.
 //!
-//! `update` takes one [`Update`] and draws nothing; screens borrow the result and change nothing. That is the whole
-//! contract, and why a recording and a live host look the same here.
+//! `update` applies one [`Update`] and draws nothing. Screens borrow the state and do not change it. Therefore a recording
+//! and a live host look the same to them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::incidents::{Incidents, ListedIncident};
 use super::keymap::Keymap;
 use super::pools;
 use super::probes::Probes;
-use super::rows::{Ended, ProcessRow};
+use super::rows::{ExitedProcess, ProcessRow};
 use super::screens::fleet::FleetRow;
 use super::signal_menu::outcome_words;
 use super::tags::Tags;
@@ -41,95 +41,96 @@ use crate::model::units::{Millis, Mono, UnixMillis};
 use crate::source::{Position, Update};
 use crate::watch::WatchResult;
 
-/// Rows of ended processes that are kept, for a day; beyond it those go that are worth least.
-const MAX_ENDED: usize = 100;
+/// Exited processes listed for a day. Beyond this limit, those that used little memory long ago are dropped first.
+const MAX_EXITED: usize = 100;
 
-/// The samples of a pool that is read no more go after this long.
-const WATCH_KEPT: Millis = Millis(60_000);
+/// Samples of a pool are dropped when it has not been read for this long.
+const POOL_SAMPLES_TIMEOUT: Millis = Millis(60_000);
 
-/// Python stacks that are kept; older ones go.
+/// Python stacks retained; the oldest are dropped.
 const MAX_STACKS: usize = 100;
 
-type TakenStack = Arc<Result<PythonStack, Missing>>;
+type StackResult = Arc<Result<PythonStack, Missing>>;
 
+/// The state of one host or recording.
 pub struct App {
     pub theme: Theme,
     pub keymap: Keymap,
     pub density: Density,
     pub hello: Arc<Hello>,
     pub frame: Arc<Frame>,
-    /// As far as it is shown: while the display is held it stands still.
+    /// The history as displayed. It does not change while the display is paused.
     pub history: History,
-    /// Goes on while `history` is held. A copy and not a mark in time, since the newest bucket of the past would take
-    /// in what comes after it, and old buckets leave.
-    ahead: Option<History>,
-    pub ended: Vec<Arc<Ended>>,
-    /// Every process on every GPU, in the natural order.
+    /// The history that continues while `history` is paused. A copy rather than a timestamp, because later samples would
+    /// be merged into the newest bucket, and old buckets expire.
+    live_history: Option<History>,
+    pub ended: Vec<Arc<ExitedProcess>>,
+    /// Every process on every GPU, in the default order.
     pub all_rows: Vec<ProcessRow>,
-    /// The rows of the process table, filtered and in order.
+    /// The rows of the process table, filtered and sorted.
     pub rows: Vec<ProcessRow>,
-    /// The rows as the process table shows them: in groups, in a tree, or each by itself.
+    /// The rows as the process table shows them: in groups, as a tree or flat.
     pub lines: Vec<TableRow>,
     pub grouping: Grouping,
     /// Titles of groups that hide their processes.
     folded: BTreeSet<String>,
     pub hidden_columns: Hidden,
-    /// How many rows the filter hides.
+    /// Number of rows that the filter hides.
     pub hidden: usize,
-    /// The last one that was understood.
+    /// The last valid filter.
     pub filter: Filter,
     pub tags: Tags,
-    /// Of the store and of now.
+    /// Incidents of the store and live incidents.
     pub incidents: Incidents,
-    /// The terminal reports clicks and the wheel.
+    /// True if the terminal should report clicks and the wheel.
     pub mouse: bool,
-    /// What may be done beside looking.
-    pub leave: Permissions,
-    /// A probe whose screen is open is made again after this.
+    /// Permission for each action that affects processes or GPUs.
+    pub permissions: Permissions,
+    /// Interval at which a probe is repeated while its screen is open.
     pub probe_interval: Option<Millis>,
-    /// Index into the columns; `None` is the natural order.
+    /// Index into the columns; `None` is the default order.
     pub sort: Option<usize>,
     pub inverted: bool,
-    /// The answer to the last request for detail.
+    /// The response to the last request for process details.
     pub detail: Option<(ProcessKey, Box<Result<ProcessDetail, Missing>>)>,
-    /// The newest map of the pool that a screen asked for; the screen looks whether it is still its own.
+    /// The newest pool map that a screen requested. The screen must check that it belongs to its pool.
     pub map: Option<Arc<PoolMap>>,
-    /// Why there is none, where the source said so.
+    /// The reason why the map is missing, if the source reported one.
     pub no_map: Option<((ProcessKey, u32), Missing)>,
-    /// The newest log that a screen asked for; the screen looks whether it is still its own.
+    /// The newest log that a screen requested. The screen must check that it belongs to its process.
     pub log: Option<Arc<LogView>>,
-    /// What probes of the cards found.
+    /// Results of GPU probes.
     pub probes: Probes,
-    /// Python stacks, the newest first: of a process one for each thing they are taken for.
-    stacks: Vec<(ProcessKey, TakenStack)>,
-    /// The last minutes of every pool, for early warnings.
-    watches: HashMap<(ProcessKey, u32), PoolSamples>,
-    /// What the host is called by whoever watches it; nothing for this one.
+    /// Python stacks, newest first. Each process has at most one per trigger.
+    stacks: Vec<(ProcessKey, StackResult)>,
+    /// Samples of every pool for the last minutes, for early warnings.
+    pool_samples: HashMap<(ProcessKey, u32), PoolSamples>,
+    /// Name given to a remote host by the user; `None` for this host.
     pub name: Option<String>,
-    /// The rows of the hosts, on the screen that lists them.
+    /// The rows of the host list.
     pub fleet: Vec<FleetRow>,
-    /// How the connection to a far host stands; nothing where there is none.
+    /// State of the connection to a remote host; `None` for this host.
     pub link: Option<Link>,
-    /// Set while the source is a recording.
+    /// Set if the source is a recording.
     pub recording: Option<Recording>,
-    /// Live frames are held back while this is set; history goes on.
+    /// While set, new frames are not shown, but the history continues.
     pub paused: bool,
-    /// What the charts show of the history.
-    pub stretch: TimeWindow,
-    /// A sentence for the bottom line, until the next key.
+    /// The part of the history that charts show.
+    pub time_window: TimeWindow,
+    /// A message for the bottom line, until the next key press.
     pub message: Option<String>,
-    /// The source has ended; why, if it said.
-    pub ended_source: Option<String>,
+    /// Set once the source has closed, with the reason.
+    pub source_end: Option<String>,
     newest: Arc<Frame>,
-    /// Of a host that is not on the screen, rows are not made.
+    /// False while another host is on the screen: then rows are not built.
     is_shown: bool,
 }
 
-/// What is known of the recording that plays.
+/// The recording being played.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recording {
     pub name: String,
-    /// Why a recording plays although nobody asked for one.
+    /// The reason why the built-in recording plays without a request.
     pub reason: Option<String>,
     pub position: Position,
 }
@@ -143,7 +144,7 @@ impl App {
             hello: Arc::default(),
             frame: Arc::default(),
             history: History::default(),
-            ahead: None,
+            live_history: None,
             ended: Vec::new(),
             all_rows: Vec::new(),
             rows: Vec::new(),
@@ -156,7 +157,7 @@ impl App {
             tags: Tags::default(),
             incidents: Incidents::default(),
             mouse: true,
-            leave: Permissions::ALL,
+            permissions: Permissions::ALL,
             probe_interval: None,
             sort: None,
             inverted: false,
@@ -166,15 +167,15 @@ impl App {
             log: None,
             probes: Probes::default(),
             stacks: Vec::new(),
-            watches: HashMap::new(),
+            pool_samples: HashMap::new(),
             name: None,
             fleet: Vec::new(),
             link: None,
             recording,
             paused: false,
-            stretch: TimeWindow::default(),
+            time_window: TimeWindow::default(),
             message: None,
-            ended_source: None,
+            source_end: None,
             newest: Arc::default(),
             is_shown: true,
         }
@@ -187,7 +188,7 @@ impl App {
             Update::Event(event) => self.take_event(&event),
             Update::Detail(key, detail) => self.detail = Some((key, detail)),
             Update::Map(map) => (self.map, self.no_map) = (Some(map), None),
-            // They are for who judges and keeps what happened.
+            // Handled by the diagnosis and the incident store.
             Update::FailureMap(_) | Update::RemoteIncident(_) => {}
             Update::NoMap(pool, why) => self.no_map = Some((pool, why)),
             Update::Stacks(key, stack) => self.take_stack(key, stack),
@@ -195,7 +196,7 @@ impl App {
             Update::Watched(process, name) => {
                 self.message = Some(match name {
                     Ok(name) => format!("following {name} for process {}", process.pid),
-                    Err(why) => format!("not followed: {why}"),
+                    Err(why) => format!("cannot follow the log: {why}"),
                 });
             }
             Update::Signalled(signalled) => {
@@ -208,7 +209,7 @@ impl App {
                 from,
                 summaries,
             } => {
-                if self.stretch.fills(before, from) {
+                if self.time_window.prepend(before, from) {
                     self.fill(&summaries);
                 }
             }
@@ -220,17 +221,17 @@ impl App {
             Update::Link(link) => self.link = Some(link),
             Update::Notice(notice) => self.message = Some(notice),
             Update::End(why) => {
-                self.ended_source = Some(why.unwrap_or_else(|| "the source has ended".into()));
+                self.source_end = Some(why.unwrap_or_else(|| "the data source closed".into()));
             }
         }
     }
 
     fn take_hello(&mut self, hello: Arc<Hello>) {
-        // Another boot has another clock: its charts have nothing in common with the old ones.
+        // The clock restarts at boot, so older history cannot share a chart with the new one.
         if hello.boot_id != self.hello.boot_id {
             self.forget_history();
             self.ended.clear();
-            self.watches.clear();
+            self.pool_samples.clear();
             self.forget_map();
             self.stacks.clear();
         }
@@ -242,18 +243,18 @@ impl App {
     }
 
     fn forget_history(&mut self) {
-        (self.history, self.ahead) = (self.history.anew(), None);
-        self.stretch = self.stretch.anew();
+        (self.history, self.live_history) = (self.history.emptied(), None);
+        self.time_window = self.time_window.reset();
     }
 
-    /// A recording is at another moment; of its past, `summaries` tell from `from` on. What was known before that
-    /// stays, unless there is a hole between.
+    /// Handles a jump within a recording. `summaries` hold its history from `from` on. Earlier history is retained if it
+    /// is contiguous with that.
     fn take_jump(&mut self, from: Mono, summaries: &[Summary]) {
         self.incidents.forget_live();
         self.forget_map();
         self.stacks.clear();
-        self.watches.clear();
-        if self.stretch.jumps(from) {
+        self.pool_samples.clear();
+        if self.time_window.jump(from) {
             self.history.forget_from(from);
             self.ended.retain(|ended| ended.mono < from);
         } else {
@@ -270,77 +271,81 @@ impl App {
     }
 
     fn take_frame(&mut self, frame: Arc<Frame>) {
-        self.ahead
+        self.live_history
             .as_mut()
             .unwrap_or(&mut self.history)
             .push(&frame);
         if !self.history.is_outline() {
-            self.watch_pools(&frame);
+            self.sample_pools(&frame);
         }
-        self.stretch.goes_on(frame.mono);
+        self.time_window.extend(frame.mono);
         self.newest = frame;
         if !self.paused {
             self.show_newest();
         }
     }
 
-    fn watch_pools(&mut self, frame: &Frame) {
+    fn sample_pools(&mut self, frame: &Frame) {
         for pool in frame.pools.iter().flat_map(|pools| &*pools.list) {
             let free = pools::gpu_of(frame, pool).and_then(|gpu| gpu.memory.free.get());
-            self.watches
+            self.pool_samples
                 .entry((pool.process, pool.ordinal))
                 .or_default()
                 .push(Sample::new(frame.mono, &pool.stats, free));
         }
-        self.watches.retain(|_, watch| {
-            watch
+        self.pool_samples.retain(|_, samples| {
+            samples
                 .last_at()
-                .is_some_and(|at| frame.mono.since(at) < WATCH_KEPT)
+                .is_some_and(|at| frame.mono.since(at) < POOL_SAMPLES_TIMEOUT)
         });
     }
 
-    /// Early warnings of a pool, the worst first.
+    /// Returns the early warnings for a pool, most severe first.
     pub fn pool_notes(&self, process: ProcessKey, ordinal: u32) -> Vec<Note> {
-        self.watches
+        self.pool_samples
             .get(&(process, ordinal))
             .map(PoolSamples::notes)
             .unwrap_or_default()
     }
 
-    fn take_stack(&mut self, process: ProcessKey, stack: TakenStack) {
-        // The reason why there is none answers a request.
-        let why = |stack: &TakenStack| (**stack).as_ref().map_or(StackWhy::Request, |s| s.why);
+    fn take_stack(&mut self, process: ProcessKey, stack: StackResult) {
+        // A missing stack is always the response to a request.
+        let why = |stack: &StackResult| (**stack).as_ref().map_or(StackWhy::Request, |s| s.why);
         self.stacks
             .retain(|(key, old)| *key != process || why(old) != why(&stack));
         self.stacks.insert(0, (process, stack));
         self.stacks.truncate(MAX_STACKS);
     }
 
-    /// The Python stacks of a process, the newest first.
+    /// Returns the Python stacks of a process, newest first.
     pub fn stacks(
         &self,
         process: ProcessKey,
     ) -> impl Iterator<Item = &Result<PythonStack, Missing>> {
-        let of = move |(key, _): &&(ProcessKey, TakenStack)| *key == process;
-        self.stacks.iter().filter(of).map(|(_, stack)| &**stack)
+        let is_its = move |(key, _): &&(ProcessKey, StackResult)| *key == process;
+        self.stacks.iter().filter(is_its).map(|(_, stack)| &**stack)
     }
 
     fn take_event(&mut self, event: &Event) {
-        if let Some(ended) = Ended::from_event(event) {
-            // A recording that was skipped through may tell the same end twice.
+        if let Some(ended) = ExitedProcess::from_event(event) {
+            // After a jump, a recording may repeat an exit.
             if self.ended.iter().any(|e| e.key == ended.key) {
                 return;
             }
-            // What a recording tells of the past comes late.
-            let behind = |other: &Arc<Ended>| other.mono <= ended.mono;
-            let at = self.ended.iter().rposition(behind).map_or(0, |at| at + 1);
+            // A recording may report earlier exits late.
+            let is_earlier = |other: &Arc<ExitedProcess>| other.mono <= ended.mono;
+            let at = self
+                .ended
+                .iter()
+                .rposition(is_earlier)
+                .map_or(0, |at| at + 1);
             self.ended.insert(at, Arc::new(ended));
             self.forget_ended();
-            self.arrange();
+            self.rebuild_rows();
         }
     }
 
-    /// What there is to tell of a host now, by its number; a new one comes behind the others.
+    /// Updates the row of a host in the host list, or appends it.
     pub fn take_host(&mut self, host: usize, row: FleetRow) {
         let frame = Arc::make_mut(&mut self.frame);
         frame.time = frame.time.max(row.time);
@@ -351,65 +356,69 @@ impl App {
         }
     }
 
-    /// Whether it is on the screen: else it follows what comes and makes nothing of it that only a screen wants.
+    /// Sets whether the host is on the screen. Otherwise it processes updates but builds no rows.
     pub fn set_shown(&mut self, is_shown: bool) {
         self.is_shown = is_shown;
         if is_shown {
-            self.arrange();
+            self.rebuild_rows();
         } else {
             (self.all_rows, self.rows, self.lines) = Default::default();
         }
     }
 
-    /// Keeps so much of the past from now on.
-    pub fn keep(&mut self, reach: Reach) {
+    /// Sets how much history is retained.
+    pub fn set_reach(&mut self, reach: Reach) {
         self.history.keep(reach);
-        if let Some(ahead) = &mut self.ahead {
-            ahead.keep(reach);
+        if let Some(live) = &mut self.live_history {
+            live.keep(reach);
         }
         if reach == Reach::Outline {
-            self.watches.clear();
+            self.pool_samples.clear();
         }
     }
 
-    /// What was found in what came; the minutes around it, for whoever keeps it.
-    pub fn take_found(&mut self, found: WatchResult) -> Option<(Uid, Vec<Track>)> {
-        match found {
+    /// Handles a result of the watcher. For a stored incident, returns the charts around it, to be stored as well.
+    pub fn take_watch_result(&mut self, result: WatchResult) -> Option<(Uid, Vec<Track>)> {
+        match result {
             WatchResult::Trouble(why) => {
                 self.message = Some(why);
                 None
             }
             WatchResult::Incident(revision, uid) => {
-                let tracks = tracks(self.ahead.as_ref().unwrap_or(&self.history), &revision);
+                let tracks = tracks(
+                    self.live_history.as_ref().unwrap_or(&self.history),
+                    &revision,
+                );
                 let name = uid.as_ref().map(ToString::to_string);
                 self.incidents.take_live(*revision, name);
-                self.arrange();
+                self.rebuild_rows();
                 Some((uid?, tracks))
             }
         }
     }
 
-    /// What the store holds now.
+    /// Replaces the stored incidents.
     pub fn take_stored(&mut self, stored: Vec<ListedIncident>) {
         self.incidents.take_stored(stored);
-        self.arrange();
+        self.rebuild_rows();
     }
 
-    /// What is known of why a process failed.
+    /// Returns the most severe incident of a process.
     pub fn incident_of(&self, process: ProcessKey) -> Option<&ListedIncident> {
         self.incidents.of_process(&self.hello.boot_id, process)
     }
 
+    /// Drops exited processes beyond the retention limits.
     fn forget_ended(&mut self) {
         let Some(now) = self.ended.last().map(|newest| newest.mono) else {
             return;
         };
         self.ended.retain(|ended| now.since(ended.mono) < DAY);
-        let worth_of = |ended: &Arc<Ended>| {
+        let worth_of = |ended: &Arc<ExitedProcess>| {
             let peak = ended.exit.peak_vram.get().unwrap_or_default();
             worth(peak, now.since(ended.mono))
         };
-        while self.ended.len() > MAX_ENDED {
+        while self.ended.len() > MAX_EXITED {
             let least = (0..self.ended.len())
                 .min_by(|a, b| worth_of(&self.ended[*a]).total_cmp(&worth_of(&self.ended[*b])));
             least.map(|at| self.ended.remove(at));
@@ -419,10 +428,11 @@ impl App {
     pub fn set_paused(&mut self, paused: bool) {
         self.paused = paused;
         if paused {
-            self.ahead.get_or_insert_with(|| self.history.clone());
+            self.live_history
+                .get_or_insert_with(|| self.history.clone());
         } else {
-            if let Some(ahead) = self.ahead.take() {
-                self.history = ahead;
+            if let Some(live) = self.live_history.take() {
+                self.history = live;
             }
             self.show_newest();
         }
@@ -430,81 +440,80 @@ impl App {
 
     fn show_newest(&mut self) {
         self.frame = Arc::clone(&self.newest);
-        self.arrange();
+        self.rebuild_rows();
     }
 
-    /// # Errors
-    /// With what is wrong with the text; the filter before stays in force.
+    /// Applies a filter while it is typed. If it is invalid, the previous filter stays active.
     pub fn set_filter(&mut self, text: &str) -> Result<(), FilterError> {
         let parsed = Filter::parse(text);
-        let wrong = parsed.as_ref().err().cloned();
+        let error = parsed.as_ref().err().cloned();
         self.filter = match parsed {
             Ok(filter) => filter,
-            Err(wrong) => std::mem::take(&mut self.filter).without(&wrong),
+            Err(error) => std::mem::take(&mut self.filter).without(&error),
         };
-        self.arrange();
-        wrong.map_or(Ok(()), Err)
+        self.rebuild_rows();
+        error.map_or(Ok(()), Err)
     }
 
-    /// One that was understood before; the empty one shows everything.
+    /// Applies a parsed filter. An empty filter shows all processes.
     pub fn use_filter(&mut self, filter: Filter) {
         self.filter = filter;
-        self.arrange();
+        self.rebuild_rows();
     }
 
     pub fn set_sort(&mut self, sort: Option<usize>, inverted: bool) {
         (self.sort, self.inverted) = (sort, inverted);
-        self.arrange();
+        self.rebuild_rows();
     }
 
     pub fn set_grouping(&mut self, grouping: Grouping) {
         self.grouping = grouping;
-        self.arrange();
+        self.rebuild_rows();
     }
 
-    /// Hides the processes of a group, or shows them again.
+    /// Folds or unfolds a group.
     pub fn fold(&mut self, title: &str) {
         if !self.folded.remove(title) {
             self.folded.insert(title.to_owned());
         }
-        self.arrange();
+        self.rebuild_rows();
     }
 
-    /// The row that a line of the table shows; none for a group.
+    /// Returns the process row of a table line; `None` for a group.
     pub fn row_of_line(&self, line: usize) -> Option<&ProcessRow> {
         self.rows.get(self.lines.get(line)?.row()?)
     }
 
-    /// Those that ran out of a GPU's memory and ended of it, as their incidents say.
-    fn name_ooms(&mut self) {
+    /// Marks the exited processes whose incident is a fatal GPU out-of-memory error.
+    fn mark_gpu_ooms(&mut self) {
         let fatal = self.incidents.of_boot(&self.hello.boot_id).filter(|known| {
             known.incident.severity == Severity::Fatal && known.incident.is_gpu_oom()
         });
-        let ran_out: BTreeSet<ProcessKey> = fatal.filter_map(ListedIncident::process).collect();
+        let failed: BTreeSet<ProcessKey> = fatal.filter_map(ListedIncident::process).collect();
         for ended in &mut self.ended {
-            let oom = ran_out.contains(&ended.key);
-            if ended.ran_out != oom {
-                Arc::make_mut(ended).ran_out = oom;
+            let oom = failed.contains(&ended.key);
+            if ended.is_gpu_oom != oom {
+                Arc::make_mut(ended).is_gpu_oom = oom;
             }
         }
     }
 
-    /// Builds the rows anew: after a frame, a filter, an order.
-    fn arrange(&mut self) {
+    /// Rebuilds the rows after a change of the frame, the filter or the sort order.
+    fn rebuild_rows(&mut self) {
         if !self.is_shown {
             return;
         }
-        self.name_ooms();
+        self.mark_gpu_ooms();
         self.all_rows = ProcessRow::of_frame(&self.frame, &self.ended, self.hello.ticks_per_second);
         for row in &mut self.all_rows {
             let worst = row.pool().and_then(|pool| {
-                let watch = self.watches.get(&(pool.process, pool.ordinal))?;
-                Some(watch.notes().first()?.kind)
+                let samples = self.pool_samples.get(&(pool.process, pool.ordinal))?;
+                Some(samples.notes().first()?.kind)
             });
             row.warn(worst);
         }
         self.tags.follow(&self.all_rows);
-        self.all_rows.sort_by_cached_key(ProcessRow::natural_order);
+        self.all_rows.sort_by_cached_key(ProcessRow::default_order);
         let mut rows = self.all_rows.clone();
         if !self.filter.is_empty() {
             rows.retain(|row| self.filter.matches(row, self.hello.uid));
@@ -518,7 +527,7 @@ impl App {
                 .into_iter()
                 .map(|row| ((sort.key)(&row), row))
                 .collect();
-            // What has ended stays below, whatever the order: its figures are of another moment.
+            // Exited processes stay at the bottom in any order, because their figures are not current.
             keyed.sort_by(|(a, x), (b, y)| {
                 let ended = x.ended().is_some().cmp(&y.ended().is_some());
                 ended.then_with(|| a.compare(b, sort.first, self.inverted))
@@ -529,11 +538,11 @@ impl App {
         self.rows = rows;
     }
 
-    /// What the charts show; `ended` is when what they are about ended, if it did: they end there too.
+    /// Returns the time axis of charts. `ended` is the time at which their subject exited; the charts end there too.
     pub fn time_axis(&self, ended: Option<Mono>) -> TimeAxis {
         let now = self.frame.mono;
-        let length = self.stretch.length(now);
-        let end = self.stretch.end().or(ended).filter(|end| *end < now);
+        let length = self.time_window.length(now);
+        let end = self.time_window.end().or(ended).filter(|end| *end < now);
         TimeAxis {
             end: end.unwrap_or(now),
             length,
@@ -544,35 +553,37 @@ impl App {
         }
     }
 
-    /// What a clock showed at a moment, if it was not set since.
-    fn clock_of(&self, moment: Mono) -> UnixMillis {
-        let back = i64::try_from(self.frame.mono.since(moment).0).unwrap_or(i64::MAX);
+    /// Converts a monotonic time to wall-clock time, assuming that the clock was not set since.
+    fn clock_of(&self, time: Mono) -> UnixMillis {
+        let back = i64::try_from(self.frame.mono.since(time).0).unwrap_or(i64::MAX);
         UnixMillis(self.frame.time.0.saturating_sub(back))
     }
 
-    /// The moment before which nothing is known or kept.
+    /// Returns the start of the available history.
     pub fn oldest(&self) -> Mono {
-        // A recording may begin in another boot, whose clock is not this one's.
+        // A recording may begin in an earlier boot with a different clock.
         let began = self.recording.as_ref().map(|r| r.position.start);
         let began = began.filter(|began| *began <= self.frame.mono);
-        let known = began.or(self.stretch.since());
+        let known = began.or(self.time_window.since());
         let day_ago = Mono(self.frame.mono.0.saturating_sub(DAY.0));
         known.unwrap_or(self.frame.mono).max(day_ago)
     }
 
-    /// Scrolls the charts, from `from` when they end there without having been scrolled.
-    pub fn scroll(&mut self, way: ScrollDirection, from: Option<Mono>) {
+    /// Scrolls the charts. `from` is the end of charts that have not been scrolled, if that is not now.
+    pub fn scroll(&mut self, direction: ScrollDirection, from: Option<Mono>) {
         let (now, oldest) = (self.frame.mono, self.oldest());
-        if !self.stretch.scroll(way, from, now, oldest) && way == ScrollDirection::Back {
+        if !self.time_window.scroll(direction, from, now, oldest)
+            && direction == ScrollDirection::Back
+        {
             let clock = self.theme.clock(self.clock_of(oldest), "%H:%M:%S");
-            self.message = Some(format!("nothing is known before {clock}"));
+            self.message = Some(format!("no data before {clock}"));
         }
     }
 
-    /// The moment before which a recording is to tell more.
-    pub fn wants_before(&self) -> Option<Mono> {
+    /// Returns the time before which a recording must supply more history for the charts.
+    pub fn missing_before(&self) -> Option<Mono> {
         self.recording.as_ref()?;
         let (now, oldest) = (self.frame.mono, self.oldest());
-        self.stretch.wants_before(now, oldest)
+        self.time_window.missing_before(now, oldest)
     }
 }

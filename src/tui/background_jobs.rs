@@ -1,78 +1,77 @@
-//! What a key starts outside the program: a text for the clipboard, a file. A program or a disk may take its time or
-//! never answer, so each is done by a thread of its own, and comes back to the loop as a sentence, within a time.
+//! Background jobs started by a key press: clipboard copies and file writes. An external program or a disk may block, so
+//! each job has its own thread. It reports a message to the event loop, or a timeout.
 
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-/// After this long it is said that there is no answer; the thread goes on by itself.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// After this time a job is reported as timed out. Its thread continues.
+const JOB_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Runs one job at a time.
 #[derive(Debug)]
 pub struct BackgroundJobs {
-    patience: Duration,
+    limit: Duration,
     done: mpsc::UnboundedSender<String>,
-    sentences: mpsc::UnboundedReceiver<String>,
-    /// One at a time: a key held down starts no crowd of threads.
+    messages: mpsc::UnboundedReceiver<String>,
+    /// Prevents a key that is held down from starting many threads.
     running: bool,
 }
 
 impl BackgroundJobs {
-    fn with_patience(patience: Duration) -> Self {
-        let (done, sentences) = mpsc::unbounded_channel();
+    fn with_timeout(limit: Duration) -> Self {
+        let (done, messages) = mpsc::unbounded_channel();
         Self {
-            patience,
+            limit,
             done,
-            sentences,
+            messages,
             running: false,
         }
     }
 
-    /// Starts `work` on a thread; `what` names it where it does not come back: `the clipboard`.
+    /// Starts `work` on a new thread. `what` names the job in error messages: `the clipboard`.
     ///
     /// # Errors
-    /// With a sentence, when the one before has not come back or no thread can be had.
+    /// If the previous job is still running, or the thread cannot be started.
     pub fn start(
         &mut self,
         what: &'static str,
         work: impl FnOnce() -> String + Send + 'static,
     ) -> Result<(), String> {
         if self.running {
-            return Err(
-                "the last text or file is still on its way; try again when that is said".into(),
-            );
+            return Err("the previous copy or file write is still running; try again later".into());
         }
-        let (answer, sentence) = oneshot::channel();
+        let (answer, message) = oneshot::channel();
         let work = move || drop(answer.send(work()));
-        let thread = std::thread::Builder::new().name("errand".into());
+        let thread = std::thread::Builder::new().name("background job".into());
         thread
             .spawn(work)
             .map_err(|error| format!("{what}: {error}"))?;
-        let (done, patience) = (self.done.clone(), self.patience);
+        let (done, limit) = (self.done.clone(), self.limit);
         self.running = true;
         tokio::spawn(async move {
-            let sentence = match timeout(patience, sentence).await {
-                Ok(Ok(sentence)) => sentence,
-                Ok(Err(_)) => format!("{what}: failed, for a reason that is in the log"),
-                Err(_) => format!("{what}: no answer for {} s", patience.as_secs()),
+            let message = match timeout(limit, message).await {
+                Ok(Ok(message)) => message,
+                Ok(Err(_)) => format!("{what}: failed; the log has the reason"),
+                Err(_) => format!("{what}: no response after {} s", limit.as_secs()),
             };
-            let _ = done.send(sentence);
+            let _ = done.send(message);
         });
         Ok(())
     }
 
-    /// The sentence of one that came back.
+    /// Waits for the message of the next finished job.
     pub async fn next(&mut self) -> String {
-        let sentence = self.sentences.recv().await.unwrap_or_default();
+        let message = self.messages.recv().await.unwrap_or_default();
         self.running = false;
-        sentence
+        message
     }
 }
 
 impl Default for BackgroundJobs {
     fn default() -> Self {
-        Self::with_patience(PATIENCE)
+        Self::with_timeout(JOB_TIMEOUT)
     }
 }
 
@@ -81,28 +80,29 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn they_come_back_one_at_a_time() {
-        let mut errands = BackgroundJobs::default();
-        let (release, held) = std::sync::mpsc::channel();
-        let work = move || held.recv().unwrap_or_default();
-        assert_eq!(errands.start("it", work), Ok(()));
-        assert!(errands.start("another", String::new).is_err());
+    async fn runs_one_job_at_a_time() {
+        let mut jobs = BackgroundJobs::default();
+        let (release, released) = std::sync::mpsc::channel();
+        let work = move || released.recv().unwrap_or_default();
+        assert_eq!(jobs.start("it", work), Ok(()));
+        assert!(jobs.start("another", String::new).is_err());
         release.send("done".to_owned()).expect("the thread waits");
-        assert_eq!(errands.next().await, "done");
-        assert_eq!(errands.start("another", || "too".into()), Ok(()));
-        assert_eq!(errands.next().await, "too");
+        assert_eq!(jobs.next().await, "done");
+        assert_eq!(jobs.start("another", || "too".into()), Ok(()));
+        assert_eq!(jobs.next().await, "too");
     }
 
     #[tokio::test]
-    async fn one_that_does_not_come_back_is_told() {
-        let mut errands = BackgroundJobs::with_patience(Duration::ZERO);
-        let (release, held) = std::sync::mpsc::channel::<()>();
+    async fn reports_a_job_that_times_out() {
+        let mut jobs = BackgroundJobs::with_timeout(Duration::ZERO);
+        let (release, released) = std::sync::mpsc::channel::<()>();
         let work = move || {
-            held.recv()
+            released
+                .recv()
                 .map_or_else(|_| String::new(), |()| String::new())
         };
-        assert_eq!(errands.start("the file", work), Ok(()));
-        assert_eq!(errands.next().await, "the file: no answer for 0 s");
+        assert_eq!(jobs.start("the file", work), Ok(()));
+        assert_eq!(jobs.next().await, "the file: no response after 0 s");
         drop(release);
     }
 }

@@ -1,4 +1,5 @@
-//! The line above and the line below every screen: where we are and whose data this is; which keys work here.
+//! The lines around every screen: the header with the host and the state of its data, notices, and the footer with the
+//! available keys.
 
 use std::ops::Range;
 
@@ -9,7 +10,7 @@ use ratatui::widgets::{Clear, Widget};
 use super::action::Action;
 use super::app::{App, Recording};
 use super::columns::PROCESS_COLUMNS;
-use super::incidents::moment;
+use super::incidents::incident_time;
 use super::probe_menu;
 use super::screens::Screen;
 use super::screens::fleet::FleetRow;
@@ -23,7 +24,7 @@ use crate::model::incident::{Incident, Severity};
 use crate::model::link::Link;
 use crate::model::units::Millis;
 
-/// `8xH200`, or the names one by one when they differ.
+/// Describes the GPUs of a host: `8xH200`, or `2xA100 1xT4` if they differ.
 pub fn gpus_words(frame: &Frame) -> String {
     let mut kinds: Vec<(String, usize)> = Vec::new();
     for gpu in &frame.gpus {
@@ -44,14 +45,14 @@ pub fn gpus_words(frame: &Frame) -> String {
         .join(" ")
 }
 
-/// The job that most processes here belong to.
+/// Describes the batch job of the first process that has one: `job 81234`.
 pub fn job_words(frame: &Frame) -> Option<String> {
     let processes = &frame.processes.as_ref()?.list;
     let job = processes.iter().find_map(|p| p.job.value())?;
     Some(format!("job {job}"))
 }
 
-/// `0:12`, `1:02:03`
+/// Formats a duration: `0:12`, `1:02:03`.
 fn clock_span(span: Millis) -> String {
     let seconds = span.0 / 1_000;
     let (h, m, s) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
@@ -75,20 +76,20 @@ fn replay_words(recording: &Recording) -> String {
     format!(" REPLAY {} {now}/{all}{state} ", recording.name)
 }
 
-/// A word for help.
+/// Help entry for hosts that are read through nvidia-smi.
 pub const REDUCED: (&str, &str) = (
     "reduced",
-    "No gputop runs on that host: nvidia-smi tells what it can, which is nothing of allocators, logs and failures. \
-     `gputop --push HOST` copies gputop there.",
+    "gputop does not run on the host, so its data comes from nvidia-smi, without allocators, logs and incidents. \
+     `gputop --push HOST` copies gputop to it.",
 );
 
-/// What is wrong with the link to a far host, if anything is.
+/// Describes a problem of the connection to a remote host; `None` if it works.
 pub fn link_words(link: &Link) -> Option<(String, Role)> {
     match link {
         Link::Up => None,
         Link::Connecting => Some((" connecting ".into(), Role::Warn)),
         Link::Later { begins_in } => {
-            let words = format!(" begins in {} ", span_words(*begins_in));
+            let words = format!(" starts in {} ", span_words(*begins_in));
             Some((words, Role::Dim))
         }
         Link::Silent { since } => Some((format!(" silent {} ", span_words(*since)), Role::Warn)),
@@ -96,7 +97,7 @@ pub fn link_words(link: &Link) -> Option<(String, Role)> {
     }
 }
 
-/// One line; in a narrow pane the state of the source is what stays.
+/// Draws the header. In a narrow pane the state of the source takes precedence.
 pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
     let clock = theme.clock(app.frame.time, " %H:%M:%S ");
@@ -111,7 +112,7 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     let (text, role) = match &app.recording {
         Some(recording) => (replay_words(recording), Role::Banner),
         None if let Some(state) = app.link.as_ref().and_then(link_words) => state,
-        None if app.ended_source.is_some() => (" source ended ".into(), Role::Bad),
+        None if app.source_end.is_some() => (" source closed ".into(), Role::Bad),
         None if app.hello.reduced && !app.paused => (
             format!(
                 "{} reduced {} ",
@@ -120,7 +121,7 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
             ),
             Role::Warn,
         ),
-        None if app.paused => (format!("{} held ", theme.glyphs.paused), Role::Warn),
+        None if app.paused => (format!("{} paused ", theme.glyphs.paused), Role::Warn),
         None => (
             format!(
                 "{} live {} ",
@@ -133,7 +134,7 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     let mut state_at = put_right(buffer, area.x, clock_at, area.y, &text, theme.style(role));
     let axis = app.time_axis(None);
     if axis.past.is_some() {
-        // The tables are of now all the same.
+        // The tables still show current data.
         let text = format!("charts end {}  ", axis.end_words(theme));
         let warn = theme.style(Role::Warn);
         state_at = put_right(buffer, area.x, state_at, area.y, &text, warn);
@@ -164,7 +165,7 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     );
 }
 
-/// The same line where there is no host: of a file.
+/// Draws the header of a screen that shows a file instead of a host.
 pub fn headline(app: &App, text: &str, area: Rect, buffer: &mut Buffer) {
     let line = Rect {
         x: area.x + 1,
@@ -181,13 +182,12 @@ pub fn interval_words(interval: Millis) -> String {
     }
 }
 
-/// What stays in sight as long as it is so: why a recording plays although nobody asked for one, why a far host is not
-/// heard any more.
-pub fn reason_lines(app: &App, width: u16) -> Vec<String> {
+/// Returns the notice below the header, wrapped: why the built-in recording plays, or why a remote host is disconnected.
+pub fn notice_lines(app: &App, width: u16) -> Vec<String> {
     let reason = app.recording.as_ref().and_then(|r| r.reason.as_ref());
     let text = match (reason, &app.link) {
         (Some(reason), _) => format!(
-            "What follows is a recording of another machine. Here: {reason} `gputop doctor` says more."
+            "{reason} Playing a recording from another machine. Run `gputop doctor` for details."
         ),
         (
             None,
@@ -195,7 +195,7 @@ pub fn reason_lines(app: &App, width: u16) -> Vec<String> {
                 why, asks: true, ..
             }),
         ) => format!(
-            "What is shown is old: the link is lost, and somebody has to answer on the way to it ({why}). {} connects.",
+            "Stale data: connection lost, and ssh needs your input ({why}). Press {} to connect.",
             app.keymap.label(Action::Connect)
         ),
         (None, Some(Link::Lost { why, again_in, .. })) => {
@@ -203,7 +203,7 @@ pub fn reason_lines(app: &App, width: u16) -> Vec<String> {
                 0 => "now".to_owned(),
                 _ => format!("in {}", span_words(*again_in)),
             };
-            format!("What is shown is old: the link is lost ({why}). It is tried again {again}.")
+            format!("Stale data: connection lost ({why}). Retrying {again}.")
         }
         _ => return Vec::new(),
     };
@@ -212,9 +212,9 @@ pub fn reason_lines(app: &App, width: u16) -> Vec<String> {
     lines
 }
 
-/// Those lines, from the top of `area`.
-pub fn reason(app: &App, area: Rect, buffer: &mut Buffer) {
-    let lines = reason_lines(app, area.width);
+/// Draws the notice at the top of `area`.
+pub fn notice(app: &App, area: Rect, buffer: &mut Buffer) {
+    let lines = notice_lines(app, area.width);
     for (y, line) in (area.y..area.bottom()).zip(lines) {
         put(
             buffer,
@@ -227,10 +227,11 @@ pub fn reason(app: &App, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// Of a sentence that is cut; fewer tell nothing.
-const A_FEW_WORDS: usize = 20;
+/// Minimum columns of a truncated incident title. Fewer are not informative.
+const MIN_TITLE_COLUMNS: usize = 20;
 
-/// `!! 12:03 rank 3 OUT OF MEMORY: 2.00 GiB did not fit  +2  d why`: the incident to look at.
+/// Draws the line of the newest unread incident:
+/// `!! 12:03 rank 3 OUT OF MEMORY: 2.00 GiB did not fit  +2  d explain`.
 pub fn incident(app: &App, area: Rect, buffer: &mut Buffer) {
     let Some(incident) = app.incidents.news() else {
         return;
@@ -238,7 +239,11 @@ pub fn incident(app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
     let margin = u16::from(area.width >= 60);
     let (x, end) = (area.x + margin, area.right().saturating_sub(margin));
-    let key = format!(" {} why", app.keymap.label(Action::Why));
+    let key = format!(
+        " {} {}",
+        app.keymap.label(Action::Why),
+        Action::Why.def().short
+    );
     let right = put_right(buffer, x, end, area.y, &key, theme.style(Role::Key));
     let others = app.incidents.unread() - 1;
     let right = if others > 0 && margin > 0 {
@@ -249,27 +254,28 @@ pub fn incident(app: &App, area: Rect, buffer: &mut Buffer) {
     };
     let room = usize::from(right.saturating_sub(x));
     let words = incident_words(app, incident);
-    // The longest that fits; the first also where it is cut behind a few words of the sentence.
-    let at_least = [columns(&words[1]) + A_FEW_WORDS, 0, 0, 0];
-    let fits = |(words, least): &(&String, usize)| {
-        columns(words) <= room || (*least > 0 && *least <= room)
+    // The longest variant that fits. The first is also used if only its title has to be truncated.
+    let minimum = [columns(&words[1]) + MIN_TITLE_COLUMNS, 0, 0, 0];
+    let fits = |(words, minimum): &(&String, usize)| {
+        columns(words) <= room || (*minimum > 0 && *minimum <= room)
     };
-    let best = words.iter().zip(at_least).find(fits);
+    let best = words.iter().zip(minimum).find(fits);
     let words = best.map_or(&words[3], |(words, _)| words);
     let words = fit(words, room, theme.glyphs.ellipsis);
     let style = theme.style(role(incident.severity));
     put(buffer, x, area.y, &words, right.saturating_sub(x), style);
 }
 
-/// In fewer and fewer words: `!! 12:03 rank 3 OUT OF MEMORY (caught): 2.00 GiB did not fit` … `!! 12:03 OUT OF MEMORY`.
+/// Describes an incident, longest variant first: `!! 12:03 rank 3 OUT OF MEMORY (caught): 2.00 GiB did not fit` to
+/// `!! 12:03 OUT OF MEMORY`.
 fn incident_words(app: &App, incident: &Incident) -> [String; 4] {
     let mark = match incident.severity {
         Severity::Note => "!",
         _ => "!!",
     };
-    let time = moment(incident).map(|time| {
+    let time = incident_time(incident).map(|time| {
         let day = |time| app.theme.clock(time, "%F");
-        // Yesterday's `12:03` is not today's.
+        // An incident of another day is shown with its date.
         let format = if day(time) == day(app.frame.time) {
             "%H:%M"
         } else {
@@ -293,12 +299,12 @@ fn incident_words(app: &App, incident: &Incident) -> [String; 4] {
     ]
 }
 
-/// `filter: train (3 hidden)`
+/// Describes the active filter: `filter: train (3 hidden)`.
 pub fn filter_words(app: &App) -> String {
     format!("filter: {} ({} hidden)", app.filter, app.hidden)
 }
 
-/// What changes the process table, if anything does: it must not be forgotten.
+/// Describes everything that changes the process table, so that the user does not overlook it.
 fn arrangement(app: &App) -> String {
     let mut words = Vec::new();
     if !app.filter.is_empty() {
@@ -309,13 +315,13 @@ fn arrangement(app: &App) -> String {
         words.push(format!("{} tagged", app.tags.len()));
     }
     if let Some(column) = app.sort.and_then(|at| PROCESS_COLUMNS.get(at)) {
-        let way = if app.inverted { ", turned round" } else { "" };
-        words.push(format!("by {}{way}", column.title));
+        let order = if app.inverted { ", reversed" } else { "" };
+        words.push(format!("by {}{order}", column.title));
     }
     words.join("  ")
 }
 
-/// A sentence in the last line of `area`, in place of what was there.
+/// Draws a message over the last line of `area`.
 pub fn message(app: &App, message: &str, area: Rect, buffer: &mut Buffer) {
     let last = Rect {
         y: area.bottom().saturating_sub(1),
@@ -326,15 +332,14 @@ pub fn message(app: &App, message: &str, area: Rect, buffer: &mut Buffer) {
     put_line(buffer, last, message, Role::Warn, &app.theme);
 }
 
-/// A key in the footer.
+/// A key in the footer, with its position for the mouse.
 #[derive(Debug, Clone)]
 pub struct Hint {
     pub columns: Range<u16>,
     pub action: Action,
 }
 
-/// Keys of this screen, or what there is to say.
-/// Returns what a press of the mouse does there.
+/// Draws the keys of the screen, or the current message. Returns the clickable keys.
 pub fn footer(
     app: &App,
     screen: &dyn Screen,
@@ -354,12 +359,12 @@ pub fn footer(
         );
         return Vec::new();
     }
-    let leave = if is_first { "quit" } else { "back" };
-    // The two that are on every screen stand in the narrowest pane as well.
+    let quit = if is_first { "quit" } else { "back" };
+    // Quit and help are shown even in the narrowest pane.
     let mut hints = Vec::new();
     let mut right = area.right().saturating_sub(1);
     for (action, word) in [
-        (Action::Quit, leave),
+        (Action::Quit, quit),
         (Action::Help, Action::Help.def().short),
     ] {
         if app.keymap.keys(action).is_empty() {
@@ -386,8 +391,8 @@ pub fn footer(
         );
     }
     let mut at = area.x + 1;
-    // A recording is moved in before anything else, and charts that are of another time than the tables before that.
-    let play: &[Action] = match (app.stretch.end().is_some(), app.recording.is_some()) {
+    // The keys for scrolled charts come first, then those for playback.
+    let play: &[Action] = match (app.time_window.end().is_some(), app.recording.is_some()) {
         (true, _) => &[Action::Now, Action::ScrollBack, Action::ScrollForward],
         (false, true) => &[Action::SkipBack, Action::SkipForward, Action::Pause],
         (false, false) => &[],
@@ -400,7 +405,7 @@ pub fn footer(
             Action::Signal => SignalMenu::is_allowed(app).is_ok(),
             Action::Connect => app.fleet.iter().any(FleetRow::is_lost),
             Action::Probe => probe_menu::is_allowed(app).is_ok(),
-            // Logs are not in a recording.
+            // Recordings contain no logs.
             Action::Log => app.recording.is_none(),
             _ => true,
         });

@@ -1,71 +1,70 @@
-//! A short text on its way to the clipboard of the person in front of the screen, who may be several machines away.
+//! Copies a short text to the clipboard of the user's terminal, which may be several machines away.
 //!
-//! Nobody confirms that it arrived, so what is said is "sent", and the text stays in sight to be marked by hand:
+//! Delivery is never confirmed, so the message says "sent", and the text stays visible for manual selection:
 //!
-//! - inside tmux, `tmux load-buffer -w -` puts it into a paste buffer, and tmux hands it on to its own terminal as far
-//!   as its option `set-clipboard` lets it (tmux 3.2; an older one gets the buffer alone);
-//! - else the escape sequence OSC 52 asks the terminal for it, which many take, some ask about and some ignore.
+//! - Inside tmux, `tmux load-buffer -w -` stores it in a paste buffer. tmux also forwards it to its own terminal if its
+//!   option `set-clipboard` allows it (tmux 3.2; older versions only fill the buffer).
+//! - Otherwise the escape sequence OSC 52 sends it to the terminal. Many terminals accept it, some ask, some ignore it.
 
 use super::tmux;
 use crate::model::text::visible;
 
-/// Enough for any command line; xterm takes no more than some 70 KB, others less.
+/// Sufficient for any command line. xterm accepts about 70 KB, other terminals less.
 const MAX_BYTES: usize = 8 << 10;
 const MAX_LINE: usize = 4096;
 
-/// What a key copies.
+/// A text to be copied, with its description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copied {
-    /// A noun phrase: `PID 418 and its command line`.
+    /// Description, a noun phrase: `PID 418 and its command line`.
     pub what: String,
     pub text: String,
 }
 
 impl Copied {
-    /// Text that does nothing wherever it is pasted but what it says: no control characters but line ends, and a
-    /// bounded length.
+    /// Makes the text safe to paste: removes control characters except line ends, and limits the length.
     pub fn new(what: impl Into<String>, text: &str) -> Self {
         let mut what = what.into();
-        let mut kept = String::new();
+        let mut safe = String::new();
         for line in text.trim_end().split('\n') {
             let line = visible(line.trim_end().as_bytes(), MAX_LINE);
-            let gap = usize::from(!kept.is_empty());
-            if kept.len() + gap + line.len() > MAX_BYTES {
-                what.push_str(", cut: only the beginning");
+            let gap = usize::from(!safe.is_empty());
+            if safe.len() + gap + line.len() > MAX_BYTES {
+                what.push_str(" (truncated)");
                 break;
             }
-            kept.push_str(&"\n"[..gap]);
-            kept.push_str(&line);
+            safe.push_str(&"\n"[..gap]);
+            safe.push_str(&line);
         }
-        Self { what, text: kept }
+        Self { what, text: safe }
     }
 }
 
-/// How a text gets there.
+/// The transport used to reach the clipboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clipboard {
     Tmux,
     Terminal,
 }
 
-/// Hands the text to tmux and waits for it, so not for the UI's task; returns what to tell the user.
+/// Sends the text to tmux and returns a message for the user. Blocks, so it must not run on the UI task.
 pub fn send_to_tmux(copied: &Copied) -> String {
     match tmux::run(&["load-buffer", "-w", "-"], &copied.text) {
-        Ok(_) => "sent to tmux (prefix ] pastes it) and on to its terminal".into(),
+        Ok(_) => "sent to tmux (paste with prefix ]) and to its terminal".into(),
         // Before 3.2 there was no -w.
         Err(why) => match tmux::run(&["load-buffer", "-"], &copied.text) {
-            Ok(_) => "sent to tmux (prefix ] pastes it), too old to tell its terminal".into(),
-            Err(_) => format!("not sent, mark the text by hand: {why}"),
+            Ok(_) => "sent to tmux only (paste with prefix ]); forwarding requires tmux 3.2".into(),
+            Err(_) => format!("not copied; select the text by hand: {why}"),
         },
     }
 }
 
-/// The sequence that asks a terminal to take the text (xterm's control sequences, OSC 52).
+/// Returns the escape sequence that sets the terminal's clipboard (xterm control sequences, OSC 52).
 pub fn osc52(text: &str) -> String {
     format!("\x1b]52;c;{}\x07", base64(text.as_bytes()))
 }
 
-/// RFC 4648, section 4.
+/// Encodes bytes as base64 (RFC 4648, section 4).
 fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
@@ -89,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_is_that_of_the_rfc() {
+    fn base64_follows_the_rfc() {
         let table = [
             ("", ""),
             ("f", "Zg=="),
@@ -105,13 +104,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_copied_is_harmless_and_bounded() {
+    fn copied_text_is_sanitized_and_bounded() {
         let copied = Copied::new("it", "a\x1b[31m\n  b \r\n\x07c\n\n");
         assert_eq!(copied.text, "a^[[31m\n  b\n^Gc");
         let long = Copied::new("it", &"x".repeat(100_000)).text;
         assert_eq!(long.chars().count(), MAX_LINE);
         let many = Copied::new("it", &"line\n".repeat(100_000));
         assert!(many.text.len() <= MAX_BYTES && many.text.ends_with("line"));
-        assert_eq!(many.what, "it, cut: only the beginning");
+        assert_eq!(many.what, "it (truncated)");
     }
 }

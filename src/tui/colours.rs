@@ -1,10 +1,10 @@
-//! The look of every role, read from a theme in TOML:
+//! The style of every role, read from a theme in TOML:
 //!
 //! ```toml
-//! base = "dark"                                # a built-in theme that says what is left out here
+//! base = "dark"                                # built-in theme for the roles not defined here
 //! dim = "#8a8f98"
 //! title = { fg = "light-blue", bold = true }   # also bg, reversed, underlined
-//! text = "default"                             # as the terminal shows it
+//! text = "default"                             # the terminal's default
 //! ```
 
 use std::ops::Range;
@@ -19,31 +19,32 @@ use super::role::{ROLES, Role};
 use crate::model::nearest_name::instead_of;
 use crate::model::text::quoted;
 
-/// The key that names the theme to begin with.
+/// The key for the theme to start from.
 const BASE: &str = "base";
 
+/// The styles of all roles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Colours([Style; ROLES.len()]);
 
-/// What is wrong with a theme; where that is one line, which.
+/// An error in a theme, with its line if it has one.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ThemeError {
-    #[error("line {line}: this is not valid TOML: {what}")]
+    #[error("line {line}: not valid TOML: {what}")]
     Syntax { line: usize, what: String },
-    #[error("line {line}: there is no role `{name}`; {instead}")]
+    #[error("line {line}: unknown role `{name}`; {instead}")]
     UnknownRole {
         line: usize,
         name: String,
         instead: String,
     },
-    #[error("line {line}: there is no theme `{name}` to begin with; {instead}")]
+    #[error("line {line}: unknown base theme `{name}`; {instead}")]
     UnknownBase {
         line: usize,
         name: String,
         instead: String,
     },
     #[error(
-        "line {line}: `{colour}` of `{role}` is no colour: \"#8a8f98\", one of the 16 such as \"light-red\", a number to 255 as \"208\", or \"default\""
+        "line {line}: `{colour}` is not a valid colour for `{role}`; use \"#8a8f98\", one of the 16 names such as \"light-red\", a number up to 255 such as \"208\", or \"default\""
     )]
     Colour {
         line: usize,
@@ -51,19 +52,19 @@ pub enum ThemeError {
         colour: String,
     },
     #[error(
-        "line {line}: `{role}` is neither a colour in quotes nor a look such as {{ fg = \"#8a8f98\", bold = true }}"
+        "line {line}: `{role}` must be a colour in quotes or a style such as {{ fg = \"#8a8f98\", bold = true }}"
     )]
-    Look { line: usize, role: String },
+    Style { line: usize, role: String },
     #[error(
-        "line {line}: a look has no `{key}`, only fg and bg, each a colour in quotes, and bold, reversed, underlined, each true or false"
+        "line {line}: `{key}` is not a valid part of a style; use fg and bg with a colour in quotes, and bold, reversed, underlined with true or false"
     )]
     Part { line: usize, key: String },
-    #[error("nothing is said of {0}; say it, or begin with another theme: base = \"dark\"")]
+    #[error("missing roles: {0}; define them, or start from a built-in theme: base = \"dark\"")]
     Missing(String),
 }
 
 impl Default for Colours {
-    /// Everything as the terminal shows it.
+    /// Returns the terminal's default style for every role.
     fn default() -> Self {
         Self([Style::new(); ROLES.len()])
     }
@@ -71,7 +72,7 @@ impl Default for Colours {
 
 impl Colours {
     pub fn built_in(palette: Palette) -> Self {
-        // A test holds that each can be read.
+        // A test checks that every built-in theme is valid.
         Self::parse(palette.def().text).unwrap_or_default()
     }
 
@@ -79,8 +80,10 @@ impl Colours {
         self.0[role as usize]
     }
 
+    /// Parses a theme.
+    ///
     /// # Errors
-    /// One sentence on the first thing that is wrong.
+    /// Returns the first error found.
     pub fn parse(text: &str) -> Result<Self, ThemeError> {
         let line = |span: Range<usize>| {
             let before = text.as_bytes().iter().take(span.start);
@@ -90,13 +93,13 @@ impl Colours {
             line: line(error.span().unwrap_or(0..0)),
             what: error.message().replace('\n', ", "),
         })?;
-        let mut looks: [Option<Style>; ROLES.len()] = [None; ROLES.len()];
+        let mut styles: [Option<Style>; ROLES.len()] = [None; ROLES.len()];
         for (key, value) in table.get_ref() {
             let (name, line) = (key.get_ref(), line(key.span()));
             if name == BASE {
                 let base = base(value, line)?;
-                for (look, style) in looks.iter_mut().zip(base.0) {
-                    look.get_or_insert(style);
+                for (own, style) in styles.iter_mut().zip(base.0) {
+                    own.get_or_insert(style);
                 }
                 continue;
             }
@@ -108,21 +111,21 @@ impl Colours {
                     instead: instead_of(name, names),
                 });
             };
-            looks[at] = Some(look(name, value.get_ref(), line)?);
+            styles[at] = Some(parse_style(name, value.get_ref(), line)?);
         }
-        whole(looks)
+        complete(styles)
     }
 }
 
-fn whole(looks: [Option<Style>; ROLES.len()]) -> Result<Colours, ThemeError> {
+fn complete(styles: [Option<Style>; ROLES.len()]) -> Result<Colours, ThemeError> {
     let missing: Vec<String> = ROLES
         .iter()
-        .zip(looks)
-        .filter(|(_, look)| look.is_none())
+        .zip(styles)
+        .filter(|(_, style)| style.is_none())
         .map(|(def, _)| format!("`{}`", def.name))
         .collect();
     if missing.is_empty() {
-        Ok(Colours(looks.map(Option::unwrap_or_default)))
+        Ok(Colours(styles.map(Option::unwrap_or_default)))
     } else {
         Err(ThemeError::Missing(missing.join(", ")))
     }
@@ -138,12 +141,12 @@ fn base(value: &Spanned<DeValue<'_>>, line: usize) -> Result<Colours, ThemeError
     Ok(Colours::built_in(palette))
 }
 
-/// A colour alone, or a table of what makes a look.
-fn look(role: &str, value: &DeValue<'_>, line: usize) -> Result<Style, ThemeError> {
+/// Parses a style: a colour, or a table of colours and modifiers.
+fn parse_style(role: &str, value: &DeValue<'_>, line: usize) -> Result<Style, ThemeError> {
     if let Some(text) = value.as_str() {
         return Ok(colour(role, text, line)?.map_or_else(Style::new, |fg| Style::new().fg(fg)));
     }
-    let parts = value.as_table().ok_or_else(|| ThemeError::Look {
+    let parts = value.as_table().ok_or_else(|| ThemeError::Style {
         line,
         role: role.to_owned(),
     })?;
@@ -175,7 +178,7 @@ fn with(style: Style, modifier: Modifier, is_on: bool) -> Style {
     }
 }
 
-/// `None` is the terminal's own.
+/// Parses a colour; `None` is the terminal's default.
 fn colour(role: &str, text: &str, line: usize) -> Result<Option<Color>, ThemeError> {
     if text == "default" {
         return Ok(None);
@@ -194,7 +197,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_is_a_theme_or_one_line(text in "(base|warn|fg|[\"'=\\[\\]{}#,0-9a-f\n -]|\\PC){0,60}") {
+        fn errors_are_one_line_for_any_text(text in "(base|warn|fg|[\"'=\\[\\]{}#,0-9a-f\n -]|\\PC){0,60}") {
             if let Err(error) = Colours::parse(&text) {
                 let sentence = error.to_string();
                 proptest::prop_assert_eq!(sentence.lines().count(), 1, "{}", sentence);
@@ -203,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_built_in_can_be_read() {
+    fn built_in_themes_are_valid() {
         for def in PALETTES {
             assert!(
                 Colours::parse(def.text).is_ok(),
@@ -218,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_theme_of_ones_own_may_begin_with_another() {
+    fn a_user_theme_can_start_from_a_built_in_theme() {
         let text = "warn = { fg = \"208\", underlined = true }\nbase = \"dark\"\ndim = \"default\"";
         let own = Colours::parse(text).expect("a theme");
         let dark = Colours::built_in(Palette::Dark);
@@ -232,48 +235,47 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_theme_is_one_clear_sentence() {
+    fn an_invalid_theme_is_explained_in_one_line() {
         for (text, sentence) in [
             (
                 "\nwran = \"red\"",
-                "line 2: there is no role `wran`; did you mean `warn`?",
+                "line 2: unknown role `wran`; did you mean `warn`?",
             ),
             (
                 "base = \"drak\"",
-                "line 1: there is no theme `drak` to begin with; did you mean `dark`?",
+                "line 1: unknown base theme `drak`; did you mean `dark`?",
             ),
             (
                 "dim = 3",
-                "line 1: `dim` is neither a colour in quotes nor a look such as { fg = \"#8a8f98\", bold = true }",
+                "line 1: `dim` must be a colour in quotes or a style such as { fg = \"#8a8f98\", bold = true }",
             ),
             (
                 "dim = \"#12\"",
-                "line 1: `#12` of `dim` is no colour: \"#8a8f98\", one of the 16 such as \"light-red\", a number to 255 as \"208\", or \"default\"",
+                "line 1: `#12` is not a valid colour for `dim`; use \"#8a8f98\", one of the 16 names such as \"light-red\", a number up to 255 such as \"208\", or \"default\"",
             ),
             (
                 "dim = { blink = true }",
-                "line 1: a look has no `blink`, only fg and bg, each a colour in quotes, and bold, reversed, underlined, each true or false",
+                "line 1: `blink` is not a valid part of a style; use fg and bg with a colour in quotes, and bold, reversed, underlined with true or false",
             ),
         ] {
             let error = Colours::parse(text).expect_err(text).to_string();
             assert_eq!(error, sentence);
         }
         let mono = Palette::None.def().text;
-        let lacking: String = mono
+        let incomplete: String = mono
             .lines()
             .filter(|line| !line.starts_with("idle") && !line.starts_with("bad"))
             .map(|line| format!("{line}\n"))
             .collect();
         assert_eq!(
-            Colours::parse(&lacking)
+            Colours::parse(&incomplete)
                 .expect_err("two missing")
                 .to_string(),
-            "nothing is said of `bad`, `idle`; say it, or begin with another theme: base = \"dark\""
+            "missing roles: `bad`, `idle`; define them, or start from a built-in theme: base = \"dark\""
         );
-        let syntax = Colours::parse("dim = ").expect_err("no TOML").to_string();
-        assert!(
-            syntax.starts_with("line 1: this is not valid TOML"),
-            "{syntax}"
-        );
+        let syntax = Colours::parse("dim = ")
+            .expect_err("invalid TOML")
+            .to_string();
+        assert!(syntax.starts_with("line 1: not valid TOML"), "{syntax}");
     }
 }

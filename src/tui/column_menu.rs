@@ -1,4 +1,4 @@
-//! The menu of the process table's columns: which are shown while there is room for them.
+//! The menu that chooses the columns of the process table.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -6,34 +6,35 @@ use ratatui::layout::{Position, Rect};
 use super::action::Action;
 use super::app::App;
 use super::columns::PROCESS_COLUMNS;
-use super::overlay::{panel, panel_place, pressed_row};
+use super::overlay::{panel, panel_area, pressed_row};
 use super::screens::moved;
 use super::theme::Role;
 use super::widgets::cells::{fit, put_all, put_right};
 use super::widgets::table::{mark, scrolled};
 
+/// The menu's state.
 #[derive(Debug, Default)]
 pub struct ColumnMenu {
     cursor: usize,
 }
 
-/// A row is told from another by it, so it stays.
-const KEPT: &str = "PID";
+/// This column identifies a row, so it cannot be hidden.
+const ALWAYS_SHOWN: &str = "PID";
 
-/// Columns that can be hidden, as indices.
+/// Returns the indices of the columns that can be hidden.
 fn choices() -> Vec<usize> {
     let columns = PROCESS_COLUMNS.iter().enumerate();
-    let others = columns.filter(|(_, column)| column.title != KEPT);
+    let others = columns.filter(|(_, column)| column.title != ALWAYS_SHOWN);
     others.map(|(i, _)| i).collect()
 }
 
-/// Columns and rows of the menu's box.
+/// Returns the width and height of the menu's box.
 fn size() -> (u16, u16) {
     (76, u16::try_from(choices().len() + 2).unwrap_or(u16::MAX))
 }
 
 impl ColumnMenu {
-    /// False when the menu is to be closed.
+    /// Performs an action. Returns false if the menu closes.
     pub fn act(&mut self, action: Action, app: &mut App) -> bool {
         let choices = choices();
         match action {
@@ -52,11 +53,11 @@ impl ColumnMenu {
         true
     }
 
-    /// A press on a row shows its column or hides it.
-    pub fn click(&mut self, place: Position, area: Rect) -> Option<Action> {
+    /// Handles a click: a row toggles its column.
+    pub fn click(&mut self, position: Position, area: Rect) -> Option<Action> {
         let (width, height) = size();
-        let (_, inner) = panel_place(width, height, area);
-        self.cursor = pressed_row(place, inner, self.cursor, choices().len())?;
+        let (_, inner) = panel_area(width, height, area);
+        self.cursor = pressed_row(position, inner, self.cursor, choices().len())?;
         Some(Action::Open)
     }
 
@@ -64,7 +65,7 @@ impl ColumnMenu {
         let theme = &app.theme;
         let choices = choices();
         let (width, height) = size();
-        let inner = panel("Columns of processes", width, height, area, app, buffer);
+        let inner = panel("Process columns", width, height, area, app, buffer);
         let offset = scrolled(self.cursor, choices.len(), usize::from(inner.height));
         let shown = choices.iter().enumerate().skip(offset);
         for (y, (i, column)) in (inner.y..inner.bottom()).zip(shown) {
@@ -89,7 +90,7 @@ impl ColumnMenu {
             }
         }
         let hint = format!(
-            " {} shows or hides  {} closes ",
+            " {} toggle  {} close ",
             app.keymap.label(Action::Open),
             app.keymap.label(Action::Back)
         );

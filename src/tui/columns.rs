@@ -1,5 +1,5 @@
-//! The columns of the process table. Order here is the order on screen; priority decides who leaves when it is
-//! narrow.
+//! The columns of the process table, in their order on screen. On a narrow screen, columns with a high priority number
+//! are hidden first.
 
 use super::pools;
 use super::rows::ProcessRow;
@@ -12,9 +12,9 @@ use crate::model::pool::PoolStats;
 use crate::model::process::{Process, RunState};
 use crate::model::units::Bytes;
 
-/// Sizes in GiB with one decimal, as the headings of the overview promise; small ones say their unit.
+/// Formats a size in GiB with one decimal, as the table headings state. Small sizes have their own unit.
 pub fn gib(bytes: Bytes) -> String {
-    // What a group of thousands holds together would not fit its column.
+    // The sum of a very large group would not fit its column.
     let fits = bytes < Bytes::gib(10_000);
     if fits && (bytes >= Bytes::mib(52) || bytes.0 == 0) {
         format!("{:.1}", bytes.as_gib())
@@ -23,7 +23,7 @@ pub fn gib(bytes: Bytes) -> String {
     }
 }
 
-/// Like [`gib`], rounded down: what is promised to fit does.
+/// Formats a size like [`gib`], but rounded down, so that a request of the displayed size fits.
 pub fn gib_down(bytes: Bytes) -> String {
     let tenth = Bytes::gib(1).0 / 10;
     if bytes.0 >= tenth {
@@ -63,12 +63,12 @@ fn command(row: &ProcessRow, theme: &Theme) -> Cell {
     let command = command.value().map_or(theme.glyphs.absent, String::as_str);
     if let Some(ended) = row.ended() {
         let when = theme.clock(ended.time, "%H:%M");
-        // Where it is known what ended it, that says that it ended: there is little room.
-        let end = match ended.cause() {
+        // Space is limited: a known cause implies the exit.
+        let exit = match ended.cause() {
             Some(cause) => format!("{when} {cause}:"),
-            None => format!("ended {when}"),
+            None => format!("exited {when}"),
         };
-        return Cell::new(format!("{end} {command}"), Role::Warn);
+        return Cell::new(format!("{exit} {command}"), Role::Warn);
     }
     match row.run_state() {
         RunState::Zombie => Cell::new(format!("zombie {command}"), Role::Bad),
@@ -81,7 +81,7 @@ fn command(row: &ProcessRow, theme: &Theme) -> Cell {
     }
 }
 
-/// A size, or a dash.
+/// Returns a cell with a size, or a dash.
 fn size(size: Option<Bytes>, theme: &Theme) -> Cell {
     size.map_or_else(|| Cell::absent(theme), |size| Cell::text(gib(size)))
 }
@@ -90,7 +90,7 @@ fn size_key(size: Option<Bytes>) -> SortKey {
     SortKey::whole(size.map(|size| size.0))
 }
 
-/// How often something went wrong: nothing is quiet, anything is not.
+/// Returns a cell with a count of errors. Zero is dimmed.
 fn count(row: &ProcessRow, theme: &Theme, role: Role, of: fn(&PoolStats) -> u64) -> Cell {
     let Some(pool) = row.pool() else {
         return Cell::absent(theme);
@@ -135,10 +135,10 @@ const fn smallest(key: fn(&ProcessRow) -> SortKey) -> Option<Sort<ProcessRow>> {
 
 pub const CONTAINER: &str = "CONTAINER";
 
-/// Columns that only pools fill: without one they are the first to leave.
+/// Columns with data from pools only. Without any pool they are hidden first.
 pub const POOL_COLUMNS: &[&str] = &["ALLOC", "RESV", "IDLE", "STUCK", "FITS", "RETRY", "OOM"];
 
-/// What is hidden on this frame: the person's choice, and the containers where no process is in one.
+/// Returns the hidden columns for this frame: those chosen by the user, and CONTAINER if no process is in a container.
 pub fn hidden(chosen: Hidden, frame: &Frame) -> Hidden {
     let mut hidden = chosen;
     let mut processes = frame.processes.iter().flat_map(|list| &*list.list);
@@ -151,7 +151,7 @@ pub fn hidden(chosen: Hidden, frame: &Frame) -> Hidden {
     hidden
 }
 
-/// The columns that have nothing to say on this frame.
+/// Returns the columns without data on this frame.
 pub fn late(frame: &Frame) -> &'static [&'static str] {
     if pools::any(frame) { &[] } else { POOL_COLUMNS }
 }
@@ -163,7 +163,7 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         7,
         |row, theme| Cell::reading(&row.fact(|f| &f.rank), theme, u32::to_string),
         smallest(|row| SortKey::number(row.fact(|f| &f.rank).get().map(f64::from))),
-        "The process's rank in its job: RANK or SLURM_PROCID of its environment.",
+        "Rank of the process in its job, from RANK or SLURM_PROCID in its environment.",
     ),
     right(
         "GPU",
@@ -174,7 +174,7 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
                 .map_or_else(|| Cell::absent(theme), Cell::text)
         },
         smallest(|row| SortKey::Number(f64::from(row.gpu_index()))),
-        "The GPU by its NVML index; with :N the MIG instance on it.",
+        "NVML index of the GPU, followed by :N for a MIG instance.",
     ),
     right(
         "PID",
@@ -182,7 +182,7 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         0,
         |row, _| Cell::text(row.pid().to_string()),
         smallest(|row| SortKey::Number(f64::from(row.pid().0))),
-        "The process.",
+        "Process ID.",
     ),
     Column {
         title: "USER",
@@ -191,7 +191,7 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         priority: 8,
         cell: |row, theme| Cell::reading(&row.fact(|f| &f.user), theme, String::clone),
         sort: smallest(|row| SortKey::text(row.fact(|f| &f.user).value())),
-        help: "Whose process it is.",
+        help: "Owner of the process.",
     },
     right(
         "VRAM",
@@ -199,7 +199,7 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         1,
         vram,
         largest(|row| SortKey::whole(row.vram().get().map(|v| v.0))),
-        "Device memory of the process in GiB as the driver counts it; ^ is the most that an ended one had.",
+        "Device memory of the process in GiB, as reported by the driver; ^ marks the peak of an exited process.",
     ),
     right(
         "ALLOC",
@@ -207,7 +207,7 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         3,
         |row, theme| size(row.allocated(), theme),
         largest(|row| size_key(row.allocated())),
-        "GiB in live tensors.",
+        "Memory in live tensors, in GiB.",
     ),
     right(
         "RESV",
@@ -215,7 +215,7 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         12,
         |row, theme| size(row.reserved(), theme),
         largest(|row| size_key(row.reserved())),
-        "GiB that the process's allocator holds from the driver.",
+        "Memory that the allocator has reserved from the driver, in GiB.",
     ),
     right(
         "IDLE",
@@ -223,7 +223,7 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         3,
         |row, theme| size(row.idle(), theme),
         largest(|row| size_key(row.idle())),
-        "GiB cached by the allocator, in no tensor.",
+        "Memory cached by the allocator and not in use by tensors, in GiB.",
     ),
     right(
         "STUCK",
@@ -231,8 +231,8 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         4,
         |row, theme| size(row.pool().and_then(|pool| stuck(&pool.stats)), theme),
         largest(|row| size_key(row.pool().and_then(|pool| stuck(&pool.stats)))),
-        "The part of IDLE beside live tensors: only smaller requests can use it; - with expandable segments, of \
-         which only the map tells (M).",
+        "The part of IDLE in segments with live tensors, usable only for smaller requests; unknown (-) with expandable \
+         segments, see the memory map (M).",
     ),
     right(
         "FITS",
@@ -243,8 +243,8 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
                 .map_or_else(|| Cell::absent(theme), |size| Cell::text(gib_down(size)))
         },
         smallest(|row| SortKey::whole(row.fits().map(|size| size.0))),
-        "The largest request in GiB that would succeed now; with expandable segments at least that, the map (M) may \
-         tell of more.",
+        "Largest request that would succeed now, in GiB; with expandable segments this is a lower bound, see the memory \
+         map (M).",
     ),
     right(
         "RETRY",
@@ -252,7 +252,7 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         5,
         |row, theme| count(row, theme, Role::Warn, |stats| stats.num_alloc_retries),
         largest(|row| pool_key(row, |stats| Some(stats.num_alloc_retries))),
-        "How often the allocator had to flush its cache.",
+        "Number of times the allocator flushed its cache.",
     ),
     right(
         "OOM",
@@ -260,7 +260,7 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         5,
         |row, theme| count(row, theme, Role::Bad, |stats| stats.num_ooms),
         largest(|row| pool_key(row, |stats| Some(stats.num_ooms))),
-        "How often a request failed.",
+        "Number of failed requests.",
     ),
     right(
         "SM%",
@@ -268,7 +268,7 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         9,
         sm,
         largest(|row| SortKey::number(row.sm().get().map(|v| v.0))),
-        "Share of the GPU's compute time that the process had.",
+        "Share of the GPU's compute time used by the process.",
     ),
     right(
         "CPU%",
@@ -276,7 +276,7 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         10,
         cpu,
         largest(|row| SortKey::number(row.live_fact(|f| &f.cpu).get().map(|v| v.0))),
-        "CPU time of the process; 100 is one core.",
+        "CPU usage of the process; 100 is one core.",
     ),
     right(
         "RSS",
@@ -284,7 +284,7 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         11,
         rss,
         largest(|row| SortKey::whole(row.live_fact(|f| &f.rss).get().map(|v| v.0))),
-        "Host memory of the process that is resident.",
+        "Resident host memory of the process.",
     ),
     right(
         "AGE",
@@ -292,7 +292,7 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         6,
         age,
         largest(|row| SortKey::whole(row.shown_age().map(|v| v.0))),
-        "How long the process has run, or had when it ended.",
+        "Run time of the process, until its exit.",
     ),
     Column {
         title: CONTAINER,
@@ -306,7 +306,7 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         sort: smallest(|row| {
             SortKey::text(row.facts().and_then(Process::container_words).as_ref())
         }),
-        help: "The container it runs in, by name, else by id; shown while a process is in one and there is room.",
+        help: "Name of the container, or its ID; shown if any process is in a container and the screen is wide enough.",
     },
     Column {
         title: "COMMAND",
@@ -315,7 +315,7 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         priority: 2,
         cell: command,
         sort: smallest(|row| SortKey::text(row.command().value())),
-        help: "The command line, without secrets. Before it: when and how it ended, its state, or what M warns of: oom, flushing, \
-               hoarding, growing.",
+        help: "Command line, without secrets, preceded by the exit time and cause, the state, or a warning explained on the \
+               memory screen (M): oom, flushing, hoarding, growing.",
     },
 ];

@@ -1,4 +1,4 @@
-//! What is copied of the things that several screens show: a process, a group of them, a GPU.
+//! Clipboard texts for items shown on several screens: a process, a group of processes, a GPU.
 
 use super::app::App;
 use super::clipboard::Copied;
@@ -8,7 +8,7 @@ use crate::model::gpu::Gpu;
 use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;
 
-/// `418 /usr/bin/python3 train.py --lr 1`: the whole command line, of which a table shows the beginning.
+/// Returns the PID and the full command line, which tables truncate: `418 /usr/bin/python3 train.py --lr 1`.
 pub fn process(row: &ProcessRow) -> Copied {
     let pid = row.pid();
     let command = match row.facts().map(|facts| &facts.command) {
@@ -23,7 +23,7 @@ pub fn process(row: &ProcessRow) -> Copied {
     Copied::new(what, &format!("{pid} {command}"))
 }
 
-/// The PIDs of its processes, as `kill` or `py-spy` take them.
+/// Returns the PIDs of a group, separated by spaces as `kill` accepts them.
 pub fn group(group: &Group, app: &App) -> Copied {
     let rows = group.rows.iter().filter_map(|row| app.rows.get(*row));
     let mut keys: Vec<ProcessKey> = rows.map(|row| row.id().key).collect();
@@ -33,7 +33,8 @@ pub fn group(group: &Group, app: &App) -> Copied {
     Copied::new(format!("the PIDs of {}", group.title), &pids.join(" "))
 }
 
-/// `GPU 0  NVIDIA H200  GPU-caae6e2c-…  00000000:3B:00.0`: what CUDA_VISIBLE_DEVICES and an administrator ask for.
+/// Returns the identifiers of a GPU, for CUDA_VISIBLE_DEVICES and administrators:
+/// `GPU 0  NVIDIA H200  GPU-caae6e2c-…  00000000:3B:00.0`.
 pub fn gpu(gpu: &Gpu) -> Copied {
     let bus = gpu.board.pci_bus.value().map_or("", String::as_str);
     let text = format!("GPU {}  {}  {}  {bus}", gpu.index, gpu.name, gpu.uuid);

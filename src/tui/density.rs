@@ -1,14 +1,15 @@
-//! How much room is given to what is not a row of a table.
+//! The density of the overview: with or without charts.
 
+/// The amount of detail on the overview.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Density {
     #[default]
     Normal,
-    /// The overview is its tables: no line of the host, no charts, no blank line.
+    /// Tables only: no host line, no charts, no blank lines.
     Compact,
 }
 
-/// Each with its name in the configuration.
+/// All densities with their names in the configuration.
 pub const DENSITIES: &[(&str, Density)] =
     &[("normal", Density::Normal), ("compact", Density::Compact)];
 

@@ -24,7 +24,7 @@ const FATAL: [libc::c_int; 8] = [
     libc::SIGTRAP,
 ];
 
-/// Mouse reports off, synchronized update ended, main screen, cursor shown: what `give_back` writes.
+/// The sequences that `give_back` writes: mouse reports off, synchronized update off, main screen, cursor visible.
 const RESTORE: &[u8] = b"\x1b[?1006l\x1b[?1000l\x1b[?2026l\x1b[?1049l\x1b[?25h";
 
 /// Terminal modes to restore while the dashboard owns the screen; null otherwise.
@@ -41,7 +41,7 @@ pub(super) fn arm() {
     // SAFETY: Rust's runtime opens a closed standard output before `main`, and nothing here closes it.
     let stdout = unsafe { BorrowedFd::borrow_raw(libc::STDOUT_FILENO) };
     if let Ok(modes) = nix::sys::termios::tcgetattr(stdout) {
-        // The previous copy stays allocated, since a handler may be reading it: one for each suspension.
+        // The previous copy is leaked, because a handler may be reading it. This happens once per suspension.
         let modes = Box::into_raw(Box::new(libc::termios::from(modes)));
         MODES.store(modes, Ordering::SeqCst);
     }
@@ -59,11 +59,11 @@ pub(super) fn disarm() {
 
 fn install(signal: libc::c_int, before: &AtomicPtr<libc::sigaction>) {
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = restore;
-    // SAFETY: all zeros is a `sigaction`; its fields that matter are set below, and both pointers are to one.
+    // SAFETY: all zeros is a valid `sigaction`; the relevant fields are set below, and both pointers refer to local values.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as usize;
-        // On the standard library's alternate stack: the thread's own may be the one that overflowed.
+        // Use the standard library's alternate stack, because the thread's own stack may have overflowed.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         libc::sigemptyset(&raw mut action.sa_mask);
         let mut old: libc::sigaction = std::mem::zeroed();
@@ -88,7 +88,7 @@ extern "C" fn restore(
     }
     let at = FATAL.iter().position(|fatal| *fatal == signal);
     let before = at.map_or(ptr::null_mut(), |at| BEFORE[at].load(Ordering::SeqCst));
-    // SAFETY: the kernel gives a valid `info`; `before` is null or was written once and is never freed; all zeros is a
+    // SAFETY: the kernel passes a valid `info`; `before` is null, or was written once and is never freed; all zeros is a
     // `sigaction` with the default action.
     unsafe {
         let default: libc::sigaction = std::mem::zeroed();

@@ -1,7 +1,7 @@
-//! The process table as a tree or in groups: a line for each group with its sums, then its processes, unless it is
+//! The process table in groups or as a tree: one line per group with its sums, followed by its processes unless it is
 //! folded.
 //!
-//! Groups stand in the order in which their first process stands, so whatever orders the table orders them too.
+//! Groups are ordered by their first process, so they follow the sort order of the table.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -12,10 +12,10 @@ use super::widgets::table::Cell;
 use crate::model::process::{Parent, Process, ProcessKey};
 use crate::model::units::{Bytes, Pid};
 
-/// Generations below each other.
-const DEEPEST: usize = 32;
+/// Maximum depth of the tree.
+const MAX_DEPTH: usize = 32;
 
-/// How the process table is laid out, in the order in which one key goes through them.
+/// The layout of the process table. One key cycles through the variants in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Grouping {
     #[default]
@@ -39,7 +39,7 @@ impl Grouping {
         }
     }
 
-    /// For the footer: `by user`; nothing for the flat table.
+    /// Returns the label for the footer: `grouped by user`; `None` for the flat table.
     pub fn words(self) -> Option<&'static str> {
         Some(match self {
             Self::Flat => return None,
@@ -51,7 +51,7 @@ impl Grouping {
         })
     }
 
-    /// The group a process belongs to; in a tree none does by itself.
+    /// Returns the title of the group of a process; `None` if the layout does not group by a property.
     fn title(self, row: &ProcessRow) -> Option<String> {
         let facts = row.facts();
         let text = |text: Option<&String>, name: &str| match text {
@@ -76,7 +76,7 @@ impl Grouping {
 #[derive(Debug, Clone)]
 pub enum TableRow {
     Process {
-        /// Index into the rows.
+        /// Index of the process row.
         row: usize,
         depth: usize,
     },
@@ -99,23 +99,24 @@ impl TableRow {
     }
 }
 
+/// A group of processes.
 #[derive(Debug, Clone)]
 pub struct Group {
-    /// `user ana`, `400 torchrun`: also what it is known by while it is folded.
+    /// Title, which also identifies a folded group: `user ana`, `400 torchrun`.
     pub title: String,
     pub folded: bool,
-    /// Rows of its processes.
+    /// Indices of its process rows.
     pub rows: Vec<usize>,
     sums: Sums,
 }
 
-/// What the processes of a group hold together. What has ended holds nothing.
+/// Sums over the processes of a group, without exited ones.
 #[derive(Debug, Clone, Default)]
 struct Sums {
     processes: usize,
     vram: Option<Bytes>,
-    /// Of some process the driver tells no memory: the sum is of the others.
-    vram_is_part: bool,
+    /// The driver does not report the memory of some process, so the sum is a lower bound.
+    is_vram_partial: bool,
     allocated: Option<Bytes>,
     reserved: Option<Bytes>,
     idle: Option<Bytes>,
@@ -126,7 +127,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// A process is on the list once for each GPU: what it holds there is added for each, what it has of the host once.
+    /// Sums up rows. A process has one row per GPU: GPU memory is added for each row, host figures only once.
     fn of<'r>(rows: impl Iterator<Item = &'r ProcessRow>) -> Self {
         let mut sums = Self::default();
         let mut seen = HashSet::new();
@@ -138,7 +139,7 @@ impl Sums {
             }
             match row.vram().get() {
                 Some(vram) => add(&mut sums.vram, vram),
-                None => sums.vram_is_part = true,
+                None => sums.is_vram_partial = true,
             }
             sums.add_pools(row);
             if is_new {
@@ -171,7 +172,7 @@ impl Sums {
     }
 }
 
-/// Adds a size as its own line prints it, so that the printed sum is the sum of the printed parts.
+/// Adds a size rounded as displayed, so that the displayed sum equals the sum of the displayed sizes.
 fn add(sum: &mut Option<Bytes>, size: Bytes) {
     let tenth = Bytes::gib(1).0 / 10;
     let printed = if size < Bytes::mib(52) {
@@ -197,12 +198,12 @@ impl Group {
         }
     }
 
-    /// What stands in the column of this title: a sum, where there is one to be had.
+    /// Returns the sum for the column with this title, or an empty cell.
     pub fn cell(&self, title: &str) -> Cell {
         let size = |size: Option<Bytes>| size.map(gib);
         let sums = &self.sums;
         let text = match title {
-            "VRAM" => size(sums.vram).map(|text| match sums.vram_is_part {
+            "VRAM" => size(sums.vram).map(|text| match sums.is_vram_partial {
                 true => text + "+",
                 false => text,
             }),
@@ -218,14 +219,14 @@ impl Group {
         Cell::new(text.unwrap_or_default(), Role::Title)
     }
 
-    /// `- user ana (3)`
+    /// Returns the label of the group's line: `- user ana (3)`.
     pub fn words(&self) -> String {
         let mark = if self.folded { '+' } else { '-' };
         format!("{mark} {} ({})", self.title, self.sums.processes)
     }
 }
 
-/// The lines of a table with these rows, whose order is kept within a group.
+/// Returns the lines of the table. Rows keep their order within a group.
 pub fn lines(rows: &[ProcessRow], grouping: Grouping, folded: &BTreeSet<String>) -> Vec<TableRow> {
     match grouping {
         Grouping::Flat => {
@@ -261,14 +262,14 @@ fn grouped(rows: &[ProcessRow], grouping: Grouping, folded: &BTreeSet<String>) -
     lines
 }
 
-/// Processes below the process that started them. A parent that is on no GPU, as a launcher is, becomes a group when
-/// it has several children here.
+/// Processes below their parents. A parent without a row, such as a launcher, becomes a group if it has several children
+/// with rows.
 struct Tree<'r> {
     rows: &'r [ProcessRow],
     folded: &'r BTreeSet<String>,
-    /// The rows of each process, in order.
-    of: HashMap<ProcessKey, Vec<usize>>,
-    /// Processes without a parent on the list, as they stand.
+    /// Row indices of each process, in order.
+    row_indices: HashMap<ProcessKey, Vec<usize>>,
+    /// Processes whose parent has no row, in order.
     roots: Vec<ProcessKey>,
     children: BTreeMap<Pid, Vec<ProcessKey>>,
 }
@@ -278,14 +279,14 @@ impl<'r> Tree<'r> {
         let mut tree = Self {
             rows,
             folded,
-            of: HashMap::new(),
+            row_indices: HashMap::new(),
             roots: Vec::new(),
             children: BTreeMap::new(),
         };
         let mut order = Vec::new();
         for (i, row) in rows.iter().enumerate() {
             let key = row.id().key;
-            let list = tree.of.entry(key).or_default();
+            let list = tree.row_indices.entry(key).or_default();
             if list.is_empty() {
                 order.push(key);
             }
@@ -305,7 +306,7 @@ impl<'r> Tree<'r> {
     }
 
     fn row(&self, key: ProcessKey) -> &'r ProcessRow {
-        &self.rows[self.of[&key][0]]
+        &self.rows[self.row_indices[&key][0]]
     }
 
     fn parent(&self, key: ProcessKey) -> Option<&'r Parent> {
@@ -329,7 +330,7 @@ impl<'r> Tree<'r> {
             let launcher = self.parent(key);
             let siblings = launcher.and_then(|parent| by_launcher.get_mut(&parent.pid));
             match siblings.map(std::mem::take) {
-                // Told with the first of them.
+                // Already listed with the first sibling.
                 Some(siblings) if siblings.is_empty() => {}
                 Some(siblings) if siblings.len() > 1 => {
                     self.push_launched(launcher, &siblings, &mut lines);
@@ -337,7 +338,7 @@ impl<'r> Tree<'r> {
                 _ => self.push(key, 0, &mut lines),
             }
         }
-        // Only a circle of parents, which a reused PID may make, is left over.
+        // Only cycles remain, which can result from reused PIDs.
         while let Some((_, children)) = self.children.pop_first() {
             children
                 .iter()
@@ -370,13 +371,13 @@ impl<'r> Tree<'r> {
     }
 
     fn push(&mut self, key: ProcessKey, depth: usize, lines: &mut Vec<TableRow>) {
-        let rows = self.of[&key].iter();
+        let rows = self.row_indices[&key].iter();
         lines.extend(rows.map(|&row| TableRow::Process { row, depth }));
-        // What is deeper stands by itself: no real tree is, and a made-up one must not exhaust the stack.
-        if depth >= DEEPEST {
+        // Deeper processes are listed as roots. Real trees are not that deep, and a forged one must not overflow the stack.
+        if depth >= MAX_DEPTH {
             return;
         }
-        // Taken out, so that no circle is walked twice.
+        // Removed first, so that a cycle is not followed twice.
         for child in self.children.remove(&key.pid).unwrap_or_default() {
             self.push(child, depth + 1, lines);
         }

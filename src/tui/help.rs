@@ -1,4 +1,4 @@
-//! The help: every key and every word of a screen, from the lists that they are defined in; `/` looks for some of them.
+//! The help: all keys and terms of a screen, generated from their definitions. `/` searches it.
 
 use crossterm::event::{Event as TerminalEvent, KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
@@ -18,20 +18,21 @@ use super::theme::Role;
 use super::widgets::cells::{put, put_right, wrap_words};
 use super::widgets::scroll::Scroll;
 
-/// Nobody looks for more.
-const MAX_TYPED: usize = 60;
+/// Maximum length of a search term, in characters.
+const MAX_SEARCH_CHARS: usize = 60;
 
+/// The help overlay.
 #[derive(Debug, Default)]
 pub struct Help {
     scroll: Scroll,
-    /// What is looked for; empty shows everything.
+    /// The search term; if empty, everything is shown.
     search: Input,
-    /// Keys go into the line.
+    /// True while the search term is being typed.
     typing: bool,
 }
 
 impl Help {
-    /// True when the key was typed.
+    /// Handles a key while the search term is typed. Returns false if the key was not consumed.
     pub fn type_key(&mut self, key: KeyEvent) -> bool {
         if !self.typing {
             return false;
@@ -39,12 +40,12 @@ impl Help {
         match key.code {
             _ if is_enter(key) => self.typing = false,
             KeyCode::Esc => self.clear(),
-            // Movement keys look at what was found.
+            // Movement keys scroll through the results.
             KeyCode::Up | KeyCode::Down | KeyCode::PageUp | KeyCode::PageDown => {
                 self.typing = false;
                 return false;
             }
-            KeyCode::Char(_) if self.search.value().chars().count() >= MAX_TYPED => {}
+            KeyCode::Char(_) if self.search.value().chars().count() >= MAX_SEARCH_CHARS => {}
             _ => {
                 self.search.handle_event(&TerminalEvent::Key(key));
                 self.scroll = Scroll::default();
@@ -53,7 +54,7 @@ impl Help {
         true
     }
 
-    /// False when the help is to be closed.
+    /// Performs an action. Returns false if the help closes.
     pub fn act(&mut self, action: Action) -> bool {
         match action {
             Action::Filter => self.typing = true,
@@ -74,12 +75,12 @@ impl Help {
         let theme = &app.theme;
         let names: u16 = if area.width >= 60 { 20 } else { 9 };
         let lines = lines(app, screen);
-        // As large as for everything, so that it stands still while a word is typed.
+        // The size does not depend on the search, so the box does not move while a term is typed.
         let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
         let title = format!("Help: {}", screen.def().title);
         let inner = panel(&title, 100, height, area, app, buffer);
         let room = usize::from(inner.width.saturating_sub(names));
-        let rows = rows(found(lines, self.search.value()), room.max(10));
+        let rows = rows(matching(lines, self.search.value()), room.max(10));
         let first = self.scroll.first(rows.len(), usize::from(inner.height));
         let below = rows.len().saturating_sub(first + usize::from(inner.height));
         for (y, (name, text)) in (inner.y..inner.bottom()).zip(rows.iter().skip(first)) {
@@ -93,7 +94,7 @@ impl Help {
             put(buffer, x, y, text, width, theme.style(Role::Text));
         }
         if rows.is_empty() {
-            let text = "no key and no word here has that";
+            let text = "No key or term matches";
             put(
                 buffer,
                 inner.x,
@@ -106,7 +107,7 @@ impl Help {
         self.draw_edge(below, inner, app, buffer);
     }
 
-    /// Into the lower edge: what is typed, or the keys that work here.
+    /// Draws the lower edge: the search term, or the available keys.
     fn draw_edge(&self, below: usize, inner: Rect, app: &App, buffer: &mut Buffer) {
         let line = Rect {
             y: inner.bottom(),
@@ -115,7 +116,7 @@ impl Help {
         };
         let key = app.theme.style(Role::Key);
         if self.typing {
-            draw_typed(" look for: ", &self.search, line, app, buffer);
+            draw_typed(" search: ", &self.search, line, app, buffer);
             return;
         }
         let label = |action| app.keymap.label(action);
@@ -125,10 +126,10 @@ impl Help {
             hint = format!(" {below} more lines: {down} {page} ");
         }
         let search = match self.search.value() {
-            "" => format!(" {} looks for a word ", label(Action::Filter)),
+            "" => format!(" {} search ", label(Action::Filter)),
             words => format!(" {}{words} ", label(Action::Filter)),
         };
-        let close = format!(" {} closes ", label(Action::Back));
+        let close = format!(" {} close ", label(Action::Back));
         let hint = match usize::from(line.width) >= search.len() + hint.len() + close.len() {
             true => hint + &search + &close,
             false => hint + &close,
@@ -137,36 +138,34 @@ impl Help {
     }
 }
 
-/// A line of the help; without a text it is a heading, without anything a blank.
+/// A line of the help. Without a text it is a heading; without a name as well, a blank line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct HelpLine {
     name: String,
     text: String,
-    /// What it is found by as well: an action by its name in the keymap.
-    also: &'static str,
+    /// Another search term for this line: the name of an action in the keymap.
+    alias: &'static str,
 }
 
 fn line(name: impl Into<String>, text: impl Into<String>) -> HelpLine {
     HelpLine {
         name: name.into(),
         text: text.into(),
-        also: "",
+        alias: "",
     }
 }
 
 impl HelpLine {
-    fn has(&self, wanted: &str) -> bool {
-        let texts = [&*self.name, &*self.text, self.also];
-        texts
-            .iter()
-            .any(|text| text.to_lowercase().contains(wanted))
+    fn contains(&self, term: &str) -> bool {
+        let texts = [&*self.name, &*self.text, self.alias];
+        texts.iter().any(|text| text.to_lowercase().contains(term))
     }
 }
 
-/// Lines that hold the text, whatever its case, under their headings; all of them where it is empty.
-fn found(lines: Vec<HelpLine>, text: &str) -> Vec<HelpLine> {
-    let wanted = text.trim().to_lowercase();
-    if wanted.is_empty() {
+/// Returns the lines that contain the term, ignoring case, with their headings. An empty term matches all lines.
+fn matching(lines: Vec<HelpLine>, term: &str) -> Vec<HelpLine> {
+    let term = term.trim().to_lowercase();
+    if term.is_empty() {
         return lines;
     }
     let mut found = Vec::new();
@@ -174,7 +173,7 @@ fn found(lines: Vec<HelpLine>, text: &str) -> Vec<HelpLine> {
     for line in lines {
         if line.text.is_empty() {
             heading = Some(line).filter(|heading| !heading.name.is_empty());
-        } else if line.has(&wanted) {
+        } else if line.contains(&term) {
             found.extend(heading.take());
             found.push(line);
         }
@@ -182,7 +181,7 @@ fn found(lines: Vec<HelpLine>, text: &str) -> Vec<HelpLine> {
     found
 }
 
-/// A sentence that does not fit goes on below, so nothing is cut off.
+/// Wraps the texts, so that nothing is truncated.
 fn rows(lines: Vec<HelpLine>, room: usize) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     for line in lines {
@@ -193,11 +192,11 @@ fn rows(lines: Vec<HelpLine>, room: usize) -> Vec<(String, String)> {
     rows
 }
 
-/// Everything: keys from ACTIONS, words from the screen and its tables; first those of this screen. Of a screen that stands
-/// alone what it has.
+/// Returns all lines of the help: the keys and terms of this screen first, then the others. A standalone screen lists only
+/// its own.
 fn lines(app: &App, screen: &dyn Screen) -> Vec<HelpLine> {
     let played = app.recording.is_some();
-    let alone = screen.alone();
+    let alone = screen.standalone_actions();
     let actions = ACTIONS
         .iter()
         .filter(|def| played || def.scope != Scope::Recording)
@@ -212,17 +211,17 @@ fn lines(app: &App, screen: &dyn Screen) -> Vec<HelpLine> {
             .map(|key| show_key(key))
             .collect();
         HelpLine {
-            also: def.name,
+            alias: def.name,
             ..line(keys.join(" "), def.help)
         }
     };
     let keys = |defs: Vec<&'static ActionDef>| defs.into_iter().map(key_line).collect();
     let words = screen
         .def()
-        .words
+        .glossary
         .iter()
         .map(|(word, text)| line(*word, *text));
-    let words_of = format!("WORDS: {}", screen.def().title.to_uppercase());
+    let terms_of = format!("TERMS: {}", screen.def().title.to_uppercase());
     let gpu_columns = GPU_COLUMNS.iter().map(|c| line(c.title, c.help));
     let columns = PROCESS_COLUMNS.iter().map(|c| line(c.title, c.help));
     let mut lines = Vec::new();
@@ -234,7 +233,7 @@ fn lines(app: &App, screen: &dyn Screen) -> Vec<HelpLine> {
         lines.extend(list);
     };
     part("KEYS", keys(own));
-    part(&words_of, words.collect());
+    part(&terms_of, words.collect());
     if alone.is_none() {
         part("OTHER KEYS", keys(other));
         part("FILTER", filter_lines());
@@ -244,7 +243,7 @@ fn lines(app: &App, screen: &dyn Screen) -> Vec<HelpLine> {
     lines
 }
 
-/// What can be typed behind `/` on a screen.
+/// Returns the help lines for the filter syntax.
 fn filter_lines() -> Vec<HelpLine> {
     let syntax = SYNTAX.iter().map(|(typed, text)| line(*typed, *text));
     let fields = FIELDS.iter().map(|field| line(field.example, field.help));
@@ -259,29 +258,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_found_stands_under_its_heading() {
+    fn search_results_keep_their_headings() {
         let sort = HelpLine {
-            also: "sort",
+            alias: "sort",
             ..line("s", "Order the rows")
         };
         let lines = vec![
             line("KEYS", ""),
             sort.clone(),
-            line("q", "Leave"),
+            line("q", "Quit"),
             line("", ""),
-            line("WORDS", ""),
+            line("TERMS", ""),
             line("VRAM", "Device memory"),
             line("SM%", "sorted by share"),
         ];
         let expected = vec![
             line("KEYS", ""),
             sort,
-            line("WORDS", ""),
+            line("TERMS", ""),
             line("SM%", "sorted by share"),
         ];
-        assert_eq!(found(lines.clone(), " sORT "), expected);
-        assert_eq!(found(lines.clone(), "vram").len(), 2);
-        assert_eq!(found(lines.clone(), "words"), vec![]);
-        assert_eq!(found(lines.clone(), " "), lines);
+        assert_eq!(matching(lines.clone(), " sORT "), expected);
+        assert_eq!(matching(lines.clone(), "vram").len(), 2);
+        assert_eq!(matching(lines.clone(), "terms"), vec![]);
+        assert_eq!(matching(lines.clone(), " "), lines);
     }
 }

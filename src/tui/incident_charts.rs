@@ -1,4 +1,4 @@
-//! The minutes around an incident, as the charts have them, for what is stored of it.
+//! Chart data for the minutes before an incident, stored with its record.
 
 use crate::diagnose::live::Revision;
 use crate::incidents::Track;
@@ -10,7 +10,7 @@ use crate::model::units::{Millis, Mono};
 const BEFORE: Millis = Millis(10 * 60_000);
 const COLUMNS: usize = 300;
 
-/// Of the processes of an incident, and of its GPU where it names no process.
+/// Returns the series of the processes and of the GPU of an incident.
 #[must_use]
 pub fn tracks(history: &History, revision: &Revision) -> Vec<Track> {
     let mut keys: Vec<SeriesKey> = Vec::new();

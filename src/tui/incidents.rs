@@ -1,6 +1,7 @@
-//! The incidents that a dashboard knows: those of the store that nobody has read, and those that happen while it is open.
+//! The incidents known to a dashboard: unread incidents of the store, and those that occur while it is open.
 //!
-//! They come through a [`IncidentInbox`], and what was opened goes back through it; who serves it knows the store, nobody here does.
+//! Stored incidents arrive through an [`IncidentInbox`], and the IDs of opened incidents return through it. Only the other
+//! end of the inbox accesses the store.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -16,33 +17,34 @@ use crate::model::units::{GpuUuid, Mono, UnixMillis};
 use crate::source::Update;
 use crate::watch::{Keep, WatchResult, Watcher};
 
-/// An incident, and whether a person has seen it.
+/// An incident in the list of the dashboard.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ListedIncident {
     pub incident: Arc<Incident>,
     pub is_read: bool,
-    pub place: IncidentSubject,
-    /// What was there around it, without the blocks of its map; where it was watched.
+    pub subject: IncidentSubject,
+    /// The state of the host at that time, without the blocks of the memory map. Only set if the host was monitored.
     pub scene: Option<Arc<Scene>>,
-    /// Of what was seen from here: what is told again under the same key is the same.
+    /// Identifies a live incident when it is revised.
     pub key: Option<CaseKey>,
 }
 
-/// Incidents that are known although no store holds them, of one host and of the list of hosts: some ten kilobytes each. A store
-/// has a bound of its own.
+/// Maximum number of incidents that are not in a store, per host and for the host list. Each takes about 10 KB. The store has its own
+/// limit.
 const MAX_UNSTORED: usize = 64;
 
-/// Two slots: in come the incidents of the store, as they are now, each time they change; out go the names of those that
-/// were opened.
+/// The connection to the incident store.
 pub struct IncidentInbox {
+    /// All stored incidents, sent after each change.
     pub incoming: tokio_mpsc::UnboundedReceiver<Vec<ListedIncident>>,
+    /// IDs of incidents that the user has opened.
     pub opened: mpsc::Sender<String>,
-    /// Where what happens now is kept.
+    /// Stores live incidents.
     pub keep: Option<Keep>,
 }
 
 impl IncidentInbox {
-    /// One that nobody serves: a recording has no store.
+    /// Returns an inbox without a store, for recordings.
     #[must_use]
     pub fn unserved() -> Self {
         Self {
@@ -53,11 +55,11 @@ impl IncidentInbox {
     }
 }
 
-/// Whom and when an incident is about, as far as a chart and a row ask for it.
+/// The processes, GPUs and time of an incident, for charts and table rows.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct IncidentSubject {
     pub boot_id: String,
-    /// The first observation.
+    /// Time of the first observation.
     pub at: Mono,
     pub processes: Vec<ProcessKey>,
     pub gpus: Vec<GpuUuid>,
@@ -75,7 +77,7 @@ impl IncidentSubject {
         )
     }
 
-    /// Of a record of the store.
+    /// Returns the subject of a stored incident.
     #[must_use]
     pub fn of_record(record: &Record) -> Self {
         let observed = &record.observed;
@@ -102,75 +104,75 @@ impl IncidentSubject {
         gpu: Option<GpuUuid>,
         scene: &Scene,
     ) -> Self {
-        let there = scene.frame.gpus.iter().map(|gpu| gpu.uuid.clone());
+        let of_scene = scene.frame.gpus.iter().map(|gpu| gpu.uuid.clone());
         Self {
             boot_id: boot_id.to_owned(),
             at,
             processes,
-            gpus: gpu.into_iter().chain(there).collect(),
+            gpus: gpu.into_iter().chain(of_scene).collect(),
         }
     }
 }
 
 impl ListedIncident {
-    /// Whether `stored` is this: by its name, or where it could not be kept at once by whom and when.
+    /// Returns true if `stored` is the same incident: by its ID, or by subject and time if it was not stored at once.
     fn is_same(&self, stored: &Self) -> bool {
         match (&self.incident.uid, &self.key) {
             (Some(uid), _) => stored.incident.uid.as_ref() == Some(uid),
             (None, Some(key)) => {
-                let (here, there) = (&self.place, &stored.place);
-                let is_whom = match (&key.process, &key.gpu) {
-                    (Some(process), _) => there.processes.contains(process),
-                    (None, Some(gpu)) => there.processes.is_empty() && there.gpus.contains(gpu),
+                let (live, stored) = (&self.subject, &stored.subject);
+                let is_subject = match (&key.process, &key.gpu) {
+                    (Some(process), _) => stored.processes.contains(process),
+                    (None, Some(gpu)) => stored.processes.is_empty() && stored.gpus.contains(gpu),
                     (None, None) => false,
                 };
-                is_whom && here.boot_id == there.boot_id && Key::are_near(here.at, there.at)
+                is_subject && live.boot_id == stored.boot_id && Key::are_near(live.at, stored.at)
             }
             (None, None) => false,
         }
     }
 
-    /// The process that failed, where others of its job followed.
+    /// Returns the process that failed first, if other processes of its job are included.
     #[must_use]
     pub fn process(&self) -> Option<ProcessKey> {
         let pid = self.incident.fields.pid;
-        let mut whose = self.place.processes.iter().copied();
-        let named = whose.clone().find(|key| Some(key.pid) == pid);
-        named.or_else(|| whose.next())
+        let mut processes = self.subject.processes.iter().copied();
+        let named = processes.clone().find(|key| Some(key.pid) == pid);
+        named.or_else(|| processes.next())
     }
 }
 
-/// A watcher, or none where the system gave no thread: then nothing is found.
+/// A watcher, or `None` if its thread could not be started. Then no incidents are detected.
 #[derive(Debug)]
 pub struct WatcherHandle(Option<Watcher>);
 
 impl WatcherHandle {
-    /// So many frames wait for it at most.
+    /// Starts a watcher with a queue of at most `max_waiting` frames.
     #[must_use]
-    pub fn start(keep: Option<Keep>, most_waiting: usize) -> Self {
-        let watcher = Watcher::start_with(keep, most_waiting);
+    pub fn start(keep: Option<Keep>, max_waiting: usize) -> Self {
+        let watcher = Watcher::start_with(keep, max_waiting);
         Self(
             watcher
-                .inspect_err(|error| tracing::warn!("nothing is watched: {error}"))
+                .inspect_err(|error| tracing::warn!("cannot start the incident watcher: {error}"))
                 .ok(),
         )
     }
 
-    /// One that finds nothing.
+    /// Returns a handle without a watcher.
     #[must_use]
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// What was found next. Safe to cancel.
-    pub async fn found(&mut self) -> WatchResult {
+    /// Waits for the next result. Safe to cancel.
+    pub async fn next(&mut self) -> WatchResult {
         match &mut self.0 {
             Some(watcher) => watcher.next().await,
             None => std::future::pending().await,
         }
     }
 
-    /// Passes on what the screen got; never waits.
+    /// Passes an update to the watcher. Never blocks.
     pub fn see(&self, update: &Update) {
         if let Some(watcher) = &self.0 {
             watcher.see(update);
@@ -184,18 +186,18 @@ impl WatcherHandle {
     }
 }
 
-/// All that are known, the oldest first.
+/// All known incidents, oldest first.
 #[derive(Debug, Default)]
 pub struct Incidents {
     list: Vec<ListedIncident>,
-    /// Opened and not yet told to the desk.
+    /// IDs of opened incidents that have not been reported to the inbox.
     opened: Vec<String>,
 }
 
 impl Incidents {
-    /// What the store holds now. What was opened here stays read although the store may not know it yet, unless it got
-    /// worse; what the store does not hold stays as well. What was there around one of them is known as the store tells it: of
-    /// the newest. Of the others it is in the store, whose name for it the screen says.
+    /// Replaces the stored incidents. Opened incidents stay read, although the store may not know this yet, unless they have
+    /// become more severe. Incidents that are not stored are retained. The store sends scenes for the newest incidents only;
+    /// for the others, the screen names the ID in the store.
     pub fn take_stored(&mut self, stored: Vec<ListedIncident>) {
         let old = std::mem::take(&mut self.list);
         let mut list = stored;
@@ -210,13 +212,13 @@ impl Incidents {
                 None => {}
             }
         }
-        list.sort_by_key(|known| moment(&known.incident));
+        list.sort_by_key(|known| incident_time(&known.incident));
         self.list = list;
     }
 
-    /// What is concluded of something that happens now; its name in the store, where it is kept.
+    /// Adds or revises a live incident. `uid` is its ID in the store, if it is stored.
     pub fn take_live(&mut self, revision: Revision, uid: Option<String>) {
-        let place = IncidentSubject::of_revision(&revision);
+        let subject = IncidentSubject::of_revision(&revision);
         let Revision {
             key,
             incident,
@@ -233,7 +235,7 @@ impl Incidents {
         let new = ListedIncident {
             incident: Arc::new(Incident { uid, ..incident }),
             is_read,
-            place,
+            subject,
             scene: Some(scene),
             key: Some(key),
         };
@@ -244,7 +246,7 @@ impl Incidents {
         self.forget_unstored();
     }
 
-    /// Those that nothing else bounds: of what could not be kept, which was said, the oldest go, those that were read first.
+    /// Drops the oldest incident that is not stored beyond the limit, preferring those already read.
     fn forget_unstored(&mut self) {
         let unstored = || {
             (0..)
@@ -258,12 +260,12 @@ impl Incidents {
         }
     }
 
-    /// A recording jumped: what is known of it may not have happened yet.
+    /// Drops live incidents after a jump within a recording, as they may be in its future.
     pub fn forget_live(&mut self) {
         self.list.retain(|known| known.incident.uid.is_some());
     }
 
-    /// The one to look at: the newest that nobody has read, a mere note only where there is nothing else.
+    /// Returns the newest unread incident. Notes are returned only if there is nothing more severe.
     #[must_use]
     pub fn news(&self) -> Option<&Arc<Incident>> {
         let unread = || self.list.iter().rev().filter(|known| !known.is_read);
@@ -283,16 +285,16 @@ impl Incidents {
         self.list.iter().rev()
     }
 
-    /// Those of one boot: the moments of another have nothing in common with these.
+    /// Returns the incidents of one boot. Monotonic times of different boots are not comparable.
     pub fn of_boot<'a, 'b>(
         &'a self,
         boot_id: &'b str,
     ) -> impl Iterator<Item = &'a ListedIncident> + use<'a, 'b> {
-        let is_its = move |known: &&ListedIncident| known.place.boot_id == boot_id;
+        let is_its = move |known: &&ListedIncident| known.subject.boot_id == boot_id;
         self.list.iter().filter(is_its)
     }
 
-    /// The gravest of a process, of equal ones the newest.
+    /// Returns the most severe incident of a process; the newest if several are equally severe.
     #[must_use]
     pub fn of_process<'a>(
         &'a self,
@@ -300,7 +302,7 @@ impl Incidents {
         process: ProcessKey,
     ) -> Option<&'a ListedIncident> {
         self.of_boot(boot_id)
-            .filter(|known| known.place.processes.contains(&process))
+            .filter(|known| known.subject.processes.contains(&process))
             .max_by_key(|known| known.incident.severity)
     }
 
@@ -309,12 +311,12 @@ impl Incidents {
         self.list.iter().filter(|known| !known.is_read).count()
     }
 
-    /// The same as it is known now: it may have been revised.
+    /// Returns the current revision of an incident.
     #[must_use]
     pub fn again(&self, incident: &Incident) -> Option<&ListedIncident> {
         let is_it = |known: &&ListedIncident| match &incident.uid {
             Some(uid) => known.incident.uid.as_ref() == Some(uid),
-            // What happened at one moment to one process is one thing.
+            // A process has at most one incident at a time.
             None => {
                 known.incident.time.is_some()
                     && known.incident.time == incident.time
@@ -324,7 +326,7 @@ impl Incidents {
         self.list.iter().find(is_it)
     }
 
-    /// A person looks at it.
+    /// Marks an incident as read.
     pub fn open(&mut self, incident: &Arc<Incident>) {
         for known in &mut self.list {
             let is_same = match &known.incident.uid {
@@ -338,15 +340,15 @@ impl Incidents {
         }
     }
 
-    /// The names of those that were opened since this was asked last.
+    /// Returns the IDs of incidents opened since the last call.
     pub fn take_opened(&mut self) -> Vec<String> {
         std::mem::take(&mut self.opened)
     }
 }
 
-/// When it was, if it says.
+/// Returns the time of an incident, if known.
 #[must_use]
-pub fn moment(incident: &Incident) -> Option<UnixMillis> {
+pub fn incident_time(incident: &Incident) -> Option<UnixMillis> {
     let time: jiff::Timestamp = incident.time.as_ref()?.parse().ok()?;
     Some(UnixMillis(time.as_millisecond()))
 }
@@ -364,7 +366,7 @@ mod tests {
                 ..Incident::default()
             }),
             is_read: false,
-            place: IncidentSubject::default(),
+            subject: IncidentSubject::default(),
             scene: None,
             key: None,
         }
@@ -392,14 +394,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_again_is_the_same_and_unread_only_when_it_got_worse() {
+    fn a_revised_incident_becomes_unread_only_if_it_is_more_severe() {
         let mut incidents = Incidents::default();
         incidents.take_live(revision(Severity::Caught), None);
         let opened = incidents.news().cloned().expect("news");
         incidents.open(&opened);
         incidents.take_live(revision(Severity::Caught), Some("a".into()));
         assert_eq!(incidents.unread(), 0);
-        // The store lists it, and it ends the process.
+        // The store lists it, and then the process exits.
         incidents.take_stored(vec![known("a", "12:03:00", Severity::Caught)]);
         incidents.take_live(revision(Severity::Fatal), Some("a".into()));
         assert_eq!(incidents.unread(), 1);
@@ -407,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_comes_first_and_notes_last() {
+    fn shows_the_newest_incident_first_and_notes_last() {
         let mut incidents = Incidents::default();
         incidents.take_stored(vec![
             known("b", "12:04:00", Severity::Caught),
@@ -425,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_opened_here_stays_read_until_it_gets_worse() {
+    fn an_opened_incident_stays_read_until_it_is_more_severe() {
         let mut incidents = Incidents::default();
         incidents.take_stored(vec![known("a", "12:03:00", Severity::Caught)]);
         let opened = incidents.news().cloned().expect("news");
@@ -437,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_store_holds_is_bounded_and_the_newest_that_nobody_read_stays() {
+    fn drops_read_and_old_incidents_that_are_not_stored() {
         let mut incidents = Incidents::default();
         for at in 0..200 {
             let mut revision = revision(Severity::Caught);
@@ -449,24 +451,28 @@ mod tests {
             }
         }
         assert_eq!(incidents.newest_first().count(), MAX_UNSTORED);
-        assert_eq!(incidents.unread(), MAX_UNSTORED, "what was read went first");
+        assert_eq!(
+            incidents.unread(),
+            MAX_UNSTORED,
+            "read incidents are dropped first"
+        );
         let first = |known: &ListedIncident| known.key.as_ref().map(|key| key.first.0);
-        let kept: Vec<_> = incidents.newest_first().filter_map(first).collect();
-        assert_eq!((kept[0], kept[MAX_UNSTORED - 1]), (199, 135));
+        let remaining: Vec<_> = incidents.newest_first().filter_map(first).collect();
+        assert_eq!((remaining[0], remaining[MAX_UNSTORED - 1]), (199, 135));
     }
 
     #[test]
-    fn the_store_does_not_take_away_what_it_does_not_hold() {
+    fn retains_incidents_that_the_store_does_not_list() {
         let mut incidents = Incidents::default();
         incidents.take_live(revision(Severity::Caught), None);
         incidents.take_stored(vec![known("a", "12:03:00", Severity::Fatal)]);
         assert_eq!(incidents.unread(), 2);
         incidents.take_stored(Vec::new());
-        assert_eq!(incidents.unread(), 1, "somebody forgot it");
+        assert_eq!(incidents.unread(), 1, "the stored incident was deleted");
     }
 
     #[test]
-    fn what_could_not_be_kept_at_once_is_the_one_that_the_store_holds_later() {
+    fn recognizes_an_incident_that_was_stored_later() {
         let mut incidents = Incidents::default();
         let process = ProcessKey {
             pid: crate::model::units::Pid(418),
@@ -477,11 +483,11 @@ mod tests {
         seen.processes = vec![process];
         incidents.take_live(seen.clone(), None);
         let mut stored = known("a", "12:03:00", Severity::Fatal);
-        stored.place.processes = vec![process];
+        stored.subject.processes = vec![process];
         let mut later = known("b", "12:04:00", Severity::Fatal);
-        later.place = IncidentSubject {
+        later.subject = IncidentSubject {
             at: Mono(60_000),
-            ..stored.place.clone()
+            ..stored.subject.clone()
         };
         incidents.take_stored(vec![stored, later]);
         assert_eq!(incidents.unread(), 2);

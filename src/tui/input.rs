@@ -1,11 +1,11 @@
-//! Keyboard and mouse input: a thread reads the terminal, a parser turns its bytes into events.
+//! Keyboard and mouse input: a thread reads the terminal, and a parser converts its bytes to events.
 //!
-//! Not crossterm's reader (0.29): it keeps an unfinished sequence until it is complete, so after half a mouse report or a
-//! paste without an end it takes every further key, Ctrl-C included, for a part of it. It also panics where no
-//! descriptor is left. The event types are crossterm's.
+//! crossterm's reader (0.29) is not used, only its event types. It waits until a sequence is complete, so after half a mouse
+//! report or an unterminated paste it treats all further keys, including Ctrl-C, as part of the sequence. It also panics
+//! when no file descriptor is left.
 //!
-//! Ctrl-C is never part of a sequence: it ends the one before it, and discards what is queued, as the kernel does when it
-//! makes SIGINT of it. So it arrives at once, however much was pasted before.
+//! Ctrl-C is never part of a sequence. It ends a preceding sequence and discards queued events, as the kernel does when it
+//! sends SIGINT. So it takes effect immediately, even after a large paste.
 
 mod parser;
 
@@ -24,23 +24,20 @@ use tokio::sync::Notify;
 
 use self::parser::{Parser, is_interrupt};
 
-/// Events that wait for the screen. More come only from a paste, whose rest is dropped.
+/// Maximum number of queued events. Only a paste produces more; the rest of it is dropped.
 const MAX_QUEUED_EVENTS: usize = 4_096;
 const READ_BYTES: usize = 4_096;
 
-/// The input of the terminal. Dropping it stops the reading, so that another program can have the terminal.
+/// The input of the terminal. Dropping it stops the reader, so that another program can use the terminal.
 pub struct Input {
     queue: Arc<Queue>,
-    /// The thread ends when this is closed.
+    /// Closing this stops the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Input {
-    /// Starts to read standard input, or the controlling terminal where standard input is not one.
-    ///
-    /// # Errors
-    /// When there is no terminal, or the system has no descriptor or thread left.
+    /// Starts to read standard input, or the controlling terminal if standard input is not a terminal.
     pub fn start() -> io::Result<Self> {
         let terminal = open_terminal()?;
         let (stop, stopped) = UnixStream::pair()?;
@@ -59,7 +56,7 @@ impl Input {
         })
     }
 
-    /// Returns the next event, or `None` when the terminal is gone.
+    /// Returns the next event, or `None` when the terminal has closed.
     pub async fn next(&self) -> Option<io::Result<Event>> {
         loop {
             {
@@ -71,7 +68,7 @@ impl Input {
                     return end.take().map(Err);
                 }
             }
-            // A notification that came since is kept.
+            // A notification sent in the meantime is not lost.
             self.queue.changed.notified().await;
         }
     }
@@ -81,7 +78,7 @@ impl Drop for Input {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It has nothing to report.
+            // The thread has no result.
             let _ = thread.join();
         }
     }
@@ -108,7 +105,7 @@ struct Queue {
 #[derive(Default)]
 struct State {
     events: VecDeque<Event>,
-    /// Set once nothing more comes, with the error if one was the reason.
+    /// Set when the input has ended, with the error if there was one.
     end: Option<Option<io::Error>>,
 }
 
@@ -135,7 +132,7 @@ impl Queue {
     }
 }
 
-/// Until the terminal is gone or the other end of `stopped` is closed.
+/// Reads events until the terminal closes or the other end of `stopped` is closed.
 fn read_events(mut terminal: File, stopped: &UnixStream, queue: &Queue) -> io::Result<()> {
     let mut parser = Parser::default();
     let mut buffer = [0; READ_BYTES];

@@ -1,4 +1,4 @@
-//! A command that asks the person something, in the plain terminal: the screen is given up for it and taken again.
+//! Runs a command that prompts the user, such as ssh: leaves the dashboard for it and restores the dashboard afterwards.
 
 use std::io::{self, Write};
 use std::process::Command;
@@ -10,70 +10,74 @@ use nix::unistd::Pid;
 
 use super::input::Input;
 use super::terminal::{self, Terminal};
-use super::{Left, Signals};
+use super::{CloseReason, Signals};
 use crate::model::text::Escaped;
 
-/// How a host is connected to where somebody has to answer on the way.
+/// A login that may prompt the user.
 pub struct InteractiveLogin {
-    /// What the person calls it.
+    /// Name of the host, as the user calls it.
     pub to: String,
-    /// Ends by itself.
+    /// Creates the login command. It must terminate by itself.
     pub command: Box<dyn Fn() -> Command>,
 }
 
-/// A Ctrl-C there is told here a moment later.
-const LATE: Duration = Duration::from_millis(50);
+/// How long to wait for signals that arrive after the command exits: Ctrl-C is sent to gputop as well.
+const SIGNAL_DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Runs it; how the dashboard is left where a signal asks for that meanwhile. The keys are not read in that time: they are
-/// the command's.
-pub(super) async fn answer(
-    way_in: &InteractiveLogin,
+/// Runs the login command. Returns the reason to quit if gputop receives a signal to terminate meanwhile. Keys go to the
+/// command, so they are not read here.
+pub(super) async fn run(
+    login: &InteractiveLogin,
     terminal: &mut Terminal,
     keys: &mut Option<Input>,
     signals: &mut Signals,
-) -> io::Result<Option<Left>> {
+) -> io::Result<Option<CloseReason>> {
     drop(keys.take());
     terminal::give_back();
     let _ = writeln!(
         io::stderr(),
-        "gputop: connecting to {}; what ssh asks is answered here, Ctrl-C gives up",
-        Escaped(&way_in.to)
+        "gputop: connecting to {}; answer the prompts of ssh here, or press Ctrl-C to cancel",
+        Escaped(&login.to)
     );
-    let mut left = None;
-    match (way_in.command)().spawn() {
+    let mut reason = None;
+    match (login.command)().spawn() {
         Ok(child) => {
             let pid = Pid::from_raw(child.id().cast_signed());
-            let mut ended = tokio::task::spawn_blocking(move || wait(pid));
+            let mut exited = tokio::task::spawn_blocking(move || wait(pid));
             loop {
                 tokio::select! {
-                    _ = &mut ended => break,
-                    signal = signals.next() => if let Some(asked) = asks_to_leave(signal) {
-                        left = Some(asked);
+                    _ = &mut exited => break,
+                    signal = signals.next() => if let Some(asked) = termination(signal) {
+                        reason = Some(asked);
                         let _ = kill(pid, Signal::SIGTERM);
                     }
                 }
             }
-            while let Ok(signal) = tokio::time::timeout(LATE, signals.next()).await {
-                left = left.or(asks_to_leave(signal));
+            while let Ok(signal) = tokio::time::timeout(SIGNAL_DRAIN_TIMEOUT, signals.next()).await
+            {
+                reason = reason.or(termination(signal));
             }
         }
         Err(error) => {
-            let _ = writeln!(io::stderr(), "gputop: it cannot be started: {error}");
+            let _ = writeln!(
+                io::stderr(),
+                "gputop: cannot start the login command: {error}"
+            );
         }
     }
-    // What comes next in the plain terminal begins a line.
+    // Further output of the shell must start on a new line.
     let _ = writeln!(io::stderr());
     terminal.resume()?;
     *keys = Some(Input::start()?);
-    Ok(left)
+    Ok(reason)
 }
 
-/// Ctrl-C and Ctrl-Z are for the command.
-fn asks_to_leave(signal: Signal) -> Option<Left> {
-    matches!(signal, Signal::SIGTERM | Signal::SIGHUP).then_some(Left::BySignal(signal as i32))
+/// Returns the reason to quit for a signal. Ctrl-C and Ctrl-Z are meant for the command.
+fn termination(signal: Signal) -> Option<CloseReason> {
+    matches!(signal, Signal::SIGTERM | Signal::SIGHUP).then_some(CloseReason::Signal(signal as i32))
 }
 
-/// To its end: the shell does not know of it, so that one that is stopped would be so for ever.
+/// Waits for the command to exit, and continues it if it stops: the shell does not know it and could not resume it.
 fn wait(pid: Pid) {
     while let Ok(WaitStatus::Stopped(..)) = waitpid(pid, Some(WaitPidFlag::WUNTRACED)) {
         let _ = kill(pid, Signal::SIGCONT);

@@ -1,4 +1,4 @@
-//! Keys to actions: a pure function over a table that is read from TOML.
+//! Maps keys to actions: a pure function over a table that is read from TOML.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,77 +9,78 @@ use super::action::{ACTIONS, Action, Scope};
 use crate::model::nearest_name::nearest;
 use crate::model::text::quoted;
 
-/// The keys this program ships with.
+/// The default key bindings.
 pub const DEFAULT: &str = include_str!("../../assets/keymap.toml");
 
+/// An error in a keymap.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum KeymapError {
     #[error("the keymap is not valid TOML: {0}")]
     Syntax(String),
-    #[error("there is no action `{name}`; {instead}")]
+    #[error("unknown action `{name}`; {instead}")]
     Action { name: String, instead: String },
     #[error(
-        "`{key}` of action `{action}` is no key: a character, or a name such as enter, pgup, f5, ctrl-x"
+        "`{key}` of action `{action}` is not a key; use a character, or a name such as enter, pgup, f5, ctrl-x"
     )]
     Key { key: String, action: String },
     #[error(
-        "key `{key}` is bound to both `{first}` and `{second}`; give one of them another key, or none: `{second} = []`"
+        "key `{key}` is bound to both `{first}` and `{second}`; bind one of them to another key, or to none: `{second} = []`"
     )]
     Conflict {
         key: String,
         first: &'static str,
         second: &'static str,
     },
-    #[error("no key would leave gputop; give one to `quit` or `quit_now`")]
-    NoWayOut,
+    #[error("no key quits gputop; bind one to `quit` or `quit_now`")]
+    NoQuitKey,
 }
 
 impl KeymapError {
-    /// The actions it is about.
+    /// Returns the names of the affected actions.
     pub fn actions(&self) -> Vec<&str> {
         match self {
             Self::Syntax(_) => Vec::new(),
             Self::Action { name, .. } => vec![name],
             Self::Key { action, .. } => vec![action],
             Self::Conflict { first, second, .. } => vec![first, second],
-            Self::NoWayOut => vec!["quit", "quit_now"],
+            Self::NoQuitKey => vec!["quit", "quit_now"],
         }
     }
 }
 
-/// The keys that a user gives to an action, in place of those it has by itself.
+/// The keys that the user binds to an action, replacing the default keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
     pub action: String,
     pub keys: Vec<String>,
 }
 
-/// A key as bindings compare it: shift is in the character already.
+/// A key as used in bindings. Shift is part of the character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     code: KeyCode,
     control: bool,
 }
 
+/// The active key bindings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keymap {
-    /// Keys of a recording stand apart: while one plays they come first.
+    /// The flag marks bindings for recordings, which take precedence during playback.
     bindings: HashMap<(Key, bool), Action>,
-    /// For help and footer, in the order of the file.
+    /// Key names per action in the order of the file, for the help and the footer.
     names: HashMap<Action, Vec<String>>,
 }
 
 impl Keymap {
-    /// # Errors
-    /// One sentence on the first binding that is wrong.
+    /// Parses a keymap.
     pub fn parse(text: &str) -> Result<Self, KeymapError> {
         Self::with(text, &[])
     }
 
-    /// A keymap in which some actions have other keys; without keys an action has none.
+    /// Parses a keymap and overrides some of its bindings. A binding without keys unbinds its action.
     ///
     /// # Errors
-    /// One sentence on the first binding that is wrong.
+    /// Returns the first error found.
     pub fn with(text: &str, own: &[Binding]) -> Result<Self, KeymapError> {
         let mut table: BTreeMap<String, Vec<String>> =
             toml::from_str(text).map_err(|e| KeymapError::Syntax(e.message().to_owned()))?;
@@ -93,22 +94,22 @@ impl Keymap {
         {
             return Err(KeymapError::Action {
                 name: quoted(unknown),
-                instead: meant(unknown, names),
+                instead: suggestion(unknown, names),
             });
         }
         let mut keymap = Self {
             bindings: HashMap::new(),
             names: HashMap::new(),
         };
-        // In the order of ACTIONS, so that a conflict is always told the same way.
+        // In the order of ACTIONS, so that conflicts are always reported the same way.
         for def in ACTIONS {
             for name in table.get(def.name).into_iter().flatten() {
                 keymap.bind(name, def.action)?;
             }
         }
-        let leaves = [Action::Quit, Action::QuitNow];
-        if !own.is_empty() && leaves.iter().all(|action| keymap.keys(*action).is_empty()) {
-            return Err(KeymapError::NoWayOut);
+        let quits = [Action::Quit, Action::QuitNow];
+        if !own.is_empty() && quits.iter().all(|action| keymap.keys(*action).is_empty()) {
+            return Err(KeymapError::NoQuitKey);
         }
         Ok(keymap)
     }
@@ -134,7 +135,7 @@ impl Keymap {
         Ok(())
     }
 
-    /// What a key means; what it means in a recording it does not mean on live data.
+    /// Returns the action of a key. Bindings for recordings apply only during playback.
     pub fn resolve(&self, event: KeyEvent, recording: bool) -> Option<Action> {
         let control = event.modifiers.contains(KeyModifiers::CONTROL);
         if event
@@ -152,12 +153,12 @@ impl Keymap {
         meaning(event.code, control).or_else(|| enter().flatten())
     }
 
-    /// The keys of an action as written in the keymap, the preferred one first.
+    /// Returns the keys of an action as written in the keymap, preferred key first.
     pub fn keys(&self, action: Action) -> &[String] {
         self.names.get(&action).map_or(&[], Vec::as_slice)
     }
 
-    /// The preferred key as it is shown: `Enter`, `^C`, `s`.
+    /// Returns the preferred key as displayed: `Enter`, `^C`, `s`.
     pub fn label(&self, action: Action) -> String {
         self.keys(action)
             .first()
@@ -165,16 +166,16 @@ impl Keymap {
     }
 }
 
-/// Enter, also one that was typed before the terminal was in raw mode: the kernel made a line feed of it, which is
-/// read as Ctrl-J.
+/// Returns true for Enter, including one typed before the terminal entered raw mode: the kernel converts it to a line feed,
+/// which is read as Ctrl-J.
 pub fn is_enter(event: KeyEvent) -> bool {
     let control = event.modifiers.contains(KeyModifiers::CONTROL);
     event.code == KeyCode::Enter || (event.code == KeyCode::Char('j') && control)
 }
 
-fn meant(word: &str, names: impl IntoIterator<Item = &'static str>) -> String {
+fn suggestion(word: &str, names: impl IntoIterator<Item = &'static str>) -> String {
     nearest(word, names).map_or_else(
-        || "`?` in gputop explains them, `gputop config print` names them".to_owned(),
+        || "`gputop config print` lists all actions".to_owned(),
         |name| format!("did you mean `{name}`?"),
     )
 }
@@ -193,7 +194,7 @@ fn parse_key(name: &str) -> Option<Key> {
     Some(Key { code, control })
 }
 
-/// A letter with Control: whatever its case, and three of them are other keys to every terminal.
+/// Returns the key for Control and a character, ignoring case. Terminals send three of them as other keys.
 fn controlled(character: char) -> Option<Key> {
     let plain = |code| Key {
         code,
@@ -238,7 +239,7 @@ fn named_key(name: &str) -> Option<KeyCode> {
     })
 }
 
-/// A key's name as people write it on screen.
+/// Formats the name of a key for display.
 pub fn show_key(name: &str) -> String {
     if let Some(rest) = name.strip_prefix("ctrl-") {
         return format!("^{}", rest.to_uppercase());
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_mean_what_fingers_expect() {
+    fn default_keys_trigger_the_expected_actions() {
         let keymap = Keymap::parse(DEFAULT).expect("the default keymap");
         let table = [
             (KeyCode::Char('j'), Action::Down),
@@ -310,7 +311,7 @@ mod tests {
         }
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         assert_eq!(keymap.resolve(interrupt, false), Some(Action::QuitNow));
-        // k moves; nothing that ends a process is ever near it.
+        // k moves the cursor; it must never send a signal.
         assert_eq!(
             keymap.resolve(press(KeyCode::Char('k')), false),
             Some(Action::Up)
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_keys_stand_in_place_of_the_ones_an_action_has() {
+    fn user_bindings_replace_the_default_keys() {
         let own = |action: &str, keys: &[&str]| Binding {
             action: action.to_owned(),
             keys: keys.iter().map(|key| (*key).to_owned()).collect(),
@@ -337,16 +338,16 @@ mod tests {
         let letter = |keymap: &Keymap, c| keymap.resolve(press(KeyCode::Char(c)), false);
         let table: [(&[Binding], char, Option<Action>); 6] = [
             (&[own("up", &["9"])], '9', Some(Action::Up)),
-            // The old key goes.
+            // The default key is unbound.
             (&[own("up", &["9"])], 'k', None),
             (&[own("sort", &[])], 's', None),
-            // Two may change places.
+            // Two actions may swap keys.
             (
                 &[own("up", &["j"]), own("down", &["k"])],
                 'j',
                 Some(Action::Up),
             ),
-            // A recording's keys are a scope of their own.
+            // Bindings for recordings do not conflict with others.
             (&[own("skip_back", &["q"])], 'q', Some(Action::Quit)),
             (&[own("quit", &["q", "q"])], 'q', Some(Action::Quit)),
         ];
@@ -359,31 +360,31 @@ mod tests {
         let error = |bindings: &[Binding]| with(bindings).expect_err("wrong").to_string();
         assert_eq!(
             error(&[own("up", &["s"])]),
-            "key `s` is bound to both `up` and `sort`; give one of them another key, or none: `sort = []`"
+            "key `s` is bound to both `up` and `sort`; bind one of them to another key, or to none: `sort = []`"
         );
-        // What a terminal cannot tell apart is one key.
+        // Keys that a terminal cannot distinguish are the same key.
         assert!(error(&[own("up", &["ctrl-m"])]).contains("both `up` and `open`"));
         assert!(error(&[own("up", &["ctrl-C"])]).contains("both `up` and `quit_now`"));
-        assert!(error(&[own("up", &["\u{1b}"])]).contains("is no key"));
+        assert!(error(&[own("up", &["\u{1b}"])]).contains("is not a key"));
         assert_eq!(
             error(&[own("quit", &[]), own("quit_now", &[])]),
-            "no key would leave gputop; give one to `quit` or `quit_now`"
+            "no key quits gputop; bind one to `quit` or `quit_now`"
         );
         assert_eq!(
             error(&[own("quit_nwo", &["x"])]),
-            "there is no action `quit_nwo`; did you mean `quit_now`?"
+            "unknown action `quit_nwo`; did you mean `quit_now`?"
         );
     }
 
     #[test]
-    fn keys_of_a_recording_mean_nothing_live() {
+    fn bindings_for_recordings_apply_only_during_playback() {
         let keymap = Keymap::parse(DEFAULT).expect("the default keymap");
         assert_eq!(keymap.resolve(press(KeyCode::Char('-')), false), None);
         assert_eq!(
             keymap.resolve(press(KeyCode::Left), true),
             Some(Action::SkipBack)
         );
-        // A key may have a meaning of its own where no recording plays.
+        // A key may have another action outside of recordings.
         let comma = press(KeyCode::Char(','));
         assert_eq!(keymap.resolve(comma, true), Some(Action::StepBack));
         assert_eq!(keymap.resolve(comma, false), Some(Action::ScrollBack));
@@ -394,16 +395,18 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_keymap_is_one_clear_sentence() {
+    fn an_invalid_keymap_is_explained_in_one_line() {
         let error = |text: &str| Keymap::parse(text).expect_err("wrong").to_string();
         assert_eq!(
             error("quti = [\"q\"]"),
-            "there is no action `quti`; did you mean `quit`?"
+            "unknown action `quti`; did you mean `quit`?"
         );
-        assert!(error("quit = [\"hyper-q\"]").starts_with("`hyper-q` of action `quit` is no key"));
+        assert!(
+            error("quit = [\"hyper-q\"]").starts_with("`hyper-q` of action `quit` is not a key")
+        );
         assert_eq!(
             error("open = [\"q\"]\nquit = [\"q\"]"),
-            "key `q` is bound to both `open` and `quit`; give one of them another key, or none: `quit = []`"
+            "key `q` is bound to both `open` and `quit`; bind one of them to another key, or to none: `quit = []`"
         );
         assert!(error("quit = ").starts_with("the keymap is not valid TOML"));
     }

@@ -1,7 +1,7 @@
-//! The screen and the loop: wait for one thing, take what has come with it, draw at most once a pause.
+//! The dashboard and its event loop: wait for one event, drain the rest, and draw at most once per interval.
 //!
-//! `App` (what is known) and `View` (what is shown) are plain values that know no terminal: [`run`] is the only
-//! place that does. A frame is drawn at most every 16 ms, after a key at once.
+//! `App` (the state) and `View` (the display) are plain values without access to the terminal. Only [`run`] and the
+//! functions below it use the terminal. The screen is drawn at most every 16 ms, and sooner after a key press.
 
 pub mod action;
 pub mod app;
@@ -70,193 +70,198 @@ use self::view::Outcome;
 use crate::model::document::Document;
 use crate::source::stream::Source;
 
-/// No eye sees more than 60 frames a second, and a slow link should not have to carry them.
-const MIN_PAUSE: Duration = Duration::from_millis(16);
-/// After a key the screen follows sooner: only a key held down or pasted text comes faster than this.
-const KEY_PAUSE: Duration = Duration::from_millis(4);
+/// Minimum time between two draws: more than 60 frames per second are not visible and would load slow connections.
+const MIN_DRAW_INTERVAL: Duration = Duration::from_millis(16);
+/// Minimum time between a draw and the next one caused by input. Only a key held down or pasted text is faster than this.
+const INPUT_DRAW_INTERVAL: Duration = Duration::from_millis(4);
 
-/// The list of hosts moves that often by itself.
-const LIST_PAUSE: Duration = Duration::from_millis(250);
+/// Time between two draws of the host list without input.
+const HOST_LIST_DRAW_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How the dashboard was left.
+/// The reason why the dashboard closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Left {
-    ByUser,
-    /// A signal asked for the end: the number.
-    BySignal(i32),
-    /// The terminal went away.
-    TerminalGone,
+pub enum CloseReason {
+    User,
+    /// A signal with this number.
+    Signal(i32),
+    /// The terminal has closed.
+    TerminalClosed,
 }
 
-/// What lies around the program that keys reach.
+/// The outside world that actions can access.
 #[derive(Debug, Clone)]
 pub struct Environment {
     pub clipboard: Clipboard,
-    /// Where files are written.
+    /// The directory for new files.
     pub directory: PathBuf,
 }
 
-/// What woke the loop.
+/// An event of the loop.
 enum Wake {
     Terminal(Option<io::Result<Event>>),
     Host((usize, Arrival)),
     Incidents(Option<Vec<ListedIncident>>),
     Signal(Signal),
-    /// What became of an errand.
-    Errand(String),
+    /// The message of a finished background job.
+    JobDone(String),
     Draw,
 }
 
-/// Shows one host, or one recording, until the user leaves.
+/// Shows one host or recording until the user quits.
 ///
 /// # Errors
-/// When standard output is no terminal.
+/// If stdout is not a terminal.
 pub async fn run(
     app: App,
     source: Source,
-    outside: Environment,
-    desk: IncidentInbox,
-) -> io::Result<Left> {
-    run_host(Host::new(app, source), outside, desk).await
+    environment: Environment,
+    inbox: IncidentInbox,
+) -> io::Result<CloseReason> {
+    run_host(Host::new(app, source), environment, inbox).await
 }
 
-/// As [`run`], of a host that has said something already.
-///
-/// # Errors
-/// When standard output is no terminal.
-pub async fn run_host(host: Host, outside: Environment, desk: IncidentInbox) -> io::Result<Left> {
-    run_seats(None, vec![host], outside, desk).await
+/// Shows one host that has already sent updates, until the user quits.
+pub async fn run_host(
+    host: Host,
+    environment: Environment,
+    inbox: IncidentInbox,
+) -> io::Result<CloseReason> {
+    run_sessions(None, vec![host], environment, inbox).await
 }
 
-/// Shows several hosts until the user leaves; `fleet` is what their list is drawn with, and where it has a clock of its own
-/// its source.
-///
-/// # Errors
-/// When standard output is no terminal.
+/// Shows several hosts until the user quits. `fleet` is the state of the host list, with its own source if it has one.
 pub async fn run_fleet(
     hosts: Vec<Host>,
     (fleet, clock): (App, Option<Source>),
-    outside: Environment,
-    desk: IncidentInbox,
-) -> io::Result<Left> {
+    environment: Environment,
+    inbox: IncidentInbox,
+) -> io::Result<CloseReason> {
     let list = Session::alone(Box::new(FleetScreen::default()), fleet);
-    run_seats(Some(list.with(clock)), hosts, outside, desk).await
+    run_sessions(Some(list.with(clock)), hosts, environment, inbox).await
 }
 
-/// Shows one screen, which needs no source, until the user leaves.
-///
-/// # Errors
-/// When standard output is no terminal.
-pub async fn show(screen: Box<dyn Screen>, app: App, outside: Environment) -> io::Result<Left> {
-    let seat = Session::alone(screen, app);
-    run_seats(Some(seat), Vec::new(), outside, IncidentInbox::unserved()).await
+/// Shows one screen without a source until the user quits.
+pub async fn show(
+    screen: Box<dyn Screen>,
+    app: App,
+    environment: Environment,
+) -> io::Result<CloseReason> {
+    let session = Session::alone(screen, app);
+    run_sessions(
+        Some(session),
+        Vec::new(),
+        environment,
+        IncidentInbox::unserved(),
+    )
+    .await
 }
 
-async fn run_seats(
+async fn run_sessions(
     lead: Option<Session>,
     hosts: Vec<Host>,
-    outside: Environment,
-    desk: IncidentInbox,
-) -> io::Result<Left> {
+    environment: Environment,
+    inbox: IncidentInbox,
+) -> io::Result<CloseReason> {
     let mut signals = Signals::listen()?;
-    let mut apps = lead.iter().map(|seat| &seat.app);
+    let mut apps = lead.iter().map(|session| &session.app);
     let has_mouse = apps.next().or(hosts.first().map(|host| &host.app));
     let has_mouse = has_mouse.is_some_and(|app| app.mouse);
     let mut terminal = Terminal::enter(has_mouse)?;
     let mut keys = Some(Input::start()?);
-    let mut errands = BackgroundJobs::default();
-    let mut last_draw = Instant::now() - MIN_PAUSE;
-    let (mut pause, mut dirty) = (MIN_PAUSE, true);
-    let mut desk_open = true;
+    let mut jobs = BackgroundJobs::default();
+    let mut last_draw = Instant::now() - MIN_DRAW_INTERVAL;
+    let (mut interval, mut dirty) = (MIN_DRAW_INTERVAL, true);
+    let mut inbox_open = true;
     let IncidentInbox {
         mut incoming,
         opened,
         keep,
-    } = desk;
-    let mut stage = Sessions::open(lead, hosts, keep.as_ref());
-    stage.follow();
+    } = inbox;
+    let mut sessions = Sessions::open(lead, hosts, keep.as_ref());
+    sessions.follow();
     loop {
-        let due = last_draw + pause;
+        let due = last_draw + interval;
         let wake = tokio::select! {
             biased;
             signal = signals.next() => Wake::Signal(signal),
             event = next_key(&keys) => Wake::Terminal(event),
-            sentence = errands.next() => Wake::Errand(sentence),
-            arrival = stage.next() => Wake::Host(arrival),
-            known = incoming.recv(), if desk_open => Wake::Incidents(known),
+            message = jobs.next() => Wake::JobDone(message),
+            arrival = sessions.next() => Wake::Host(arrival),
+            known = incoming.recv(), if inbox_open => Wake::Incidents(known),
             () = sleep_until(due), if dirty => Wake::Draw,
         };
-        stage.on_screen().view.resize(terminal.area());
+        sessions.on_screen().view.resize(terminal.area());
         match wake {
             Wake::Draw => {
-                let seat = stage.on_screen();
-                let drawn = terminal.draw(|area, buffer| seat.view.draw(&seat.app, area, buffer));
+                let session = sessions.on_screen();
+                let drawn =
+                    terminal.draw(|area, buffer| session.view.draw(&session.app, area, buffer));
                 if drawn.is_err() {
-                    return Ok(Left::TerminalGone);
+                    return Ok(CloseReason::TerminalClosed);
                 }
-                (last_draw, pause, dirty) = (Instant::now(), MIN_PAUSE, false);
+                (last_draw, interval, dirty) = (Instant::now(), MIN_DRAW_INTERVAL, false);
                 #[cfg(debug_assertions)]
-                panic_where_a_test_wants_it();
+                panic_for_test();
             }
-            Wake::Incidents(None) => desk_open = false,
+            Wake::Incidents(None) => inbox_open = false,
             Wake::Incidents(Some(known)) => {
-                stage.take_stored(&known);
-                stage.follow();
+                sessions.take_stored(&known);
+                sessions.follow();
                 dirty = true;
             }
             Wake::Host(arrival) => {
-                stage.take(arrival);
-                while let Some(arrival) = stage.try_next() {
-                    stage.take(arrival);
+                sessions.take(arrival);
+                while let Some(arrival) = sessions.try_next() {
+                    sessions.take(arrival);
                 }
-                // Of a hundred hosts one says something every few milliseconds; nobody reads as fast.
-                if stage.follow() && !dirty {
+                // With a hundred hosts an update arrives every few milliseconds, faster than anyone can read.
+                if sessions.follow() && !dirty {
                     dirty = true;
-                    pause = if stage.shows_fleet() {
-                        LIST_PAUSE
+                    interval = if sessions.shows_fleet() {
+                        HOST_LIST_DRAW_INTERVAL
                     } else {
-                        pause
+                        interval
                     };
                 }
             }
-            Wake::Errand(sentence) => {
-                stage.on_screen().app.message = Some(sentence);
+            Wake::JobDone(message) => {
+                sessions.on_screen().app.message = Some(message);
                 dirty = true;
             }
-            // The next draw takes the new size.
+            // The next draw uses the new size.
             Wake::Signal(Signal::SIGWINCH) => dirty = true,
             Wake::Signal(Signal::SIGTSTP) => {
                 suspend(&mut terminal)?;
                 dirty = true;
             }
-            Wake::Signal(signal) => return Ok(Left::BySignal(signal as i32)),
-            Wake::Terminal(None | Some(Err(_))) => return Ok(Left::TerminalGone),
+            Wake::Signal(signal) => return Ok(CloseReason::Signal(signal as i32)),
+            Wake::Terminal(None | Some(Err(_))) => return Ok(CloseReason::TerminalClosed),
             Wake::Terminal(Some(Ok(event))) => {
                 if matches!(event, Event::Key(_) | Event::Mouse(_)) {
-                    pause = KEY_PAUSE;
+                    interval = INPUT_DRAW_INTERVAL;
                 }
-                let outcome = react(event, terminal.area(), stage.on_screen());
-                let app = &mut stage.on_screen().app;
+                let outcome = react(event, terminal.area(), sessions.on_screen());
+                let app = &mut sessions.on_screen().app;
                 match outcome {
                     Outcome::Stay => {}
-                    Outcome::Leave => return Ok(Left::ByUser),
+                    Outcome::Quit => return Ok(CloseReason::User),
                     Outcome::Close => {
-                        if !stage.show_fleet() {
-                            return Ok(Left::ByUser);
+                        if !sessions.show_fleet() {
+                            return Ok(CloseReason::User);
                         }
                     }
                     Outcome::Suspend => suspend(&mut terminal)?,
                     Outcome::Redraw => terminal.redraw()?,
                     Outcome::Copy(copied) => {
-                        app.message = copy(copied, &outside, &mut terminal, &mut errands)?;
+                        app.message = copy(copied, &environment, &mut terminal, &mut jobs)?;
                     }
                     Outcome::Write(document) => {
-                        app.message = write(*document, app, &outside, &mut errands);
+                        app.message = write(*document, app, &environment, &mut jobs);
                     }
                     Outcome::Connect(row) => {
-                        if let Some(way_in) = stage.way_in(row) {
-                            let left = interactive_login::answer(
-                                way_in,
+                        if let Some(login) = sessions.login(row) {
+                            let left = interactive_login::run(
+                                login,
                                 &mut terminal,
                                 &mut keys,
                                 &mut signals,
@@ -265,18 +270,18 @@ async fn run_seats(
                                 return Ok(left);
                             }
                         }
-                        stage.connect(row);
+                        sessions.connect(row);
                     }
-                    Outcome::Host(number) => stage.show(number),
+                    Outcome::Host(number) => sessions.show(number),
                     Outcome::Hosts => {
-                        if !stage.show_fleet() {
-                            let app = &mut stage.on_screen().app;
-                            app.message = Some("there is no other host".into());
+                        if !sessions.show_fleet() {
+                            let app = &mut sessions.on_screen().app;
+                            app.message = Some("no other hosts".into());
                         }
                     }
                 }
-                // Nobody listens where there is no store.
-                for uid in stage.take_opened() {
+                // Without a store, nothing receives these.
+                for uid in sessions.take_opened() {
                     let _ = opened.send(uid);
                 }
                 dirty = true;
@@ -285,7 +290,7 @@ async fn run_seats(
     }
 }
 
-/// Never where they are somebody else's.
+/// Waits for the next key; forever while another program owns the terminal.
 async fn next_key(keys: &Option<Input>) -> Option<io::Result<Event>> {
     match keys {
         Some(keys) => keys.next().await,
@@ -293,21 +298,21 @@ async fn next_key(keys: &Option<Input>) -> Option<io::Result<Event>> {
     }
 }
 
-/// How a test sees that a panic gives the terminal back: `GPUTOP_TEST_PANIC=main` panics here, after the first draw,
-/// `GPUTOP_TEST_PANIC=thread` in a thread beside; `GPUTOP_TEST_PANIC=overflow` overflows the stack. Not there in a release build.
+/// Panics on request of a test that checks whether the terminal is restored. `GPUTOP_TEST_PANIC=main` panics here, after
+/// the first draw; `thread` panics in another thread; `overflow` overflows the stack. Not part of release builds.
 #[cfg(debug_assertions)]
-fn panic_where_a_test_wants_it() {
-    const WORDS: &str = "a test asked for this panic";
-    static ASKED: std::sync::Once = std::sync::Once::new();
-    ASKED.call_once(|| match std::env::var("GPUTOP_TEST_PANIC").as_deref() {
-        Ok("main") => panic!("{WORDS}"),
-        Ok("thread") => drop(std::thread::spawn(|| panic!("{WORDS}")).join()),
+fn panic_for_test() {
+    const MESSAGE: &str = "a test asked for this panic";
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| match std::env::var("GPUTOP_TEST_PANIC").as_deref() {
+        Ok("main") => panic!("{MESSAGE}"),
+        Ok("thread") => drop(std::thread::spawn(|| panic!("{MESSAGE}")).join()),
         Ok("overflow") => overflow(0),
         _ => {}
     });
 }
 
-/// Calls itself until the stack is full.
+/// Overflows the stack.
 #[cfg(debug_assertions)]
 fn overflow(depth: usize) {
     if depth == usize::MAX {
@@ -318,56 +323,58 @@ fn overflow(depth: usize) {
     std::hint::black_box(room);
 }
 
-fn react(event: Event, area: Rect, seat: &mut Session) -> Outcome {
+fn react(event: Event, area: Rect, session: &mut Session) -> Outcome {
     let (outcome, requests) = match event {
-        Event::Key(key) if key.kind != KeyEventKind::Release => seat.view.key(key, &mut seat.app),
-        Event::Mouse(mouse) => seat.view.mouse(mouse, area, &mut seat.app),
+        Event::Key(key) if key.kind != KeyEventKind::Release => {
+            session.view.key(key, &mut session.app)
+        }
+        Event::Mouse(mouse) => session.view.mouse(mouse, area, &mut session.app),
         _ => return Outcome::Stay,
     };
-    seat.ask(requests);
+    session.ask(requests);
     outcome
 }
 
-/// Sends a text on its way; a sentence where that is all there will be.
+/// Copies a text to the clipboard. Returns a message, unless a background job will report one.
 fn copy(
     copied: Copied,
-    outside: &Environment,
+    environment: &Environment,
     terminal: &mut Terminal,
-    errands: &mut BackgroundJobs,
+    jobs: &mut BackgroundJobs,
 ) -> io::Result<Option<String>> {
-    match outside.clipboard {
+    match environment.clipboard {
         Clipboard::Tmux => {
             let work = move || send_to_tmux(&copied);
-            Ok(errands.start("the clipboard", work).err())
+            Ok(jobs.start("the clipboard", work).err())
         }
         Clipboard::Terminal => {
             terminal.print(&osc52(&copied.text))?;
-            Ok(Some("sent to the terminal (it may ignore it)".into()))
+            Ok(Some("sent to the terminal, which may ignore it".into()))
         }
     }
 }
 
-/// Sends a document to its file; a sentence when it does not even start.
+/// Writes a document to a file in the background. Returns a message if the job cannot be started.
 fn write(
     document: Document,
     app: &App,
-    outside: &Environment,
-    errands: &mut BackgroundJobs,
+    environment: &Environment,
+    jobs: &mut BackgroundJobs,
 ) -> Option<String> {
     let date = app.theme.clock(app.frame.time, "%Y%m%d-%H%M%S");
     let stem = snapshot_file::stem(&app.hello.host, &date);
-    let directory = outside.directory.clone();
+    let directory = environment.directory.clone();
     let work = move || match document.json() {
         Ok(text) => snapshot_file::write(&directory, &stem, &text),
-        Err(error) => format!("nothing was written: {error}"),
+        Err(error) => format!("cannot write the file: {error}"),
     };
-    errands.start("the file", work).err()
+    jobs.start("the file", work).err()
 }
 
-/// Gives the terminal to the shell and stops; goes on when the shell says so.
+/// Restores the terminal and stops the process until the shell continues it.
 fn suspend(terminal: &mut Terminal) -> io::Result<()> {
     terminal::give_back();
-    // SIGSTOP and not SIGTSTP: that one is ours and would only come back here.
+    // Not SIGTSTP, because gputop handles that signal itself.
     raise(Signal::SIGSTOP)?;
     terminal.resume()
 }

@@ -1,4 +1,4 @@
-//! What lies over a screen: the help, the menus, the lines that are typed into, a text that was sent.
+//! Overlays: the help, menus, input lines, and copied text.
 
 use crossterm::event::{Event as TerminalEvent, KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
@@ -24,45 +24,46 @@ use super::widgets::table::{mark, scrolled};
 use crate::model::process::ProcessKey;
 use crate::source::Request;
 
-/// Characters of a filter; the rest of a longer paste is dropped.
+/// Maximum length of a filter, in characters. The rest of a longer paste is dropped.
 const MAX_FILTER_CHARS: usize = 200;
 
+/// An overlay on top of a screen.
 #[derive(Debug)]
 pub enum Overlay {
     Help(Help),
-    /// The cursor over the columns that can order rows; row 0 is the natural order.
+    /// The sort menu. Row 0 is the default order.
     Sort {
         cursor: usize,
     },
     Signal(SignalMenu),
     Columns(ColumnMenu),
     Probe(ProbeMenu),
-    /// What was sent to the clipboard, which may not have taken it: to be marked by hand.
+    /// A copied text, shown so that it can be selected by hand if the clipboard did not accept it.
     Sent(Copied),
     Filter {
         input: Input,
-        before: Filter,
-        /// What is wrong with what is typed; the last filter that was understood stays in force.
-        wrong: Option<FilterError>,
+        previous: Filter,
+        /// An error in the typed text. Meanwhile the last valid filter stays active.
+        error: Option<FilterError>,
     },
-    /// The path of a log for this process.
+    /// Prompts for the path of a log of this process.
     Watch {
         process: ProcessKey,
         input: Input,
     },
 }
 
-/// What a key did to an overlay.
+/// The result of a key press on an overlay.
 #[derive(Debug, PartialEq)]
 pub enum OverlayResult {
     Open,
     Closed,
-    /// It is closed, and this is to be asked of the source.
-    Asks(Request),
+    /// Closed with a request for the source.
+    Request(Request),
 }
 
-/// Columns that can order rows: the natural order first.
-pub fn orders() -> Vec<Option<usize>> {
+/// Returns the available sort orders: the default order, then the sortable columns.
+pub fn sort_orders() -> Vec<Option<usize>> {
     let sortable = PROCESS_COLUMNS
         .iter()
         .enumerate()
@@ -75,8 +76,8 @@ impl Overlay {
     pub fn filter(app: &App) -> Self {
         Self::Filter {
             input: Input::from(app.filter.to_string()),
-            before: app.filter.clone(),
-            wrong: None,
+            previous: app.filter.clone(),
+            error: None,
         }
     }
 
@@ -89,20 +90,20 @@ impl Overlay {
 
     pub fn sort(app: &App) -> Self {
         Self::Sort {
-            cursor: orders()
+            cursor: sort_orders()
                 .iter()
                 .position(|order| *order == app.sort)
                 .unwrap_or(0),
         }
     }
 
-    /// A key while a line of text is being typed; other overlays get actions.
+    /// Handles a key while a line of text is typed. Returns `None` if the key is an action instead.
     pub fn type_key(&mut self, key: KeyEvent, app: &mut App) -> Option<OverlayResult> {
         if let Self::Signal(menu) = self {
-            return menu.type_key(key).map(OverlayResult::Asks);
+            return menu.type_key(key).map(OverlayResult::Request);
         }
         if let Self::Probe(menu) = self {
-            return menu.type_key(key).map(OverlayResult::Asks);
+            return menu.type_key(key).map(OverlayResult::Request);
         }
         if let Self::Help(help) = self {
             return help.type_key(key).then_some(OverlayResult::Open);
@@ -112,18 +113,18 @@ impl Overlay {
         }
         let Self::Filter {
             input,
-            before,
-            wrong,
+            previous,
+            error,
         } = self
         else {
             return None;
         };
         match key.code {
-            // What is wrong stays in sight until it is put right or given up.
-            _ if is_enter(key) && wrong.is_some() => return Some(OverlayResult::Open),
+            // An invalid filter stays open until it is corrected or cancelled.
+            _ if is_enter(key) && error.is_some() => return Some(OverlayResult::Open),
             _ if is_enter(key) => return Some(OverlayResult::Closed),
             KeyCode::Esc => {
-                app.use_filter(before.clone());
+                app.use_filter(previous.clone());
                 return Some(OverlayResult::Closed);
             }
             KeyCode::Char(_) if input.value().chars().count() >= MAX_FILTER_CHARS => {
@@ -134,7 +135,7 @@ impl Overlay {
             }
         }
         let text: String = input.value().chars().filter(|c| !c.is_control()).collect();
-        *wrong = app.set_filter(&text).err();
+        *error = app.set_filter(&text).err();
         Some(OverlayResult::Open)
     }
 
@@ -163,12 +164,12 @@ impl Overlay {
             }
             (_, Action::Back | Action::Quit | Action::QuitNow) => return OverlayResult::Closed,
             (Self::Sort { cursor }, Action::Open | Action::Sort) => {
-                let order = orders().get(*cursor).copied().flatten();
+                let order = sort_orders().get(*cursor).copied().flatten();
                 app.set_sort(order, false);
                 return OverlayResult::Closed;
             }
             (Self::Sort { cursor }, action) => {
-                if let Some(at) = moved(*cursor, orders().len(), 10, action) {
+                if let Some(at) = moved(*cursor, sort_orders().len(), 10, action) {
                     *cursor = at;
                 }
             }
@@ -177,16 +178,15 @@ impl Overlay {
         OverlayResult::Open
     }
 
-    /// A press of the mouse: on a row of a menu the cursor goes there and the row is chosen, anywhere it closes what
-    /// only lies there. What it is to do beside that.
-    pub fn click(&mut self, place: Position, area: Rect) -> Option<Action> {
+    /// Handles a click: selects the row of a menu, or closes an overlay without input. Returns the action to perform.
+    pub fn click(&mut self, position: Position, area: Rect) -> Option<Action> {
         match self {
-            Self::Signal(menu) => menu.click(place, area),
-            Self::Columns(menu) => menu.click(place, area),
+            Self::Signal(menu) => menu.click(position, area),
+            Self::Columns(menu) => menu.click(position, area),
             Self::Sort { cursor } => {
                 let (width, height) = sort_size();
-                let (_, inner) = panel_place(width, height, area);
-                *cursor = pressed_row(place, inner, *cursor, orders().len())?;
+                let (_, inner) = panel_area(width, height, area);
+                *cursor = pressed_row(position, inner, *cursor, sort_orders().len())?;
                 Some(Action::Open)
             }
             Self::Sent(_) => Some(Action::Back),
@@ -202,20 +202,20 @@ impl Overlay {
             Self::Probe(menu) => menu.draw(app, area, buffer),
             Self::Sent(copied) => draw_sent(app, copied, area, buffer),
             Self::Sort { cursor } => draw_sort(app, *cursor, area, buffer),
-            Self::Filter { input, wrong, .. } => {
-                draw_filter(app, input, wrong.as_ref(), area, buffer);
+            Self::Filter { input, error, .. } => {
+                draw_filter(app, input, error.as_ref(), area, buffer);
             }
             Self::Watch { process, input } => {
                 let label = format!(" log of {}: ", process.pid);
-                let beside = (" a path ".to_owned(), Role::Dim);
-                draw_input(app, &label, input, beside, area, buffer);
+                let note = (" enter a path ".to_owned(), Role::Dim);
+                draw_input(app, &label, input, note, area, buffer);
             }
         }
     }
 }
 
-/// A box in the middle, as large as there is room, and its inside.
-pub fn panel_place(width: u16, height: u16, area: Rect) -> (Rect, Rect) {
+/// Returns a centred box of at most the available size, and its interior.
+pub fn panel_area(width: u16, height: u16, area: Rect) -> (Rect, Rect) {
     let (width, height) = (width.min(area.width), height.min(area.height));
     let rect = Rect {
         x: area.x + (area.width - width) / 2,
@@ -235,14 +235,14 @@ pub fn panel_place(width: u16, height: u16, area: Rect) -> (Rect, Rect) {
     (rect, inner)
 }
 
-/// Which of the rows of a list inside a box was pressed.
-pub fn pressed_row(place: Position, inner: Rect, cursor: usize, rows: usize) -> Option<usize> {
+/// Returns the list row at a mouse position inside a box.
+pub fn pressed_row(position: Position, inner: Rect, cursor: usize, rows: usize) -> Option<usize> {
     let offset = scrolled(cursor, rows, usize::from(inner.height));
-    let row = offset + usize::from(place.y.checked_sub(inner.y)?);
-    (inner.contains(place) && row < rows).then_some(row)
+    let row = offset + usize::from(position.y.checked_sub(inner.y)?);
+    (inner.contains(position) && row < rows).then_some(row)
 }
 
-/// Clears that box and draws its edge; returns its inside.
+/// Clears a centred box and draws its border. Returns its interior.
 pub fn panel(
     title: &str,
     width: u16,
@@ -251,7 +251,7 @@ pub fn panel(
     app: &App,
     buffer: &mut Buffer,
 ) -> Rect {
-    let (rect, inner) = panel_place(width, height, area);
+    let (rect, inner) = panel_area(width, height, area);
     let width = rect.width;
     Clear.render(rect, buffer);
     if inner == rect {
@@ -261,7 +261,7 @@ pub fn panel(
     let rule = app.theme.glyphs.rule.repeat(usize::from(width));
     put(buffer, rect.x, rect.y, &rule, width, border);
     put(buffer, rect.x, rect.bottom() - 1, &rule, width, border);
-    // What shows beside the box shall not read as a part of it; a box as wide as the screen has nothing beside it.
+    // The border separates the box from the screen content beside it. A full-width box has none.
     if width < area.width {
         for y in inner.y..inner.bottom() {
             for x in [rect.x, rect.right() - 1] {
@@ -280,7 +280,7 @@ pub fn panel(
     inner
 }
 
-/// The text from the first column to the last, so that marking it takes nothing along; above the footer.
+/// Draws the text over the full width, so that selecting it includes nothing else, above the footer.
 fn draw_sent(app: &App, copied: &Copied, area: Rect, buffer: &mut Buffer) {
     let width = usize::from(area.width.max(1));
     let rows: Vec<String> = copied
@@ -315,8 +315,8 @@ fn draw_sent(app: &App, copied: &Copied, area: Rect, buffer: &mut Buffer) {
         .len()
         .saturating_sub(usize::from(height.saturating_sub(2)));
     let close = match more {
-        0 => " any key closes ".into(),
-        more => format!(" {more} more lines were sent  any key closes "),
+        0 => " press any key to close ".into(),
+        more => format!(" {more} more lines copied  press any key to close "),
     };
     put_right(
         buffer,
@@ -331,19 +331,22 @@ fn draw_sent(app: &App, copied: &Copied, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// Columns and rows of the box of the sort menu.
+/// Returns the width and height of the sort menu's box.
 fn sort_size() -> (u16, u16) {
-    (40, u16::try_from(orders().len() + 2).unwrap_or(u16::MAX))
+    (
+        40,
+        u16::try_from(sort_orders().len() + 2).unwrap_or(u16::MAX),
+    )
 }
 
 fn draw_sort(app: &App, cursor: usize, area: Rect, buffer: &mut Buffer) {
-    let orders = orders();
+    let orders = sort_orders();
     let (width, height) = sort_size();
-    let inner = panel("Order by", width, height, area, app, buffer);
+    let inner = panel("Sort by", width, height, area, app, buffer);
     let offset = scrolled(cursor, orders.len(), usize::from(inner.height));
     for (y, (i, order)) in (inner.y..inner.bottom()).zip(orders.iter().enumerate().skip(offset)) {
         let title = order.map_or("GPU, then VRAM", |column| PROCESS_COLUMNS[column].title);
-        let chosen = if *order == app.sort { " (now)" } else { "" };
+        let chosen = if *order == app.sort { " (current)" } else { "" };
         let style = app.theme.style(Role::Text);
         put_all(
             buffer,
@@ -358,7 +361,7 @@ fn draw_sort(app: &App, cursor: usize, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// A line that is typed into, with a caret drawn as a reversed cell; returns the caret's column.
+/// Draws an input line. The caret is a reversed cell; returns its column.
 pub fn draw_typed(label: &str, input: &Input, line: Rect, app: &App, buffer: &mut Buffer) -> u16 {
     Clear.render(line, buffer);
     let (theme, y) = (&app.theme, line.y);
@@ -388,16 +391,16 @@ pub fn draw_typed(label: &str, input: &Input, line: Rect, app: &App, buffer: &mu
     caret
 }
 
-/// Longer than any path that the kernel takes.
-const MAX_PATH: usize = 4_096;
+/// The kernel's limit for paths (`PATH_MAX`).
+const MAX_PATH_BYTES: usize = 4_096;
 
 fn type_path(key: KeyEvent, process: ProcessKey, input: &mut Input) -> OverlayResult {
     let path: String = input.value().trim().into();
     match key.code {
         KeyCode::Esc => return OverlayResult::Closed,
         _ if is_enter(key) && path.is_empty() => return OverlayResult::Closed,
-        _ if is_enter(key) => return OverlayResult::Asks(Request::Watch { process, path }),
-        KeyCode::Char(c) if c.is_control() || input.value().len() >= MAX_PATH => {}
+        _ if is_enter(key) => return OverlayResult::Request(Request::Watch { process, path }),
+        KeyCode::Char(c) if c.is_control() || input.value().len() >= MAX_PATH_BYTES => {}
         _ => {
             input.handle_event(&TerminalEvent::Key(key));
         }
@@ -408,26 +411,26 @@ fn type_path(key: KeyEvent, process: ProcessKey, input: &mut Input) -> OverlayRe
 fn draw_filter(
     app: &App,
     input: &Input,
-    wrong: Option<&FilterError>,
+    error: Option<&FilterError>,
     area: Rect,
     buffer: &mut Buffer,
 ) {
-    let beside = match wrong {
-        Some(wrong) => (format!(" {wrong} "), Role::Bad),
+    let note = match error {
+        Some(error) => (format!(" {error} "), Role::Bad),
         None => {
             let shows = format!(" {} of {} ", app.rows.len(), app.all_rows.len());
             (shows, Role::Dim)
         }
     };
-    draw_input(app, " filter: ", input, beside, area, buffer);
+    draw_input(app, " filter: ", input, note, area, buffer);
 }
 
-/// The line at the bottom that is typed into, with a caret drawn as a reversed cell, and a remark beside it.
+/// Draws the input line at the bottom, with a note on its right.
 fn draw_input(
     app: &App,
     label: &str,
     input: &Input,
-    (beside, role): (String, Role),
+    (note, role): (String, Role),
     area: Rect,
     buffer: &mut Buffer,
 ) {
@@ -439,13 +442,13 @@ fn draw_input(
     };
     let theme = &app.theme;
     let caret = draw_typed(label, input, line, app, buffer);
-    // Where there is no room beside what is typed, what is wrong with it stands above.
-    let fits = usize::from(area.right().saturating_sub(caret + 1)) >= columns(&beside);
+    // An error that does not fit on the line is shown above it.
+    let fits = usize::from(area.right().saturating_sub(caret + 1)) >= columns(&note);
     let y = if fits || role == Role::Dim {
         y
     } else {
         y.saturating_sub(1)
     };
     let from = if fits { caret + 1 } else { area.x };
-    put_right(buffer, from, area.right(), y, &beside, theme.style(role));
+    put_right(buffer, from, area.right(), y, &note, theme.style(role));
 }

@@ -1,25 +1,27 @@
-//! The themes that are built in, in one list; each is a file in `assets/themes`.
+//! The built-in themes. Each is a file in `assets/themes`.
 
+/// A built-in theme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Palette {
     Dark,
     Light,
-    /// For an eye that confuses red and green.
+    /// For red-green colour blindness.
     ColourBlind,
-    /// The terminal's own 16 colours, whatever they are.
+    /// The terminal's own 16 colours.
     Sixteen,
     None,
 }
 
+/// The definition of a built-in theme.
 #[derive(Debug)]
 pub struct PaletteDef {
     pub palette: Palette,
     pub name: &'static str,
-    /// What people also call it.
+    /// Alternative names.
     pub aliases: &'static [&'static str],
-    /// For whom it is, as a phrase without a period.
+    /// Description, a phrase without a period.
     pub help: &'static str,
-    /// What [`Colours::parse`](super::colours::Colours::parse) reads.
+    /// The theme file, parsed by [`Colours::parse`](super::colours::Colours::parse).
     pub text: &'static str,
 }
 
@@ -42,7 +44,7 @@ pub const PALETTES: &[PaletteDef] = &[
         palette: Palette::ColourBlind,
         name: "colour-blind",
         aliases: &["color-blind", "colourblind", "colorblind"],
-        help: "24-bit colours for a dark background and an eye that confuses red and green",
+        help: "24-bit colours for a dark background and red-green colour blindness",
         text: include_str!("../../assets/themes/colour-blind.toml"),
     },
     PaletteDef {
@@ -68,7 +70,7 @@ impl Palette {
     }
 
     pub fn def(self) -> &'static PaletteDef {
-        // A test holds that each is listed.
+        // A test checks that every palette is listed.
         PALETTES
             .iter()
             .find(|def| def.palette == self)

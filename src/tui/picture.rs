@@ -1,4 +1,4 @@
-//! A screen as text and as an SVG picture: what the README shows is what the program draws.
+//! Renders a screen as text or SVG. The pictures in the README are generated this way.
 
 use std::fmt::Write;
 
@@ -10,8 +10,8 @@ const CELL_HEIGHT: usize = 17;
 const BACKGROUND: &str = "#0f1216";
 const FOREGROUND: &str = "#d5d8dd";
 
-/// Draws a buffer. Runs of cells of one style become one piece of text, stretched to the width of its cells so that
-/// no viewer's font moves a column.
+/// Renders a buffer as SVG. Each run of cells with the same style becomes one text element, stretched to the width of its
+/// cells so that the viewer's font does not shift columns.
 pub fn svg(buffer: &Buffer) -> String {
     let area = buffer.area;
     let (width, height) = (
@@ -41,11 +41,11 @@ pub fn svg(buffer: &Buffer) -> String {
 struct Run {
     text: String,
     cells: usize,
-    look: Look,
+    style: RunStyle,
 }
 
 #[derive(PartialEq, Clone)]
-struct Look {
+struct RunStyle {
     fg: String,
     bg: Option<String>,
     bold: bool,
@@ -55,9 +55,9 @@ fn runs(buffer: &Buffer, y: u16) -> Vec<(usize, Run)> {
     let mut runs: Vec<(usize, Run)> = Vec::new();
     for x in buffer.area.left()..buffer.area.right() {
         let cell = &buffer[(x, y)];
-        let look = look(cell);
+        let style = run_style(cell);
         match runs.last_mut() {
-            Some((_, run)) if run.look == look => {
+            Some((_, run)) if run.style == style => {
                 run.text.push_str(cell.symbol());
                 run.cells += 1;
             }
@@ -66,7 +66,7 @@ fn runs(buffer: &Buffer, y: u16) -> Vec<(usize, Run)> {
                 Run {
                     text: cell.symbol().to_owned(),
                     cells: 1,
-                    look,
+                    style,
                 },
             )),
         }
@@ -74,7 +74,7 @@ fn runs(buffer: &Buffer, y: u16) -> Vec<(usize, Run)> {
     runs
 }
 
-fn look(cell: &Cell) -> Look {
+fn run_style(cell: &Cell) -> RunStyle {
     let (mut fg, mut bg) = (
         colour(cell.fg).unwrap_or_else(|| FOREGROUND.to_owned()),
         colour(cell.bg),
@@ -82,7 +82,7 @@ fn look(cell: &Cell) -> Look {
     if cell.modifier.contains(Modifier::REVERSED) {
         (fg, bg) = (bg.unwrap_or_else(|| BACKGROUND.to_owned()), Some(fg));
     }
-    Look {
+    RunStyle {
         fg,
         bg,
         bold: cell.modifier.contains(Modifier::BOLD),
@@ -106,7 +106,7 @@ fn colour(colour: Color) -> Option<String> {
 fn draw_run(out: &mut String, x: usize, y: usize, run: &Run) {
     let (left, top) = (8 + x * CELL_WIDTH, 8 + y * CELL_HEIGHT);
     let width = run.cells * CELL_WIDTH;
-    if let Some(bg) = &run.look.bg {
+    if let Some(bg) = &run.style.bg {
         let _ = writeln!(
             out,
             "<rect x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{CELL_HEIGHT}\" fill=\"{bg}\"/>"
@@ -119,7 +119,7 @@ fn draw_run(out: &mut String, x: usize, y: usize, run: &Run) {
     let indent = text.len() - text.trim_start().len();
     let shown = text.trim_start();
     let cells = shown.chars().count();
-    let weight = if run.look.bold {
+    let weight = if run.style.bold {
         " font-weight=\"bold\""
     } else {
         ""
@@ -129,7 +129,7 @@ fn draw_run(out: &mut String, x: usize, y: usize, run: &Run) {
         "<text x=\"{}\" y=\"{}\" fill=\"{}\"{weight} textLength=\"{}\" lengthAdjust=\"spacingAndGlyphs\" xml:space=\"preserve\">{}</text>",
         left + indent * CELL_WIDTH,
         top + 13,
-        run.look.fg,
+        run.style.fg,
         cells * CELL_WIDTH,
         escape(shown)
     );
@@ -141,7 +141,7 @@ fn escape(text: &str) -> String {
         .replace('>', "&gt;")
 }
 
-/// A buffer's characters, line by line.
+/// Returns the characters of a buffer, line by line.
 pub fn text_of(buffer: &Buffer) -> String {
     let mut out = String::new();
     for y in buffer.area.top()..buffer.area.bottom() {

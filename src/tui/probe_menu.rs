@@ -1,4 +1,4 @@
-//! The question before a probe: what it does to the card and what it costs, in this card's figures. `y` probes.
+//! The confirmation before a probe. It states the effects on the GPU, with the GPU's current figures. `y` starts the probe.
 
 use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
@@ -16,23 +16,26 @@ use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, GpuUuid};
 use crate::source::Request;
 
+/// The confirmation dialog.
 #[derive(Debug)]
 pub struct ProbeMenu {
-    wish: ProbeRequest,
+    request: ProbeRequest,
     title: String,
-    /// Whose sizes the pattern has: `418 train.py`.
+    /// The process whose block sizes the pattern uses: `418 train.py`.
     process: Option<String>,
 }
 
 impl ProbeMenu {
+    /// Opens the dialog for the GPU of a row, or else for `gpu`.
+    ///
     /// # Errors
-    /// With why nothing can be probed from here.
+    /// Returns the reason why a probe is not possible.
     pub fn open(app: &App, row: Option<&ProcessRow>, gpu: Option<GpuUuid>) -> Result<Self, String> {
         is_allowed(app)?;
         let gpu = row.and_then(|row| row.id().gpu).or(gpu);
-        let gpu = gpu.ok_or("there is no GPU to probe here")?;
+        let gpu = gpu.ok_or("no GPU selected; move the cursor to a GPU or a process")?;
         if app.probes.is_under_way(&gpu) {
-            return Err("a probe of this GPU is under way".into());
+            return Err("a probe of this GPU is already running".into());
         }
         let row = row.filter(|row| row.id().key != ProcessKey::default());
         let name = |row: &ProcessRow| {
@@ -42,7 +45,7 @@ impl ProbeMenu {
         Ok(Self {
             title: format!("Probe {}?", gpu_words(&gpu, app)),
             process: row.map(name),
-            wish: ProbeRequest {
+            request: ProbeRequest {
                 gpu,
                 process: row.map(|row| row.id().key),
                 ..ProbeRequest::default()
@@ -50,36 +53,36 @@ impl ProbeMenu {
         })
     }
 
-    /// The one key that probes, whatever the keymap says.
+    /// Handles `y`, the only key that starts the probe, regardless of the keymap.
     pub fn type_key(&self, key: KeyEvent) -> Option<Request> {
-        matches!(key.code, KeyCode::Char('y' | 'Y')).then(|| Request::Probe(self.wish.clone()))
+        matches!(key.code, KeyCode::Char('y' | 'Y')).then(|| Request::Probe(self.request.clone()))
     }
 
     fn sentences(&self, app: &App) -> Vec<String> {
         let limit = DEFAULT_LIMIT.0;
         let mut sentences = Vec::new();
-        let memory = memory(&self.wish.gpu, app);
+        let memory = memory(&self.request.gpu, app);
         let figures = memory.and_then(|memory| Some((memory.total.get()?, memory.free.get()?)));
         if let Some((total, free)) = figures {
-            let headroom = default_headroom(total, has_others(&self.wish.gpu, app));
+            let headroom = default_headroom(total, has_others(&self.request.gpu, app));
             let rest = Bytes(free.0.saturating_sub(headroom.0 + CONTEXT.0));
             sentences.push(format!(
-                "For at most {limit} ms it holds what is free, {rest}, but for {headroom}: whoever asks for more \
-                 than that meanwhile may fail."
+                "Allocates {rest} for at most {limit} ms and leaves {headroom} free. Other processes may run out of \
+                 memory while the probe runs."
             ));
         } else {
             sentences.push(format!(
-                "For at most {limit} ms it holds what is free on the GPU but for a headroom of at least 1 GiB: whoever \
-                 asks for more than that meanwhile may fail."
+                "Allocates the free memory of the GPU for at most {limit} ms and leaves at least 1 GiB free. Other \
+                 processes may run out of memory while the probe runs."
             ));
         }
         sentences.push(format!(
-            "A process of its own with a CUDA context, at most {CONTEXT}, for a second or two. Everything is given back, \
-             also when it is killed."
+            "Runs in a separate process with a CUDA context of at most {CONTEXT}, for one or two seconds. All memory is \
+             released, even if the process is killed."
         ));
         sentences.push(match &self.process {
-            Some(name) => format!("The pattern has the block sizes of {name}."),
-            None => "The pattern is synthetic; on a process it has that one's block sizes.".into(),
+            Some(name) => format!("Uses the block sizes of {name}."),
+            None => "Uses synthetic block sizes. Select a process to use its block sizes.".into(),
         });
         sentences
     }
@@ -106,7 +109,7 @@ impl ProbeMenu {
         let back = format!("  {} back", app.keymap.label(Action::Back));
         let pieces = [
             ("y", theme.style(Role::Key)),
-            (" probes", theme.style(Role::Text)),
+            (" probe", theme.style(Role::Text)),
             (back.as_str(), theme.style(Role::Text)),
         ];
         let last = inner.bottom().saturating_sub(1);
@@ -114,16 +117,20 @@ impl ProbeMenu {
     }
 }
 
+/// Checks whether probes are allowed.
+///
 /// # Errors
-/// With why no probe can be asked for at all.
+/// Returns the reason why they are not.
 pub fn is_allowed(app: &App) -> Result<(), String> {
     if app.recording.is_some() {
-        return Err("this is a recording: its GPU is not here to be probed".into());
+        return Err("cannot probe the GPU of a recording".into());
     }
-    app.leave.probes.map_err(|why| format!("no probe: {why}"))
+    app.permissions
+        .probes
+        .map_err(|why| format!("cannot probe: {why}"))
 }
 
-/// `GPU 3 NVIDIA H200`
+/// Formats the name of a GPU: `GPU 3 NVIDIA H200`.
 pub fn gpu_words(uuid: &GpuUuid, app: &App) -> String {
     match find(uuid, app) {
         Some(gpu) => format!("GPU {} {}", gpu.index, gpu.name),

@@ -1,4 +1,4 @@
-//! What probes of the cards found: of each the last ones, and which are under way.
+//! The last probe results of each GPU, and the running probes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -6,57 +6,61 @@ use std::sync::Arc;
 use crate::model::probe::{Probe, ProbeRequest};
 use crate::model::units::GpuUuid;
 
-/// Of one card; older ones go. As many as a wide terminal shows beside each other.
+/// Results retained per GPU; the oldest are dropped. A wide terminal shows this many side by side.
 const MAX_PROBES: usize = 200;
 
+/// The probes of all GPUs.
 #[derive(Debug, Default)]
 pub struct Probes {
-    cards: HashMap<GpuUuid, Card>,
+    gpus: HashMap<GpuUuid, GpuProbes>,
 }
 
 #[derive(Debug, Default)]
-struct Card {
-    /// The newest last.
+struct GpuProbes {
+    /// Results, newest last.
     done: VecDeque<Arc<Probe>>,
-    /// What was asked for last: an interval asks for it again.
-    wish: Option<ProbeRequest>,
+    /// The last request, which is repeated if a probe interval is set.
+    last_request: Option<ProbeRequest>,
     under_way: bool,
 }
 
 impl Probes {
-    /// A probe was asked for.
-    pub fn ask(&mut self, wish: ProbeRequest) {
-        let card = self.cards.entry(wish.gpu.clone()).or_default();
-        card.under_way = true;
-        card.wish = Some(wish);
+    /// Registers a requested probe.
+    pub fn ask(&mut self, request: ProbeRequest) {
+        let probes = self.gpus.entry(request.gpu.clone()).or_default();
+        probes.under_way = true;
+        probes.last_request = Some(request);
     }
 
+    /// Adds a result.
     pub fn take(&mut self, probe: Arc<Probe>) {
-        let card = self.cards.entry(probe.gpu.clone()).or_default();
-        card.under_way = false;
-        if card.done.len() >= MAX_PROBES {
-            card.done.pop_front();
+        let probes = self.gpus.entry(probe.gpu.clone()).or_default();
+        probes.under_way = false;
+        if probes.done.len() >= MAX_PROBES {
+            probes.done.pop_front();
         }
-        card.done.push_back(probe);
+        probes.done.push_back(probe);
     }
 
     pub fn is_under_way(&self, gpu: &GpuUuid) -> bool {
-        self.cards.get(gpu).is_some_and(|card| card.under_way)
+        self.gpus.get(gpu).is_some_and(|probes| probes.under_way)
     }
 
-    /// The newest first.
+    /// Returns the results for a GPU, newest first.
     pub fn of<'p>(&'p self, gpu: &GpuUuid) -> impl Iterator<Item = &'p Arc<Probe>> {
-        let card = self.cards.get(gpu);
-        card.into_iter().flat_map(|card| card.done.iter().rev())
+        let probes = self.gpus.get(gpu);
+        probes
+            .into_iter()
+            .flat_map(|probes| probes.done.iter().rev())
     }
 
-    pub fn wish(&self, gpu: &GpuUuid) -> Option<&ProbeRequest> {
-        self.cards.get(gpu)?.wish.as_ref()
+    pub fn last_request(&self, gpu: &GpuUuid) -> Option<&ProbeRequest> {
+        self.gpus.get(gpu)?.last_request.as_ref()
     }
 
-    /// Some card that was probed.
+    /// Returns any GPU that was probed.
     pub fn any(&self) -> Option<&GpuUuid> {
-        self.cards.keys().next()
+        self.gpus.keys().next()
     }
 }
 
@@ -66,7 +70,7 @@ mod tests {
     use crate::model::units::Bytes;
 
     #[test]
-    fn the_newest_probes_of_a_card_are_kept() {
+    fn retains_the_newest_probes_of_a_gpu() {
         let gpu = GpuUuid("GPU-1".into());
         let mut probes = Probes::default();
         probes.ask(ProbeRequest {

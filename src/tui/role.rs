@@ -1,11 +1,10 @@
-//! The parts that things on the screen play: screens ask for one of these, never for a colour, and a theme gives each
-//! its look.
+//! Roles of screen elements. Screens use roles instead of colours, and a theme assigns a style to each role.
 
-/// What a piece of the screen means.
+/// The meaning of a screen element, which determines its style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Text,
-    /// Labels, units, rules: there, but not in the way.
+    /// Secondary elements: labels, units, rules.
     Dim,
     /// A title or a heading.
     Title,
@@ -13,52 +12,53 @@ pub enum Role {
     Cursor,
     /// Keys in the footer.
     Key,
-    /// Something a person should look at.
+    /// Something the user should check.
     Warn,
-    /// Something a person must look at.
+    /// Something that needs the user's attention.
     Bad,
-    /// All is well, said explicitly.
+    /// An explicit good state.
     Good,
-    /// A permanent notice: this is a recording.
+    /// A permanent notice, such as that this is a recording.
     Banner,
-    /// VRAM held by processes.
+    /// VRAM used by processes.
     Processes,
-    /// VRAM that is used by nobody who is listed.
+    /// VRAM not attributed to a listed process.
     Unattributed,
-    /// VRAM kept by the driver.
+    /// VRAM reserved by the driver.
     Driver,
-    /// VRAM that is free.
+    /// Free VRAM.
     Free,
     /// Memory in live tensors.
     Allocated,
-    /// Cached by an allocator, in no tensor.
+    /// Memory cached by an allocator and not in use by tensors.
     Idle,
-    /// Freed, but another stream may still use it.
+    /// Freed memory that another stream may still use.
     Active,
-    /// What a process holds beside its pools.
+    /// VRAM of a process outside its pools.
     OtherVram,
     /// The line or area of a chart.
     Chart,
-    /// Between the minimum and the maximum of a chart's column.
+    /// The area between minimum and maximum in a chart column.
     ChartRange,
 }
 
-/// What it takes to be made out, which a test holds each built-in theme to.
+/// The contrast that a role requires. A test checks it for every built-in theme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Made {
-    /// Read letter by letter.
+pub enum ContrastClass {
+    /// Text to be read.
     Text,
-    /// Seen as a bar or a line.
+    /// A bar or a line.
     Shape,
 }
 
+/// The definition of a role.
 #[derive(Debug)]
 pub struct RoleDef {
     pub role: Role,
-    /// Its name in a theme.
+    /// Name in a theme.
     pub name: &'static str,
-    pub made: Made,
-    /// What has this look, as a noun without a period: `the row under the cursor`.
+    pub contrast: ContrastClass,
+    /// Description, a noun phrase without a period: `the row under the cursor`.
     pub help: &'static str,
 }
 
@@ -66,66 +66,62 @@ const fn text(role: Role, name: &'static str, help: &'static str) -> RoleDef {
     RoleDef {
         role,
         name,
-        made: Made::Text,
+        contrast: ContrastClass::Text,
         help,
     }
 }
 
 const fn shape(role: Role, name: &'static str, help: &'static str) -> RoleDef {
     RoleDef {
-        made: Made::Shape,
+        contrast: ContrastClass::Shape,
         ..text(role, name, help)
     }
 }
 
-/// In the order of [`Role`].
+/// All roles, in the order of [`Role`].
 pub const ROLES: &[RoleDef] = &[
     text(Role::Text, "text", "figures, names, sentences"),
-    text(
-        Role::Dim,
-        "dim",
-        "labels, units, rules: there, but not in the way",
-    ),
+    text(Role::Dim, "dim", "secondary elements: labels, units, rules"),
     text(Role::Title, "title", "titles and headings"),
     text(Role::Cursor, "cursor", "the row under the cursor"),
     text(Role::Key, "key", "keys in the footer, names in the help"),
-    text(Role::Warn, "warn", "what a person should look at"),
-    text(Role::Bad, "bad", "what a person must look at"),
-    text(Role::Good, "good", "all is well, said explicitly"),
+    text(Role::Warn, "warn", "warnings"),
+    text(Role::Bad, "bad", "errors"),
+    text(Role::Good, "good", "good states"),
     text(
         Role::Banner,
         "banner",
-        "a permanent notice: this is a recording",
+        "permanent notices, such as that this is a recording",
     ),
-    shape(Role::Processes, "processes", "VRAM held by processes"),
+    shape(Role::Processes, "processes", "VRAM used by processes"),
     shape(
         Role::Unattributed,
         "unattributed",
-        "VRAM used by nobody who is listed",
+        "VRAM not attributed to a listed process",
     ),
-    shape(Role::Driver, "driver", "VRAM kept by the driver"),
-    shape(Role::Free, "free", "VRAM that is free"),
+    shape(Role::Driver, "driver", "VRAM reserved by the driver"),
+    shape(Role::Free, "free", "free VRAM"),
     shape(Role::Allocated, "allocated", "memory in live tensors"),
     shape(
         Role::Idle,
         "idle",
-        "memory cached by an allocator, in no tensor",
+        "memory cached by an allocator and not in use by tensors",
     ),
     shape(
         Role::Active,
         "active",
-        "memory freed that another stream may still use",
+        "freed memory that another stream may still use",
     ),
     shape(
         Role::OtherVram,
         "other",
-        "what a process holds beside its pools",
+        "VRAM of a process outside its pools",
     ),
     shape(Role::Chart, "chart", "the line or area of a chart"),
     shape(
         Role::ChartRange,
         "chart_range",
-        "from the minimum to the maximum of a chart's column",
+        "the area between minimum and maximum in a chart column",
     ),
 ];
 
@@ -140,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_role_stands_at_its_place_in_the_list() {
+    fn roles_are_listed_in_order() {
         for (at, def) in ROLES.iter().enumerate() {
             assert_eq!(def.role as usize, at, "{}", def.name);
         }

@@ -1,7 +1,7 @@
-//! The rows of the process table: one for each process on each GPU, and those that have ended.
+//! The rows of the process table: one per process and GPU, and one per exited process.
 //!
-//! A row keeps the frame it came from alive and points into it, so nothing is copied and a row can be sorted,
-//! kept and drawn later.
+//! A row references data in its frame and keeps the frame alive. Nothing is copied, and rows can be sorted, stored and drawn
+//! later.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::reported_pool::ReportedPool;
 use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks, UnixMillis};
 
-/// A process that was on a GPU and is no more.
+/// A process that used a GPU and has exited.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ended {
+pub struct ExitedProcess {
     pub key: ProcessKey,
     pub exit: Exit,
     pub time: UnixMillis,
     pub mono: Mono,
-    /// It ran out of a GPU's memory, as its incident says.
-    pub ran_out: bool,
+    /// True if its incident is a fatal GPU out-of-memory error.
+    pub is_gpu_oom: bool,
 }
 
-impl Ended {
-    /// The end that an event tells of, if it does.
+impl ExitedProcess {
+    /// Returns the exited process if the event reports an exit.
     pub fn from_event(event: &Event) -> Option<Self> {
         let Observation::Exit(exit) = &event.observation else {
             return None;
@@ -41,17 +41,17 @@ impl Ended {
             exit: exit.clone(),
             time: event.time,
             mono: event.mono,
-            ran_out: false,
+            is_gpu_oom: false,
         })
     }
 
-    /// What ended it, in a word or two: `OOM killer`, `OOM`, `signal 11`, `exit 1`. A clean end needs no words, and of one of
-    /// which nothing is known there are none.
+    /// Returns the cause of the exit: `OOM killer`, `OOM`, `signal 11`, `exit 1`. `None` if the exit was clean or its cause is
+    /// unknown.
     pub fn cause(&self) -> Option<String> {
         if self.exit.oom.killed.get() == Some(true) {
             return Some("OOM killer".to_owned());
         }
-        if self.ran_out {
+        if self.is_gpu_oom {
             return Some("OOM".to_owned());
         }
         let signal = self
@@ -63,10 +63,10 @@ impl Ended {
         signal.or_else(|| code.map(|code| format!("exit {code}")))
     }
 
-    /// When it ended, by this format, and all that is known of how: `ended 12:03:58, exit 137, OOM killer`.
+    /// Describes the exit with its time in this format: `exited 12:03:58, exit 137, OOM killer`.
     pub fn words(&self, theme: &Theme, format: &str) -> String {
         let code = self.exit.status.get().map(|code| format!("exit {code}"));
-        let mut parts = vec![format!("ended {}", theme.clock(self.time, format))];
+        let mut parts = vec![format!("exited {}", theme.clock(self.time, format))];
         parts.extend(code.clone());
         parts.extend(self.cause().filter(|cause| Some(cause) != code.as_ref()));
         parts.join(", ")
@@ -75,7 +75,7 @@ impl Ended {
 
 #[derive(Debug, Clone)]
 enum Origin {
-    /// Indices into the frame: the GPU, its list, and the kernel's list.
+    /// A process in the driver's list: indices of the GPU, and in its process list, the frame's processes and its pools.
     Listed {
         frame: Arc<Frame>,
         gpu: usize,
@@ -83,29 +83,30 @@ enum Origin {
         facts: Option<usize>,
         pool: Option<usize>,
     },
-    /// Inside a container: found by an open device file; the driver's list cannot be matched.
+    /// A process found by its open device file. Inside a container the PIDs of the driver's list do not match.
     Local {
         frame: Arc<Frame>,
         gpu: usize,
         facts: usize,
         pool: Option<usize>,
     },
-    Ended {
-        ended: Arc<Ended>,
+    Exited {
+        ended: Arc<ExitedProcess>,
         gpu: Option<(u32, GpuUuid)>,
     },
 }
 
+/// A row of the process table.
 #[derive(Debug, Clone)]
 pub struct ProcessRow {
     origin: Origin,
-    /// The hertz of start times; 0 when the source did not say.
+    /// Unit of start times; 0 if the source does not report it.
     ticks_per_second: u64,
-    /// The worst early warning of its pool, which a frame alone does not tell.
+    /// The most severe early warning for its pool. It depends on several frames.
     warning: Option<NoteKind>,
 }
 
-/// What a row is, independent of the frame it was seen in: the cursor stays on it.
+/// The identity of a row across frames, so that the cursor can follow it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowId {
     pub key: ProcessKey,
@@ -113,11 +114,15 @@ pub struct RowId {
 }
 
 const NOT_LISTED: &str =
-    "inside a container the driver's list cannot be matched with the processes here";
+    "not available inside a container: the PIDs reported by the driver belong to the host";
 
 impl ProcessRow {
-    /// The rows of a frame, in the driver's order, then what has ended, newest first.
-    pub fn of_frame(frame: &Arc<Frame>, ended: &[Arc<Ended>], ticks_per_second: u64) -> Vec<Self> {
+    /// Returns the rows of a frame in the driver's order, followed by the exited processes, newest first.
+    pub fn of_frame(
+        frame: &Arc<Frame>,
+        ended: &[Arc<ExitedProcess>],
+        ticks_per_second: u64,
+    ) -> Vec<Self> {
         let origins = Self::origins(frame, ended).into_iter();
         origins
             .map(|origin| Self {
@@ -128,10 +133,10 @@ impl ProcessRow {
             .collect()
     }
 
-    fn origins(frame: &Arc<Frame>, ended: &[Arc<Ended>]) -> Vec<Origin> {
+    fn origins(frame: &Arc<Frame>, ended: &[Arc<ExitedProcess>]) -> Vec<Origin> {
         let mut rows = Vec::new();
         let pools = pools::Index::new(frame);
-        // An end is told at once; the frame still has the process for a moment.
+        // An exit is reported immediately, while the frame may still list the process.
         let has_ended = |key: ProcessKey| ended.iter().any(|ended| ended.key == key);
         for (g, gpu) in frame.gpus.iter().enumerate() {
             for (l, listed) in gpu.processes.value().into_iter().flatten().enumerate() {
@@ -172,7 +177,7 @@ impl ProcessRow {
                     .map(|g| (g.index, g.uuid.clone()))
             };
             let gpu = ended.exit.gpus.first().and_then(on);
-            rows.push(Origin::Ended {
+            rows.push(Origin::Exited {
                 ended: Arc::clone(ended),
                 gpu,
             });
@@ -184,7 +189,7 @@ impl ProcessRow {
         let key = match &self.origin {
             Origin::Listed { .. } => self.listed().map(GpuProcess::key).unwrap_or_default(),
             Origin::Local { .. } => self.facts().map(|f| f.key).unwrap_or_default(),
-            Origin::Ended { ended, .. } => ended.key,
+            Origin::Exited { ended, .. } => ended.key,
         };
         RowId {
             key,
@@ -192,27 +197,27 @@ impl ProcessRow {
         }
     }
 
-    /// The GPU it is on, while it is.
+    /// Returns the GPU of a running process.
     pub fn gpu(&self) -> Option<&Gpu> {
         match &self.origin {
             Origin::Listed { frame, gpu, .. } | Origin::Local { frame, gpu, .. } => {
                 frame.gpus.get(*gpu)
             }
-            Origin::Ended { .. } => None,
+            Origin::Exited { .. } => None,
         }
     }
 
     fn gpu_uuid(&self) -> Option<GpuUuid> {
         match &self.origin {
-            Origin::Ended { gpu, .. } => gpu.as_ref().map(|g| g.1.clone()),
+            Origin::Exited { gpu, .. } => gpu.as_ref().map(|g| g.1.clone()),
             _ => self.gpu().map(|g| g.uuid.clone()),
         }
     }
 
-    /// Index of the GPU, and of the MIG instance on it: `3`, `3:1`.
+    /// Returns the index of the GPU, and of the MIG instance if there is one: `3`, `3:1`.
     pub fn gpu_label(&self) -> Option<String> {
         let index = match &self.origin {
-            Origin::Ended { gpu, .. } => gpu.as_ref()?.0,
+            Origin::Exited { gpu, .. } => gpu.as_ref()?.0,
             _ => self.gpu()?.index,
         };
         match self.listed().and_then(|l| l.gpu_instance) {
@@ -223,7 +228,7 @@ impl ProcessRow {
 
     pub fn gpu_index(&self) -> u32 {
         match &self.origin {
-            Origin::Ended { gpu, .. } => gpu.as_ref().map_or(u32::MAX, |g| g.0),
+            Origin::Exited { gpu, .. } => gpu.as_ref().map_or(u32::MAX, |g| g.0),
             _ => self.gpu().map_or(u32::MAX, |g| g.index),
         }
     }
@@ -235,66 +240,68 @@ impl ProcessRow {
         }
     }
 
-    /// The kernel's side, as last seen for one that has ended.
+    /// Returns the data from the kernel; for an exited process, its last state.
     pub fn facts(&self) -> Option<&Process> {
         match &self.origin {
             Origin::Listed { frame, facts, .. } => frame.processes.as_ref()?.list.get((*facts)?),
             Origin::Local { frame, facts, .. } => frame.processes.as_ref()?.list.get(*facts),
-            Origin::Ended { ended, .. } => ended.exit.last.as_deref(),
+            Origin::Exited { ended, .. } => ended.exit.last.as_deref(),
         }
     }
 
-    /// What its allocator holds on this GPU, where that was read.
+    /// Returns the pool of the process on this GPU, if it could be read.
     pub fn pool(&self) -> Option<&Pool> {
         let (frame, pool) = match &self.origin {
             Origin::Listed { frame, pool, .. } | Origin::Local { frame, pool, .. } => {
                 (frame, *pool)
             }
-            Origin::Ended { .. } => return None,
+            Origin::Exited { .. } => return None,
         };
         frame.pools.as_ref()?.list.get(pool?)
     }
 
-    /// What other frameworks in it tell of their pools on this GPU.
-    pub fn told(&self) -> impl Iterator<Item = &ReportedPool> {
+    /// Returns the pools on this GPU that other frameworks in the process report.
+    pub fn reported_pools(&self) -> impl Iterator<Item = &ReportedPool> {
         let frame = match &self.origin {
             Origin::Listed { frame, .. } | Origin::Local { frame, .. } => Some(frame),
-            Origin::Ended { .. } => None,
+            Origin::Exited { .. } => None,
         };
         let key = self.id().key;
         let uuid = self.gpu().map(|gpu| &gpu.uuid);
         let all = frame.and_then(|frame| Some((frame, frame.pools.as_ref()?)));
         all.into_iter()
-            .flat_map(move |(frame, pools)| pools.told_of(key).map(move |told| (frame, told)))
-            .filter(move |(frame, told)| {
-                let on = pools::gpu_of_told(frame, told).map(|gpu| &gpu.uuid);
+            .flat_map(move |(frame, pools)| pools.reported_of(key).map(move |pool| (frame, pool)))
+            .filter(move |(frame, pool)| {
+                let on = pools::gpu_of_reported(frame, pool).map(|gpu| &gpu.uuid);
                 on.is_some() && on == uuid
             })
-            .map(|(_, told)| told)
+            .map(|(_, pool)| pool)
     }
 
-    /// What its allocators have handed out on this GPU; `None` where one of them does not tell.
+    /// Returns the memory in use by tensors on this GPU; `None` if one of the allocators does not report it.
     pub fn allocated(&self) -> Option<Bytes> {
-        self.sum(|stats| stats.allocated.last(), |told| told.allocated.get())
+        self.sum(|stats| stats.allocated.last(), |pool| pool.allocated.get())
     }
 
-    /// What its allocators hold from the driver.
+    /// Returns the memory that its allocators have reserved from the driver.
     pub fn reserved(&self) -> Option<Bytes> {
-        self.sum(|stats| stats.reserved.last(), |told| told.reserved.get())
+        self.sum(|stats| stats.reserved.last(), |pool| pool.reserved.get())
     }
 
-    /// What they hold and have not handed out.
+    /// Returns the memory that its allocators have reserved and do not use.
     pub fn idle(&self) -> Option<Bytes> {
-        self.sum(PoolStats::idle, |told| told.idle().get())
+        self.sum(PoolStats::idle, |pool| pool.idle().get())
     }
 
     fn sum(
         &self,
         of_read: fn(&PoolStats) -> Bytes,
-        of_told: fn(&ReportedPool) -> Option<Bytes>,
+        of_reported: fn(&ReportedPool) -> Option<Bytes>,
     ) -> Option<Bytes> {
         let read = self.pool().map(|pool| Some(of_read(&pool.stats)));
-        let parts = read.into_iter().chain(self.told().map(of_told));
+        let parts = read
+            .into_iter()
+            .chain(self.reported_pools().map(of_reported));
         parts.reduce(|a, b| Some(Bytes(a?.0.saturating_add(b?.0))))?
     }
 
@@ -306,41 +313,41 @@ impl ProcessRow {
         self.warning
     }
 
-    /// Why [`pool`](Self::pool) has nothing.
+    /// Returns the reason why [`pool`](Self::pool) is `None`.
     pub fn why_no_pool(&self) -> Missing {
         match &self.origin {
             Origin::Listed { frame, .. } | Origin::Local { frame, .. } => {
-                pools::why_none(frame, self.id().key)
+                pools::why_no_pool(frame, self.id().key)
             }
-            Origin::Ended { .. } => Reason::Gone.into(),
+            Origin::Exited { .. } => Reason::Gone.into(),
         }
     }
 
-    /// True when its allocator could not be read, and someone could do something about it.
+    /// Returns true if its allocator could not be read and the user can change that.
     pub fn is_unreadable(&self) -> bool {
         match &self.origin {
             Origin::Listed { frame, .. } | Origin::Local { frame, .. } => {
                 pools::is_unreadable(frame, self.id().key)
             }
-            Origin::Ended { .. } => false,
+            Origin::Exited { .. } => false,
         }
     }
 
-    /// The largest request that would succeed now, by statistics alone.
+    /// Returns the largest request that would succeed now, judged by statistics only.
     pub fn fits(&self) -> Option<Bytes> {
         let pool = self.pool()?;
         let around = pools::around(self.facts(), pool, self.gpu());
         Fits::of_stats(&pool.stats, &around).largest()
     }
 
-    pub fn ended(&self) -> Option<&Ended> {
+    pub fn ended(&self) -> Option<&ExitedProcess> {
         match &self.origin {
-            Origin::Ended { ended, .. } => Some(ended),
+            Origin::Exited { ended, .. } => Some(ended),
             _ => None,
         }
     }
 
-    /// True when what the row shows is not of this moment.
+    /// Returns true if the row's data is not current.
     pub fn is_stale(&self) -> bool {
         self.gpu()
             .is_none_or(|gpu| gpu.health.state != HealthState::Answering)
@@ -350,12 +357,12 @@ impl ProcessRow {
         self.id().key.pid
     }
 
-    /// Device memory now; the most it had for one that has ended.
+    /// Returns the current device memory; for an exited process, its peak.
     pub fn vram(&self) -> Reading<Bytes> {
         match &self.origin {
             Origin::Listed { .. } => self.listed().map(|l| l.vram.clone()).unwrap_or_default(),
             Origin::Local { .. } => Reading::missing(Reason::Unsupported, NOT_LISTED),
-            Origin::Ended { ended, .. } => ended.exit.peak_vram.clone(),
+            Origin::Exited { ended, .. } => ended.exit.peak_vram.clone(),
         }
     }
 
@@ -370,7 +377,7 @@ impl ProcessRow {
         }
     }
 
-    /// Like [`fact`](Self::fact), for what has no meaning once the process has ended.
+    /// Like [`fact`](Self::fact), but missing once the process has exited.
     pub fn live_fact<T: Clone>(&self, of: impl Fn(&Process) -> &Reading<T>) -> Reading<T> {
         if self.ended().is_some() {
             gone()
@@ -382,13 +389,13 @@ impl ProcessRow {
     fn why_no_facts(&self) -> Missing {
         Missing::new(
             Reason::Gone,
-            "not among the processes visible here: another PID namespace, or just ended",
+            "process not visible: it is in another PID namespace, or has just exited",
         )
     }
 
-    /// How long it has run, or had run when it ended: on the clock that never jumps, as its start is.
+    /// Returns the run time, until its exit. Uses the monotonic clock, like the start time.
     pub fn shown_age(&self) -> Option<Millis> {
-        // A process that could not be opened has no start.
+        // The start time is unknown if the process could not be opened.
         let start = self.facts()?.key.start;
         if start == StartTicks(0) || self.ticks_per_second == 0 {
             return None;
@@ -396,7 +403,7 @@ impl ProcessRow {
         let started = Mono(start.0.saturating_mul(1_000) / self.ticks_per_second);
         let until = match &self.origin {
             Origin::Listed { frame, .. } | Origin::Local { frame, .. } => frame.mono,
-            Origin::Ended { ended, .. } => ended.mono,
+            Origin::Exited { ended, .. } => ended.mono,
         };
         Some(until.since(started))
     }
@@ -405,7 +412,7 @@ impl ProcessRow {
         self.facts().map_or(RunState::Unknown, |f| f.state)
     }
 
-    /// What stands in the COMMAND column: without the interpreter's path, which says nothing at 3 a.m.
+    /// Returns the text of the COMMAND column: the command line without the path of the Python interpreter.
     pub fn command(&self) -> Reading<String> {
         match self.facts() {
             Some(facts) => match &facts.command {
@@ -420,7 +427,7 @@ impl ProcessRow {
         }
     }
 
-    /// True when the filter's text occurs in what the row shows.
+    /// Returns true if the row matches the free text of a filter.
     pub fn matches(&self, filter: &str) -> bool {
         let has = |text: &str| text.to_lowercase().contains(filter);
         has(&self.pid().to_string())
@@ -441,8 +448,8 @@ impl ProcessRow {
             })
     }
 
-    /// The order when no column was chosen: living first, by GPU, the largest first; then the ended, newest first.
-    pub fn natural_order(&self) -> impl Ord + use<> {
+    /// Returns the key of the default order: running processes by GPU, largest first, then exited ones, newest first.
+    pub fn default_order(&self) -> impl Ord + use<> {
         let ended = self.ended().map(|e| Reverse(e.mono));
         (
             ended,
@@ -453,15 +460,15 @@ impl ProcessRow {
     }
 }
 
-/// `/opt/conda/bin/python3 -u train.py --lr 1` as `train.py --lr 1`; anything else without the program's directory.
+/// Shortens `/opt/conda/bin/python3 -u train.py --lr 1` to `train.py --lr 1`. Removes the directory of other programs.
 fn without_interpreter(command: &str) -> String {
-    const QUIET: [&str; 8] = ["-u", "-B", "-E", "-I", "-O", "-OO", "-s", "-S"];
+    const OMITTED_OPTIONS: [&str; 8] = ["-u", "-B", "-E", "-I", "-O", "-OO", "-s", "-S"];
     let (program, rest) = command.split_once(' ').unwrap_or((command, ""));
     let name = program.rsplit('/').next().unwrap_or(program);
     let is_python = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.') == "python";
     let words: Vec<&str> = rest
         .split(' ')
-        .skip_while(|word| QUIET.contains(word))
+        .skip_while(|word| OMITTED_OPTIONS.contains(word))
         .collect();
     match words.as_slice() {
         [] | [""] => name.to_owned(),
@@ -487,7 +494,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interpreter_says_nothing_and_is_left_out() {
+    fn command_omits_the_python_interpreter() {
         for (command, shown) in [
             (
                 "/opt/conda/bin/python3.12 -u train.py --lr 1",

@@ -1,7 +1,6 @@
-//! The hosts that are watched, each with what is known of it and what is shown of it; one of them is on the screen.
+//! The sessions of the dashboard: one per monitored host, each with its state and its screens. One session is on the screen.
 //!
-//! With several the first seat is the list of them: a screen like any other, whose rows are the hosts. A snapshot has that
-//! seat alone.
+//! With several hosts, the first session is the host list. A snapshot or another screen without a source is the only session.
 
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
@@ -21,25 +20,25 @@ use crate::source::stream::Source;
 use crate::source::{Request, Update};
 use crate::watch::{self, Keep, WatchResult};
 
-/// What waits between the hosts and the screen; beyond it a source drops frames by itself.
+/// Updates queued between all hosts and the screen. When the queue is full, sources drop frames.
 const MAX_WAITING: usize = 64;
 
-/// So many hosts have their past kept beyond an outline: of more, those that were opened last. Of those it is the last that has
-/// it whole, so that a day of looking around costs no more than twice a day of looking at one.
-const MAX_OPENED: usize = 4;
+/// Maximum number of hosts whose history is retained beyond an outline. If there are more hosts, these are the last opened
+/// ones, and only the last has its complete history, so that memory use is at most twice that of a single host.
+const MAX_WITH_HISTORY: usize = 4;
 
-/// Of a host among many so many frames wait for the screen, and for who judges them. One takes a tenth of a mebibyte: where a
-/// client that has no time kept them all, it would soon have no room either.
-const MAX_OF_MANY: usize = 2;
+/// Frames queued per host for the screen and for the watcher if there are many hosts. A frame takes about 0.1 MiB, so longer
+/// queues would exhaust the memory of an overloaded client.
+const MAX_WAITING_PER_HOST: usize = 2;
 
-/// A host to watch.
+/// A host to monitor.
 pub struct Host {
     pub app: App,
     pub source: Source,
-    /// What it said before the screen was opened and happened only once.
+    /// Updates received before the dashboard opened that are not repeated.
     pub before: Vec<Update>,
-    /// Where somebody may have to answer on the way to it.
-    pub way_in: Option<InteractiveLogin>,
+    /// Set if connecting may prompt for a password.
+    pub login: Option<InteractiveLogin>,
 }
 
 impl Host {
@@ -48,48 +47,49 @@ impl Host {
             app,
             source,
             before: Vec::new(),
-            way_in: None,
+            login: None,
         }
     }
 }
 
-/// What a host had to say.
+/// A message from a host or its watcher.
 pub(super) enum Arrival {
     Update(Box<Update>),
     Result(WatchResult),
 }
 
+/// A host or a standalone screen.
 pub(super) struct Session {
     pub(super) app: App,
     pub(super) view: View,
     to: Option<SessionLinks>,
-    /// Where it has one and is no host.
+    /// The source of a session that is not a host.
     source: Option<Source>,
-    way_in: Option<InteractiveLogin>,
-    /// Something came for it since [`Sessions::follow`].
+    login: Option<InteractiveLogin>,
+    /// Set if an update arrived since [`Sessions::follow`].
     has_news: bool,
 }
 
-/// The ways back to a host.
+/// The channels to a host and its watcher.
 struct SessionLinks {
     requests: std_mpsc::Sender<Request>,
     history: UnboundedSender<(Uid, Vec<Track>)>,
 }
 
 impl Session {
-    /// Of a screen that needs no host.
+    /// Creates a session for a screen that does not belong to a host.
     pub(super) fn alone(screen: Box<dyn Screen>, app: App) -> Self {
         Self {
             app,
             view: View::alone(screen),
             to: None,
             source: None,
-            way_in: None,
+            login: None,
             has_news: true,
         }
     }
 
-    /// What is said of it comes from here, and is asked for there.
+    /// Sets the source of a session that is not a host.
     pub(super) fn with(self, source: Option<Source>) -> Self {
         Self { source, ..self }
     }
@@ -108,28 +108,28 @@ impl Session {
 }
 
 pub(super) struct Sessions {
-    seats: Vec<Session>,
+    sessions: Vec<Session>,
     on_screen: usize,
-    /// The number of the first host.
-    first: usize,
+    /// Index of the first host.
+    first_host: usize,
     arrivals: Receiver<(usize, Arrival)>,
-    /// The seats whose past is kept, the one that was opened last behind the others. Of few hosts each has it whole.
+    /// Sessions that retain their history, the last opened one at the end. With few hosts, all retain it.
     opened: Vec<usize>,
-    is_crowd: bool,
+    has_many_hosts: bool,
 }
 
 impl Sessions {
-    /// Listens to all hosts from now on. `lead` is the seat that is no host: the list of them, or what needs none.
+    /// Starts listening to all hosts. `lead` is the session that is not a host: the host list or a standalone screen.
     pub(super) fn open(lead: Option<Session>, hosts: Vec<Host>, keep: Option<&Keep>) -> Self {
         let (arrived, arrivals) = mpsc::channel(MAX_WAITING);
-        let mut seats = Vec::from_iter(lead);
-        let first = seats.len();
-        for seat in &mut seats {
-            let Some(source) = seat.source.take() else {
+        let mut sessions = Vec::from_iter(lead);
+        let first_host = sessions.len();
+        for session in &mut sessions {
+            let Some(source) = session.source.take() else {
                 continue;
             };
-            let (history, minutes) = mpsc::unbounded_channel();
-            seat.to = Some(SessionLinks {
+            let (history, charts) = mpsc::unbounded_channel();
+            session.to = Some(SessionLinks {
                 requests: source.requests(),
                 history,
             });
@@ -138,30 +138,30 @@ impl Sessions {
                 WatcherHandle::none(),
                 0,
                 arrived.clone(),
-                minutes,
+                charts,
             ));
         }
-        let is_crowd = hosts.len() > MAX_OPENED;
+        let has_many_hosts = hosts.len() > MAX_WITH_HISTORY;
         for host in hosts {
             let Host {
                 mut app,
                 source,
                 before,
-                way_in,
+                login,
             } = host;
-            app.set_shown(seats.is_empty());
-            if is_crowd {
-                app.keep(Reach::Outline);
+            app.set_shown(sessions.is_empty());
+            if has_many_hosts {
+                app.set_reach(Reach::Outline);
             }
-            let (history, minutes) = mpsc::unbounded_channel();
-            let waiting = if is_crowd {
-                source.let_wait(MAX_OF_MANY);
-                MAX_OF_MANY
+            let (history, charts) = mpsc::unbounded_channel();
+            let waiting = if has_many_hosts {
+                source.set_max_frames(MAX_WAITING_PER_HOST);
+                MAX_WAITING_PER_HOST
             } else {
                 watch::MAX_WAITING
             };
             let watch = WatcherHandle::start(keep.cloned(), waiting);
-            // What came before the screen was opened.
+            // Updates received before the dashboard opened.
             watch.see(&Update::Hello(Arc::clone(&app.hello)));
             before.iter().for_each(|update| watch.see(update));
             watch.see(&Update::Frame(Arc::clone(&app.frame)));
@@ -169,27 +169,33 @@ impl Sessions {
                 requests: source.requests(),
                 history,
             };
-            tokio::spawn(listen(source, watch, seats.len(), arrived.clone(), minutes));
-            seats.push(Session {
+            tokio::spawn(listen(
+                source,
+                watch,
+                sessions.len(),
+                arrived.clone(),
+                charts,
+            ));
+            sessions.push(Session {
                 app,
                 view: View::default(),
                 to: Some(to),
                 source: None,
-                way_in,
+                login,
                 has_news: true,
             });
         }
         Self {
             opened: Vec::new(),
-            is_crowd,
-            seats,
+            has_many_hosts,
+            sessions,
             on_screen: 0,
-            first,
+            first_host,
             arrivals,
         }
     }
 
-    /// The next of any host. Safe to cancel; never comes back once all have ended.
+    /// Waits for the next message from any host. Safe to cancel. Never returns once all sources have closed.
     pub(super) async fn next(&mut self) -> (usize, Arrival) {
         match self.arrivals.recv().await {
             Some(arrival) => arrival,
@@ -202,143 +208,149 @@ impl Sessions {
     }
 
     pub(super) fn take(&mut self, (host, arrival): (usize, Arrival)) {
-        self.seats[host].has_news = true;
+        self.sessions[host].has_news = true;
         match arrival {
             Arrival::Update(update) => {
-                // All of a recording jump at once, and what was found is found again.
-                if matches!(*update, Update::Jump { .. }) && self.first > 0 {
-                    self.seats[0].app.incidents.forget_live();
+                // All hosts of a recording jump together, and their incidents are detected again.
+                if matches!(*update, Update::Jump { .. }) && self.first_host > 0 {
+                    self.sessions[0].app.incidents.forget_live();
                 }
-                self.seats[host].app.update(*update);
+                self.sessions[host].app.update(*update);
             }
-            Arrival::Result(found) => {
-                // The fleet lists what was found anywhere.
-                if host != 0 && self.first > 0 {
-                    self.seats[0].has_news = true;
-                    self.seats[0].app.take_found(found.clone());
+            Arrival::Result(result) => {
+                // The host list shows the incidents of all hosts.
+                if host != 0 && self.first_host > 0 {
+                    self.sessions[0].has_news = true;
+                    self.sessions[0].app.take_watch_result(result.clone());
                 }
-                let seat = &mut self.seats[host];
-                let minutes = seat.app.take_found(found);
-                if let (Some(minutes), Some(to)) = (minutes, &seat.to) {
-                    let _ = to.history.send(minutes);
+                let session = &mut self.sessions[host];
+                let charts = session.app.take_watch_result(result);
+                if let (Some(charts), Some(to)) = (charts, &session.to) {
+                    let _ = to.history.send(charts);
                 }
             }
         }
     }
 
-    /// What the store holds: of each host its own, of the fleet and of a single host all.
+    /// Distributes the stored incidents: to each host its own, to the host list and to a single host all of them.
     pub(super) fn take_stored(&mut self, known: &[ListedIncident]) {
-        let is_one = self.first == 0;
-        for (at, seat) in self.seats.iter_mut().enumerate() {
-            let host = &seat.app.hello.host;
-            let is_here = |known: &&ListedIncident| known.incident.host.as_ref() == Some(host);
-            let of_it = known.iter().filter(|one| is_one || at == 0 || is_here(one));
-            let of_it = of_it.cloned().collect();
-            seat.app.take_stored(of_it);
-            seat.has_news = true;
+        let is_single = self.first_host == 0;
+        for (at, session) in self.sessions.iter_mut().enumerate() {
+            let host = &session.app.hello.host;
+            let is_own = |known: &&ListedIncident| known.incident.host.as_ref() == Some(host);
+            let own = known
+                .iter()
+                .filter(|one| is_single || at == 0 || is_own(one));
+            let own = own.cloned().collect();
+            session.app.take_stored(own);
+            session.has_news = true;
         }
     }
 
-    /// The names of incidents that were opened here; read on one screen is read on all.
+    /// Returns the IDs of incidents opened in any session.
     pub(super) fn take_opened(&mut self) -> Vec<String> {
-        let opened = self.seats.iter_mut();
+        let opened = self.sessions.iter_mut();
         opened
-            .flat_map(|seat| seat.app.incidents.take_opened())
+            .flat_map(|session| session.app.incidents.take_opened())
             .collect()
     }
 
     pub(super) fn on_screen(&mut self) -> &mut Session {
         let at = self.on_screen;
-        &mut self.seats[at]
+        &mut self.sessions[at]
     }
 
-    /// Shows a host by its row in the fleet.
+    /// Shows a host by its row in the host list.
     pub(super) fn show(&mut self, row: usize) {
-        let seat = self.first + row;
-        if seat >= self.seats.len() {
+        let session = self.first_host + row;
+        if session >= self.sessions.len() {
             return;
         }
-        if self.is_crowd {
-            self.keep_most_of(seat);
+        if self.has_many_hosts {
+            self.retain_history_of(session);
         }
-        self.put_on_screen(seat);
+        self.put_on_screen(session);
     }
 
-    fn keep_most_of(&mut self, seat: usize) {
-        self.opened.retain(|opened| *opened != seat);
+    fn retain_history_of(&mut self, session: usize) {
+        self.opened.retain(|opened| *opened != session);
         if let Some(before) = self.opened.last() {
-            self.seats[*before].app.keep(Reach::Part);
+            self.sessions[*before].app.set_reach(Reach::Part);
         }
-        self.opened.push(seat);
-        self.seats[seat].app.keep(Reach::Whole);
-        if self.opened.len() > MAX_OPENED {
+        self.opened.push(session);
+        self.sessions[session].app.set_reach(Reach::Whole);
+        if self.opened.len() > MAX_WITH_HISTORY {
             let oldest = self.opened.remove(0);
-            self.seats[oldest].app.keep(Reach::Outline);
+            self.sessions[oldest].app.set_reach(Reach::Outline);
         }
     }
 
-    /// The seat of a row of the fleet, or the one on the screen.
-    fn seat(&self, row: Option<usize>) -> &Session {
-        let at = row.map_or(self.on_screen, |row| self.first + row);
-        self.seats.get(at).unwrap_or(&self.seats[self.on_screen])
+    /// Returns the session of a row of the host list, or the one on the screen.
+    fn session(&self, row: Option<usize>) -> &Session {
+        let at = row.map_or(self.on_screen, |row| self.first_host + row);
+        self.sessions
+            .get(at)
+            .unwrap_or(&self.sessions[self.on_screen])
     }
 
-    /// What asks the person on the way to a host; nothing where the link is not lost over that.
-    pub(super) fn way_in(&self, row: Option<usize>) -> Option<&InteractiveLogin> {
-        let seat = self.seat(row);
-        let asks = matches!(seat.app.link, Some(Link::Lost { asks: true, .. }));
-        seat.way_in.as_ref().filter(|_| asks)
+    /// Returns the login of a host whose connection was lost because it needs the user's input.
+    pub(super) fn login(&self, row: Option<usize>) -> Option<&InteractiveLogin> {
+        let session = self.session(row);
+        let asks = matches!(session.app.link, Some(Link::Lost { asks: true, .. }));
+        session.login.as_ref().filter(|_| asks)
     }
 
-    /// Tries a lost link again; says so where none is lost.
+    /// Retries a lost connection, and shows a message.
     pub(super) fn connect(&mut self, row: Option<usize>) {
-        let is_lost = matches!(self.seat(row).app.link, Some(Link::Lost { .. }));
-        let words = if is_lost {
-            self.seat(row).ask([Request::Connect]);
-            "trying again"
+        let is_lost = matches!(self.session(row).app.link, Some(Link::Lost { .. }));
+        let message = if is_lost {
+            self.session(row).ask([Request::Connect]);
+            "reconnecting"
         } else {
-            "no link is lost here"
+            "no lost connection to retry"
         };
-        self.on_screen().app.message = Some(words.into());
+        self.on_screen().app.message = Some(message.into());
     }
 
-    /// From a host back to the list of them; whether there was a way.
+    /// Returns from a host to the host list. Returns false if there is no list.
     pub(super) fn show_fleet(&mut self) -> bool {
-        let is_there = self.first > 0 && self.on_screen > 0;
+        let is_there = self.first_host > 0 && self.on_screen > 0;
         self.put_on_screen(0);
         is_there
     }
 
-    fn put_on_screen(&mut self, seat: usize) {
-        if seat == self.on_screen {
+    fn put_on_screen(&mut self, session: usize) {
+        if session == self.on_screen {
             return;
         }
-        let left = self.on_screen();
-        let requests = left.view.leave();
-        left.ask(requests);
-        left.app.set_shown(false);
-        self.on_screen = seat;
+        let previous = self.on_screen();
+        let requests = previous.view.leave();
+        previous.ask(requests);
+        previous.app.set_shown(false);
+        self.on_screen = session;
         let shown = self.on_screen();
         shown.app.set_shown(true);
         shown.follow();
     }
 
-    /// Whether the list of hosts is on the screen.
+    /// Returns true if the host list is on the screen.
     pub(super) fn shows_fleet(&self) -> bool {
-        self.first > 0 && self.on_screen == 0
+        self.first_host > 0 && self.on_screen == 0
     }
 
-    /// After news: the list has them, and what is on the screen follows its host. Whether the screen has to be drawn.
+    /// Updates the host list and the session on the screen after new messages. Returns true if the screen must be redrawn.
     pub(super) fn follow(&mut self) -> bool {
-        for host in self.first..self.seats.len() {
-            if self.first > 0 && self.seats[host].has_news {
-                let row = FleetRow::of(&self.seats[host].app);
-                self.seats[0].app.take_host(host - self.first, row);
-                self.seats[0].has_news = true;
+        for host in self.first_host..self.sessions.len() {
+            if self.first_host > 0 && self.sessions[host].has_news {
+                let row = FleetRow::of(&self.sessions[host].app);
+                self.sessions[0].app.take_host(host - self.first_host, row);
+                self.sessions[0].has_news = true;
             }
         }
         let is_new = self.on_screen().has_news;
-        self.seats.iter_mut().for_each(|seat| seat.has_news = false);
+        self.sessions
+            .iter_mut()
+            .for_each(|session| session.has_news = false);
         if is_new {
             self.on_screen().follow();
         }
@@ -346,13 +358,13 @@ impl Sessions {
     }
 }
 
-/// Passes on what a host says and what that means, until it has ended and nobody wants to hear more.
+/// Forwards the updates of a host and the results of its watcher until both channels have closed.
 async fn listen(
     mut source: Source,
     mut watch: WatcherHandle,
     host: usize,
     arrived: Sender<(usize, Arrival)>,
-    mut minutes: UnboundedReceiver<(Uid, Vec<Track>)>,
+    mut charts: UnboundedReceiver<(Uid, Vec<Track>)>,
 ) {
     let mut is_open = true;
     loop {
@@ -367,8 +379,8 @@ async fn listen(
                     continue;
                 }
             },
-            found = watch.found() => Arrival::Result(found),
-            more = minutes.recv() => match more {
+            result = watch.next() => Arrival::Result(result),
+            tracks = charts.recv() => match tracks {
                 Some((uid, tracks)) => {
                     watch.add_history(uid, tracks);
                     continue;

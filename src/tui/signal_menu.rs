@@ -1,5 +1,5 @@
-//! The signal menu: which signal, then to whom, then `y`. What it sends names each process with its start time, so
-//! that the far side can see whether it is still the one that was read here.
+//! The signal menu: choose a signal, check the processes, confirm with `y`. Requests identify each process by PID and start
+//! time, so that the receiving host can detect a reused PID.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use ratatui::layout::{Position, Rect};
 
 use super::action::Action;
 use super::app::App;
-use super::overlay::{panel, panel_place, pressed_row};
+use super::overlay::{panel, panel_area, pressed_row};
 use super::rows::ProcessRow;
 use super::screens::moved;
 use super::theme::Role;
@@ -22,17 +22,18 @@ use crate::model::signal::{SIGNALS, Signal, Signalled};
 use crate::model::units::{StartTicks, UnixMillis};
 use crate::source::Request;
 
+/// The menu's state.
 #[derive(Debug)]
 pub struct SignalMenu {
     targets: Vec<Target>,
     /// Index into [`SIGNALS`].
     cursor: usize,
-    /// The signal was chosen; `y` sends it.
+    /// True once a signal is chosen; then `y` sends it.
     confirming: bool,
     scroll: Scroll,
 }
 
-/// Who a signal would go to, as a person is asked.
+/// A process that would receive the signal, as shown in the confirmation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
     pub key: ProcessKey,
@@ -41,24 +42,24 @@ pub struct Target {
     started: UnixMillis,
 }
 
-/// What a row names, or why nothing may be sent there.
+/// Returns the process of a row as a signal target.
 ///
 /// # Errors
-/// A sentence without a period.
+/// Returns the reason why it cannot receive a signal, without a period.
 pub fn target(row: &ProcessRow) -> Result<Target, String> {
     let key = row.id().key;
     if row.ended().is_some() {
-        return Err(format!("{} has ended", key.pid));
+        return Err(format!("process {} has exited", key.pid));
     }
     let Some(facts) = row.facts() else {
         return Err(format!(
-            "{} is not visible here: another PID namespace, or just ended",
+            "process {} is not visible: it is in another PID namespace, or has just exited",
             key.pid
         ));
     };
     if key.start == StartTicks(0) {
         return Err(format!(
-            "{} cannot be read: nothing tells it from another one with its PID",
+            "cannot identify process {}: its start time is not readable, and its PID may have been reused",
             key.pid
         ));
     }
@@ -70,10 +71,10 @@ pub fn target(row: &ProcessRow) -> Result<Target, String> {
     })
 }
 
-/// The tagged processes, else the one under the cursor.
+/// Returns the tagged processes, or else the one under the cursor.
 fn targets(app: &App, under: Option<&ProcessRow>) -> Result<Vec<Target>, String> {
     if app.tags.is_empty() {
-        let row = under.ok_or("the cursor is on no process, and none is tagged")?;
+        let row = under.ok_or("no process selected or tagged")?;
         return Ok(vec![target(row)?]);
     }
     let mut seen = BTreeSet::new();
@@ -84,25 +85,29 @@ fn targets(app: &App, under: Option<&ProcessRow>) -> Result<Vec<Target>, String>
     tagged.map(target).collect()
 }
 
-/// Columns and rows of the box with the signals.
+/// Returns the width and height of the menu's box.
 fn size() -> (u16, u16) {
     (76, u16::try_from(SIGNALS.len() + 2).unwrap_or(u16::MAX))
 }
 
 impl SignalMenu {
+    /// Checks whether signals are allowed.
+    ///
     /// # Errors
-    /// With why no signal can be sent from here at all.
+    /// Returns the reason why they are not.
     pub fn is_allowed(app: &App) -> Result<(), String> {
         if app.recording.is_some() {
-            return Err("this is a recording: its processes do not run here".into());
+            return Err("cannot send signals to the processes of a recording".into());
         }
-        app.leave
+        app.permissions
             .signals
-            .map_err(|why| format!("no signals: {why}"))
+            .map_err(|why| format!("cannot send signals: {why}"))
     }
 
+    /// Opens the menu with this signal selected.
+    ///
     /// # Errors
-    /// With why no signal can be sent.
+    /// Returns the reason why no signal can be sent.
     pub fn open(signal: Signal, app: &App, under: Option<&ProcessRow>) -> Result<Self, String> {
         Self::is_allowed(app)?;
         let mut menu = Self {
@@ -124,7 +129,8 @@ impl SignalMenu {
         SIGNALS[self.cursor.min(SIGNALS.len() - 1)].signal
     }
 
-    /// The one key that sends, whatever the keymap says: a letter that no habit presses twice.
+    /// Handles `y`, the only key that sends, regardless of the keymap. It differs from Enter, so pressing a key twice by
+    /// mistake sends nothing.
     pub fn type_key(&self, key: KeyEvent) -> Option<Request> {
         let sends = self.confirming && matches!(key.code, KeyCode::Char('y' | 'Y'));
         sends.then(|| Request::Signal {
@@ -133,7 +139,7 @@ impl SignalMenu {
         })
     }
 
-    /// False when the menu is to be closed.
+    /// Performs an action. Returns false if the menu closes.
     pub fn act(&mut self, action: Action) -> bool {
         match action {
             Action::QuitNow => return false,
@@ -154,14 +160,14 @@ impl SignalMenu {
         true
     }
 
-    /// A press on a signal chooses it. It never sends: that is what the letter is for.
-    pub fn click(&mut self, place: Position, area: Rect) -> Option<Action> {
+    /// Handles a click, which chooses a signal but never sends it.
+    pub fn click(&mut self, position: Position, area: Rect) -> Option<Action> {
         if self.confirming {
             return None;
         }
         let (width, height) = size();
-        let (_, inner) = panel_place(width, height, area);
-        self.cursor = pressed_row(place, inner, self.cursor, SIGNALS.len())?;
+        let (_, inner) = panel_area(width, height, area);
+        self.cursor = pressed_row(position, inner, self.cursor, SIGNALS.len())?;
         Some(Action::Open)
     }
 
@@ -173,8 +179,8 @@ impl SignalMenu {
         }
     }
 
-    /// `418 train.py`, `3 processes`
-    fn whom(&self) -> String {
+    /// Describes the targets: `418 train.py`, `3 processes`.
+    fn target_words(&self) -> String {
         match self.targets.as_slice() {
             [one] => format!("{} {}", one.key.pid, one.command),
             all => format!("{} processes", all.len()),
@@ -183,7 +189,7 @@ impl SignalMenu {
 
     fn draw_signals(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let theme = &app.theme;
-        let title = format!("Signal to {}", self.whom());
+        let title = format!("Signal to {}", self.target_words());
         let (width, height) = size();
         let inner = panel(&title, width, height, area, app, buffer);
         let offset = scrolled(self.cursor, SIGNALS.len(), usize::from(inner.height));
@@ -203,7 +209,7 @@ impl SignalMenu {
 
     fn draw_question(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let theme = &app.theme;
-        let title = format!("Send {} to {}?", self.signal().name(), self.whom());
+        let title = format!("Send {} to {}?", self.signal().name(), self.target_words());
         let height = u16::try_from(self.targets.len() + 5).unwrap_or(u16::MAX);
         let inner = panel(&title, 76, height.min(20), area, app, buffer);
         let [heading, list, hint] = parts(inner);
@@ -242,14 +248,14 @@ impl SignalMenu {
         let pieces = [
             (more.as_str(), theme.style(Role::Warn)),
             ("y", theme.style(Role::Key)),
-            (" sends it  ", theme.style(Role::Text)),
+            (" send  ", theme.style(Role::Text)),
             (back.as_str(), theme.style(Role::Text)),
         ];
         put_all(buffer, hint.x + 1, hint.y, hint.right(), &pieces);
     }
 }
 
-/// Heading, list and the line of keys; in little room the keys stay.
+/// Splits the box into heading, list and key line. The key line takes precedence in a small box.
 fn parts(inner: Rect) -> [Rect; 3] {
     let heading = u16::from(inner.height > 2);
     let row = |y: u16, height: u16| Rect { y, height, ..inner };
@@ -261,7 +267,7 @@ fn parts(inner: Rect) -> [Rect; 3] {
     ]
 }
 
-/// What became of a signal, in one line: `TERM delivered to 418 train.py`.
+/// Describes the result of a signal in one line: `TERM delivered to 418 train.py`.
 pub fn outcome_words(signalled: &Signalled, rows: &[ProcessRow]) -> String {
     let signal = signalled.signal.name();
     let name = |key: ProcessKey| {
@@ -291,7 +297,7 @@ pub fn outcome_words(signalled: &Signalled, rows: &[ProcessRow]) -> String {
 fn verdict(why: &Missing) -> &'static str {
     match why.reason {
         Reason::Denied => "denied",
-        Reason::Gone => "not sent, gone",
+        Reason::Gone => "not sent, process exited",
         _ => "not sent",
     }
 }

@@ -1,7 +1,7 @@
-//! The file that a key writes: what is on screen, as JSON, into the current directory.
+//! Saves the data of a screen as JSON in the current directory.
 //!
-//! It is always a new file. Nothing that lies there under its name is overwritten, and no link is followed: the
-//! directory may be one that others write to.
+//! Always creates a new file. Existing files are not overwritten and links are not followed, because other users may be able
+//! to write to the directory.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -10,10 +10,10 @@ use std::path::Path;
 
 use crate::model::text::visible;
 
-/// The same moment may be written of several screens.
-const MAX_SAME: u32 = 99;
+/// Maximum number of files with the same time, saved from several screens.
+const MAX_SAME_TIME: u32 = 99;
 
-/// `gputop-node17-20261120-120431`, of the host's name, whatever that is, and a date.
+/// Returns the file name without extension: `gputop-node17-20261120-120431`. The host name is not trusted.
 pub fn stem(host: &str, date: &str) -> String {
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || c == '-' {
@@ -22,7 +22,7 @@ pub fn stem(host: &str, date: &str) -> String {
             '_'
         }
     };
-    // The rest of a full name says nothing that the screen says.
+    // The domain is omitted to keep the name short.
     let host = host.split('.').next().unwrap_or_default();
     let host: String = host.chars().take(40).map(plain).collect();
     let date: String = date.chars().take(20).map(plain).collect();
@@ -32,9 +32,9 @@ pub fn stem(host: &str, date: &str) -> String {
     }
 }
 
-/// Writes the file and returns what to tell the user: the file's name, or why there is none.
+/// Writes the file and returns a message for the user: the file's name, or the error.
 pub fn write(directory: &Path, stem: &str, text: &str) -> String {
-    for again in 1..=MAX_SAME {
+    for again in 1..=MAX_SAME_TIME {
         let name = match again {
             1 => format!("{stem}.json"),
             again => format!("{stem}-{again}.json"),
@@ -46,7 +46,7 @@ pub fn write(directory: &Path, stem: &str, text: &str) -> String {
         };
     }
     format!(
-        "not written: {stem}.json and {MAX_SAME} more of its name are there already; move them away"
+        "cannot write {stem}.json: {MAX_SAME_TIME} files with this name and time exist; move them away"
     )
 }
 
@@ -55,18 +55,22 @@ fn failure(directory: &Path, name: &str, error: &io::Error) -> String {
     let place = visible(place.as_bytes(), 60);
     let why = match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            format!("you may not write in {place}; start gputop in a directory of yours")
+            format!(
+                "permission denied in {place}; start gputop in a directory that you can write to"
+            )
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            format!("the disk of {place} is full; free some space there")
+            format!("the disk of {place} is full; free some space")
         }
-        io::ErrorKind::NotFound => format!("{place} is gone; start gputop in another directory"),
+        io::ErrorKind::NotFound => {
+            format!("{place} does not exist; start gputop in another directory")
+        }
         _ => error.to_string(),
     };
-    format!("{name} was not written: {why}")
+    format!("cannot write {name}: {why}")
 }
 
-/// `create_new` is `O_CREAT | O_EXCL`, which fails on anything of that name, a dangling link too.
+/// Creates and writes a file. `create_new` is `O_CREAT | O_EXCL`, which fails if the name exists, even as a dangling link.
 fn create(path: &Path, text: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let mut file = options
@@ -75,7 +79,7 @@ fn create(path: &Path, text: &str) -> io::Result<()> {
         .mode(0o600)
         .open(path)?;
     file.write_all(text.as_bytes()).inspect_err(|_| {
-        // Half a document is none. It is the file that was just made here.
+        // Remove the incomplete file, which was created above.
         let _ = std::fs::remove_file(path);
     })
 }
@@ -87,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hosts_name_cannot_lead_out_of_the_directory() {
+    fn a_host_name_cannot_leave_the_directory() {
         let date = "20261120-120431";
         let table = [
             ("node17.example.org", "gputop-node17-20261120-120431"),
@@ -101,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_there_is_touched() {
+    fn existing_files_and_links_are_not_changed() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("it.json"), "mine").expect("a file");
@@ -118,8 +122,8 @@ mod tests {
             .permissions()
             .mode();
         assert_eq!(mode & 0o777, 0o600);
-        let gone = write(&at("nowhere"), "it", "{}");
-        assert!(gone.starts_with("it.json was not written: "), "{gone}");
-        assert!(gone.contains("nowhere is gone"), "{gone}");
+        let failed = write(&at("nowhere"), "it", "{}");
+        assert!(failed.starts_with("cannot write it.json: "), "{failed}");
+        assert!(failed.contains("nowhere does not exist"), "{failed}");
     }
 }

@@ -1,4 +1,4 @@
-//! The words for a Python stack: what it was taken for, how long after that, and its frames.
+//! Describes a Python stack: its trigger, the delay, and its frames.
 
 use super::theme::{Role, Theme};
 use super::widgets::facts::Fact;
@@ -7,7 +7,7 @@ use crate::model::reading::Missing;
 use crate::model::stack::{PythonStack, StackWhy};
 use crate::model::units::{Bytes, Mono};
 
-/// `at a maximum of 12.3 GiB allocated, at most 52 ms after it rose, 14s ago`
+/// Describes why and when a stack was captured: `within 52 ms of a new peak of 12.3 GiB allocated, 14s ago`.
 pub fn why_words(stack: &PythonStack, now: Mono) -> String {
     let ago = now.since(stack.at);
     let ago = if ago.0 < 1_000 {
@@ -20,16 +20,16 @@ pub fn why_words(stack: &PythonStack, now: Mono) -> String {
     match stack.why {
         StackWhy::Request => format!("on request, {ago}"),
         StackWhy::NewMaximum => {
-            format!("at a maximum of {allocated} allocated, at most {lag} ms after it rose, {ago}")
+            format!("within {lag} ms of a new peak of {allocated} allocated, {ago}")
         }
         StackWhy::Oom => {
-            format!("when an allocation failed, at most {lag} ms after it, {ago}")
+            format!("within {lag} ms of a failed allocation, {ago}")
         }
         StackWhy::Unknown => ago,
     }
 }
 
-/// `train.py:57 step < train.py:90 main`, innermost first; the main thread's.
+/// Formats the frames of the main thread, innermost first: `train.py:57 step < train.py:90 main`.
 pub fn frames_words(stack: &PythonStack) -> String {
     let frames = stack.main().map_or(&[][..], |thread| &thread.frames);
     if frames.is_empty() {
@@ -39,7 +39,7 @@ pub fn frames_words(stack: &PythonStack) -> String {
     frames.join(" < ")
 }
 
-/// A section for a list of facts.
+/// Returns the stack as a section of a list of facts.
 pub fn facts(stack: &Result<PythonStack, Missing>, now: Mono, theme: &Theme) -> Vec<Fact> {
     let mut list = vec![Fact::Blank, Fact::Heading("Python stack".into())];
     let stack = match stack {
@@ -51,10 +51,10 @@ pub fn facts(stack: &Result<PythonStack, Missing>, now: Mono, theme: &Theme) -> 
         }
     };
     let value = |name, text| Fact::Value(name, text, Role::Text, "");
-    list.push(value("taken", why_words(stack, now)));
+    list.push(value("captured", why_words(stack, now)));
     for (i, thread) in stack.threads.iter().enumerate() {
         let name = if thread.name.is_empty() {
-            "a thread"
+            "unnamed"
         } else {
             &thread.name
         };
@@ -71,7 +71,7 @@ pub fn facts(stack: &Result<PythonStack, Missing>, now: Mono, theme: &Theme) -> 
         list.extend(thread.frames.iter().map(|f| value("", f.to_string())));
     }
     if stack.left_out > 0 {
-        let text = format!("{} did not hold still, or are too many", stack.left_out);
+        let text = format!("{} not readable, or beyond the limit", stack.left_out);
         list.push(value("other threads", text));
     }
     list

@@ -1,10 +1,11 @@
-//! The processes that were tagged: what a signal goes to, instead of the one under the cursor.
+//! Tagged processes. Signals are sent to them instead of the process under the cursor.
 
 use std::collections::BTreeSet;
 
 use super::rows::ProcessRow;
 use crate::model::process::ProcessKey;
 
+/// The set of tagged processes.
 #[derive(Debug, Clone, Default)]
 pub struct Tags {
     tagged: BTreeSet<ProcessKey>,
@@ -23,7 +24,7 @@ impl Tags {
         self.tagged.contains(&key)
     }
 
-    /// All of them, or none if all have one already.
+    /// Tags all these processes, or untags them if all are tagged already.
     pub fn toggle_all(&mut self, keys: &[ProcessKey]) {
         if keys.iter().all(|key| self.has(*key)) {
             self.tagged.retain(|key| !keys.contains(key));
@@ -36,7 +37,7 @@ impl Tags {
         self.tagged.clear();
     }
 
-    /// What has ended or left the GPUs loses its tag; what a filter hides does not.
+    /// Untags processes that have exited or no longer use a GPU. Processes hidden by a filter stay tagged.
     pub fn follow(&mut self, rows: &[ProcessRow]) {
         if self.tagged.is_empty() {
             return;

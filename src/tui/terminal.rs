@@ -1,4 +1,4 @@
-//! The terminal: taken over, and given back on every path out: return, error, signal, suspension, panic, abort.
+//! Takes over the terminal and restores it on every exit path: return, error, signal, suspension, panic, abort.
 
 use std::io::{self, BufWriter, Stdout, Write};
 use std::mem::ManuallyDrop;
@@ -18,33 +18,33 @@ use super::fatal_signals;
 use super::terminal_size::Bounded;
 use crate::diagnose::recovery::is_recovered;
 
-/// True while the screen is ours; whoever turns it false gives the screen back, and only once.
+/// True while gputop owns the screen. Whoever sets it to false restores the screen, so this happens only once.
 static TAKEN: AtomicBool = AtomicBool::new(false);
-/// True while the terminal reports the mouse to us.
+/// True while the terminal reports mouse events.
 static MOUSE: AtomicBool = AtomicBool::new(false);
 
-/// Presses and the wheel, with places beyond column 223. Not what crossterm asks for, which is every movement too: a
-/// slow link would carry those for nothing.
+/// Enables reports of clicks and the wheel, with positions beyond column 223. crossterm would also enable reports of every
+/// movement, which waste bandwidth on a slow connection.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
 const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
 
 type Out = Bounded<CrosstermBackend<BufWriter<Stdout>>>;
 
 pub struct Terminal {
-    /// Never dropped: its own way out prints to standard error when it cannot show the cursor, and when that is the
-    /// terminal that went away, printing is a panic. [`give_back`] does all there is to do.
+    /// Never dropped: ratatui's `drop` prints to stderr if it cannot show the cursor, and printing panics if stderr is the
+    /// terminal that has closed. [`give_back`] does everything needed.
     inner: ManuallyDrop<ratatui::Terminal<Out>>,
     mouse: bool,
 }
 
 impl Terminal {
-    /// Takes the screen, and where it is wanted the mouse.
+    /// Takes over the screen, and the mouse if requested.
     ///
     /// # Errors
-    /// When standard output is no terminal or went away.
+    /// If stdout is not a terminal or has closed.
     pub fn enter(mouse: bool) -> io::Result<Self> {
         take(mouse)?;
-        // Large enough that a full screen leaves in one write.
+        // Large enough to send a full screen in one write.
         let out = BufWriter::with_capacity(64 << 10, io::stdout());
         match ratatui::Terminal::new(Bounded(CrosstermBackend::new(out))) {
             Ok(inner) => Ok(Self {
@@ -58,41 +58,31 @@ impl Terminal {
         }
     }
 
-    /// Takes the screen again after a suspension.
-    ///
-    /// # Errors
-    /// As [`enter`](Self::enter).
+    /// Takes over the screen again after a suspension.
     pub fn resume(&mut self) -> io::Result<()> {
         take(self.mouse)?;
         self.redraw()
     }
 
-    /// Forgets what is on the screen, so that the next draw writes all of it.
-    ///
-    /// # Errors
-    /// When standard output went away.
+    /// Discards the known screen content, so that the next draw writes everything.
     pub fn redraw(&mut self) -> io::Result<()> {
-        // Not `clear`: it asks the terminal where its cursor is, and the answer would be read as keys.
+        // `clear` cannot be used: it queries the cursor position, and the response would be read as keys.
         let size = self.inner.size()?;
         self.inner.resize(size.into())
     }
 
-    /// What there is to draw on.
+    /// Returns the drawing area.
     pub fn area(&self) -> Rect {
         let size = self.inner.size().unwrap_or_default();
         Rect::new(0, 0, size.width, size.height)
     }
 
-    /// Says to the terminal what is no part of the screen.
-    ///
-    /// # Errors
-    /// When standard output went away.
+    /// Sends a control sequence that does not change the screen.
     pub fn print(&mut self, sequence: &str) -> io::Result<()> {
         execute!(self.inner.backend_mut().0, Print(sequence))
     }
 
-    /// # Errors
-    /// When standard output went away.
+    /// Draws a frame as one synchronized update.
     pub fn draw(&mut self, draw: impl FnOnce(Rect, &mut Buffer)) -> io::Result<()> {
         queue!(self.inner.backend_mut().0, BeginSynchronizedUpdate)?;
         self.inner
@@ -125,7 +115,7 @@ fn take(mouse: bool) -> io::Result<()> {
     entered
 }
 
-/// Gives the screen back if it is taken. Never fails: when the terminal is gone there is nothing to restore.
+/// Restores the terminal if it was taken over. Never fails: if the terminal has closed, there is nothing to restore.
 pub fn give_back() {
     if !TAKEN.swap(false, Ordering::SeqCst) {
         return;
@@ -145,9 +135,9 @@ pub fn give_back() {
     fatal_signals::disarm();
 }
 
-/// Makes a panic of the main thread give the screen back before it is reported. A panic of a collector's thread is
-/// written to the log and costs its section: the screen stays, and shows that section growing old. A panic that the
-/// diagnosis recovers from is reported by whoever asked for it.
+/// Installs a panic hook that restores the terminal before a panic of the main thread is reported. A panic of a collector
+/// thread is logged, and the dashboard continues and shows its section as stale. Panics that the diagnosis recovers from are
+/// reported by its caller.
 pub fn restore_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,7 +1,7 @@
-//! A terminal's size, within reason.
+//! Limits the size of the terminal.
 //!
-//! A terminal says its size itself, and some say 65535x65535: a screen of four thousand million cells. What is larger
-//! than any screen is drawn at the upper left of it.
+//! Terminals report their own size, and some report 65535x65535, which is over four billion cells. gputop draws in the upper
+//! left part of such a terminal.
 
 use std::io;
 
@@ -9,9 +9,10 @@ use ratatui::backend::{Backend, ClearType, WindowSize};
 use ratatui::buffer::Cell;
 use ratatui::layout::{Position, Size};
 
-/// Twice the largest that the screens are made for, and more rows than the smallest letters give.
+/// Twice the largest size that the screens are designed for, and more rows than the smallest font provides.
 const MAX_SIZE: Size = Size::new(800, 300);
 
+/// A backend that limits the reported size.
 pub struct Bounded<B>(pub B);
 
 fn bounded(size: Size) -> Size {

@@ -1,7 +1,7 @@
-//! What a thing looks like: colours by role, glyphs by what the terminal can show, clock times by the user's zone.
+//! The appearance of the screens: colours for roles, glyphs that the terminal supports, and times in the user's time zone.
 //!
-//! Screens ask for a role, never for a colour. Every role that matters also differs in a letter or shape, so that
-//! nothing is lost in 16 colours, without colour, or to a colour-blind eye.
+//! Screens use roles instead of colours. Important roles also differ in a letter or shape, so that they remain
+//! distinguishable with 16 colours, without colours, and for colour-blind users.
 
 use jiff::tz::TimeZone;
 use ratatui::style::Style;
@@ -11,7 +11,7 @@ pub use super::palette::Palette;
 pub use super::role::Role;
 use crate::model::units::UnixMillis;
 
-/// The characters that shapes are drawn with.
+/// The characters used to draw shapes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Glyphs {
     pub processes: &'static str,
@@ -21,28 +21,28 @@ pub struct Glyphs {
     pub allocated: &'static str,
     pub idle: &'static str,
     pub active: &'static str,
-    /// What a process holds beside its pools.
+    /// VRAM of a process outside its pools.
     pub other: &'static str,
-    /// A process whose pools are not known, in a bar that also shows others'.
+    /// A process without known pools, in a bar with processes that have pools.
     pub whole: &'static str,
     /// Address space without memory behind it.
     pub unmapped: &'static str,
-    /// The cache was flushed to make room, in a chart.
+    /// A cache flush, in a chart.
     pub retry: &'static str,
-    /// A request failed, in a chart.
+    /// A failed request, in a chart.
     pub oom: &'static str,
-    /// An incident that is no failed request, in a chart.
+    /// An incident other than a failed request, in a chart.
     pub incident: &'static str,
-    /// A process ended, in a chart.
+    /// The exit of a process, in a chart.
     pub ended: &'static str,
-    /// Stands where a number is missing.
+    /// Replaces a missing number.
     pub absent: &'static str,
     /// Eighths of a cell, from empty to full.
     pub levels: [&'static str; 9],
     /// The part of a chart column between minimum and maximum.
     pub range: &'static str,
     pub cursor: &'static str,
-    /// Stands before a row that was tagged.
+    /// Marks a tagged row.
     pub tag: &'static str,
     pub ellipsis: &'static str,
     pub rule: &'static str,
@@ -51,8 +51,9 @@ pub struct Glyphs {
     pub live: &'static str,
     pub paused: &'static str,
     pub degree: &'static str,
-    /// The way a column orders rows: the largest first, the smallest first.
+    /// The column is sorted with the largest value first.
     pub descending: &'static str,
+    /// The column is sorted with the smallest value first.
     pub ascending: &'static str,
 }
 
@@ -116,6 +117,7 @@ pub const ASCII: Glyphs = Glyphs {
     ascending: "^",
 };
 
+/// The appearance chosen by the user.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Theme {
     pub colours: Colours,
@@ -124,7 +126,7 @@ pub struct Theme {
 }
 
 impl Theme {
-    /// One of those that are built in.
+    /// Returns a built-in theme.
     pub fn new(palette: Palette, ascii: bool, zone: TimeZone) -> Self {
         Self::with(Colours::built_in(palette), ascii, zone)
     }
@@ -137,7 +139,7 @@ impl Theme {
         }
     }
 
-    /// A moment in the user's zone, by a `strftime` format.
+    /// Formats a time in the user's zone with a `strftime` format.
     pub fn clock(&self, time: UnixMillis, format: &str) -> String {
         jiff::Timestamp::from_millisecond(time.0)
             .map(|t| t.to_zoned(self.zone.clone()).strftime(format).to_string())

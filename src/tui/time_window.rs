@@ -1,20 +1,20 @@
-//! The stretch of time that charts show: how long it is and where it ends.
+//! The time window of charts: its length and its end.
 //!
-//! By itself a chart ends now and goes with the time. Scrolled back it ends at a moment and stands there, whatever
-//! comes in, until it is scrolled forward to now or `0` is pressed; its length stays as it was. Tables go on showing
-//! now: the header says where the charts end, and so does every axis.
+//! By default charts end now and move with the time. Once scrolled back, their end stays fixed until they are scrolled
+//! forward to now or `0` is pressed. Their length does not change. Tables always show current data, so the header and every
+//! axis show where the charts end.
 //!
-//! In a recording *now* is the moment that it stands at. Scrolling moves the charts alone, as it does live; a seek
-//! or a step begins where the charts end and takes the whole screen there, so the two never pull apart. `0` brings
-//! the charts back first, pressed again it goes to the start of the recording.
+//! In a recording, *now* is the playback position. Scrolling moves only the charts, as it does live. A seek or a step starts
+//! at the end of the charts and moves the whole screen there, so charts and tables do not diverge. `0` first returns the
+//! charts to now; pressed again, it goes to the start of the recording.
 //!
-//! The charts of a recording reach as far back as those of a live day: what a jump did not bring is asked for when
-//! it is to be drawn ([`TimeWindow::wants_before`]).
+//! The charts of a recording cover up to a day, like live charts. History that a jump did not load is requested when it has
+//! to be drawn ([`TimeWindow::missing_before`]).
 
 use crate::model::history::DAY;
 use crate::model::units::{Millis, Mono};
 
-/// Lengths of charts, shortest first.
+/// Available lengths of charts, shortest first.
 pub const ZOOMS: &[Millis] = &[
     Millis(60_000),
     Millis(300_000),
@@ -25,66 +25,67 @@ pub const ZOOMS: &[Millis] = &[
     DAY,
 ];
 
-/// Ten minutes.
+/// Index of the default maximum, ten minutes.
 const DEFAULT_ZOOM: usize = 2;
 
-/// Which way charts are scrolled, a quarter of their length at a time.
+/// The scroll direction. Each step is a quarter of the charts' length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScrollDirection {
     Back,
     Forward,
 }
 
+/// The time window of all charts.
 #[derive(Debug, Clone, Default)]
 pub struct TimeWindow {
-    /// Index into [`ZOOMS`] as the user chose it; without a choice charts grow with what is known.
+    /// Index into [`ZOOMS`] if chosen by the user. Otherwise charts grow with the available history.
     zoom: Option<usize>,
-    /// Where charts end while they are scrolled back.
+    /// End of the charts while they are scrolled back.
     end: Option<Mono>,
-    /// How far back the history reaches without a hole.
+    /// Start of the contiguous history.
     since: Option<Mono>,
-    /// How far it goes on from there.
+    /// End of the contiguous history.
     until: Mono,
 }
 
 impl TimeWindow {
-    /// Nothing is known any more; what the user chose stays.
+    /// Returns a window without history that keeps the user's choice of length.
     #[must_use]
-    pub fn anew(&self) -> Self {
+    pub fn reset(&self) -> Self {
         Self {
             zoom: self.zoom,
             ..Self::default()
         }
     }
 
-    /// The history goes on with a frame of this moment.
-    pub fn goes_on(&mut self, moment: Mono) {
-        self.since = Some(self.since.map_or(moment, |since| since.min(moment)));
-        self.until = moment;
+    /// Extends the history to the time of a new frame.
+    pub fn extend(&mut self, time: Mono) {
+        self.since = Some(self.since.map_or(time, |since| since.min(time)));
+        self.until = time;
     }
 
-    /// A recording jumped and tells of what came from `from` on. False when there is a hole before that, so that what
-    /// was known is of no use.
-    pub fn jumps(&mut self, from: Mono) -> bool {
-        let follows = self
+    /// Handles a jump within a recording, after which its history from `from` on is available. Returns false if there is a
+    /// gap before that, so that the earlier history must be discarded.
+    pub fn jump(&mut self, from: Mono) -> bool {
+        let is_contiguous = self
             .since
             .is_some_and(|since| (since..=self.until).contains(&from));
-        let since = self.since.filter(|_| follows).unwrap_or(from);
+        let since = self.since.filter(|_| is_contiguous).unwrap_or(from);
         *self = Self {
             since: Some(since),
             until: from,
-            ..self.anew()
+            ..self.reset()
         };
-        follows
+        is_contiguous
     }
 
-    /// A recording tells of its past between these moments. False when the history does not begin there any more.
-    pub fn fills(&mut self, before: Mono, from: Mono) -> bool {
-        let follows = self.since == Some(before);
-        if follows {
+    /// Prepends the history between `from` and `before`. Returns false if the history no longer starts at `before`.
+    pub fn prepend(&mut self, before: Mono, from: Mono) -> bool {
+        let is_contiguous = self.since == Some(before);
+        if is_contiguous {
             self.since = Some(from);
         }
-        follows
+        is_contiguous
     }
 
     pub fn since(&self) -> Option<Mono> {
@@ -92,11 +93,11 @@ impl TimeWindow {
     }
 
     pub fn length(&self, now: Mono) -> Millis {
-        ZOOMS[self.zoom.unwrap_or_else(|| self.natural_zoom(now))]
+        ZOOMS[self.zoom.unwrap_or_else(|| self.automatic_zoom(now))]
     }
 
-    /// The shortest that holds all there is, up to [`DEFAULT_ZOOM`].
-    fn natural_zoom(&self, now: Mono) -> usize {
+    /// Returns the shortest length that covers the available history, up to [`DEFAULT_ZOOM`].
+    fn automatic_zoom(&self, now: Mono) -> usize {
         let known = self.since.map_or(Millis(0), |since| now.since(since));
         ZOOMS[..DEFAULT_ZOOM]
             .iter()
@@ -104,22 +105,22 @@ impl TimeWindow {
             .unwrap_or(DEFAULT_ZOOM)
     }
 
-    /// One step longer (1) or shorter (-1); a chart that is scrolled back keeps its end.
+    /// Makes charts one step longer (1) or shorter (-1). Charts that are scrolled back keep their end.
     pub fn zoom_by(&mut self, step: isize, now: Mono) {
-        let zoom = self.zoom.unwrap_or_else(|| self.natural_zoom(now));
+        let zoom = self.zoom.unwrap_or_else(|| self.automatic_zoom(now));
         self.zoom = Some(zoom.saturating_add_signed(step).min(ZOOMS.len() - 1));
     }
 
-    /// Where charts end, while they are scrolled back.
+    /// Returns the end of the charts while they are scrolled back.
     pub fn end(&self) -> Option<Mono> {
         self.end
     }
 
-    /// Scrolls from `from` (else from where charts end); nothing is known before `oldest`. False when there is
-    /// nothing further that way.
+    /// Scrolls from the end of the charts, which is `from` if they are not scrolled yet. The history starts at `oldest`.
+    /// Returns false if there is no more history in that direction.
     pub fn scroll(
         &mut self,
-        way: ScrollDirection,
+        direction: ScrollDirection,
         from: Option<Mono>,
         now: Mono,
         oldest: Mono,
@@ -127,14 +128,14 @@ impl TimeWindow {
         let length = self.length(now).0;
         let before = self.end.or(from).unwrap_or(now);
         let (step, first) = (length / 4, (oldest.0.saturating_add(length)).min(now.0));
-        let end = match way {
+        let end = match direction {
             ScrollDirection::Back => before.0.saturating_sub(step).max(first).min(before.0),
             ScrollDirection::Forward => before.0 + step,
         };
         if end == before.0 {
             return false;
         }
-        // By itself the length would change under the eye of who reads.
+        // Fix the length, which would otherwise change while the user reads.
         self.zoom = self
             .zoom
             .or_else(|| ZOOMS.iter().position(|zoom| zoom.0 == length));
@@ -142,12 +143,13 @@ impl TimeWindow {
         true
     }
 
+    /// Scrolls the charts to now.
     pub fn to_now(&mut self) {
         self.end = None;
     }
 
-    /// The moment before which a recording is to tell more, when the charts reach further back than what is known.
-    pub fn wants_before(&self, now: Mono, oldest: Mono) -> Option<Mono> {
+    /// Returns the time before which a recording must supply more history, if the charts start before the known history.
+    pub fn missing_before(&self, now: Mono, oldest: Mono) -> Option<Mono> {
         let end = self.end.unwrap_or(now);
         let from = Mono(end.0.saturating_sub(self.length(now).0)).max(oldest);
         self.since.filter(|since| from < *since)
@@ -160,78 +162,79 @@ mod tests {
 
     const MINUTE: u64 = 60_000;
 
-    fn of(minutes: u64) -> TimeWindow {
-        let mut stretch = TimeWindow::default();
-        stretch.goes_on(Mono(100 * MINUTE - minutes * MINUTE));
-        stretch.goes_on(Mono(100 * MINUTE));
-        stretch
+    /// Returns a window with this much history before minute 100.
+    fn window_of(minutes: u64) -> TimeWindow {
+        let mut window = TimeWindow::default();
+        window.extend(Mono(100 * MINUTE - minutes * MINUTE));
+        window.extend(Mono(100 * MINUTE));
+        window
     }
 
     #[test]
-    fn scrolled_back_it_stands_and_keeps_its_length_until_it_is_now_again() {
+    fn scrolled_charts_keep_their_end_and_length_until_they_return_to_now() {
         let now = Mono(100 * MINUTE);
         let oldest = Mono(92 * MINUTE);
-        let mut stretch = of(8);
-        let length = stretch.length(now);
+        let mut window = window_of(8);
+        let length = window.length(now);
         assert_eq!(length, Millis(10 * MINUTE));
-        // There is no more than one sees.
-        assert!(!stretch.scroll(ScrollDirection::Back, None, now, oldest));
-        stretch.zoom_by(-1, now);
-        assert!(stretch.scroll(ScrollDirection::Back, None, now, oldest));
-        assert_eq!(stretch.end(), Some(Mono(100 * MINUTE - 75_000)));
+        // All history is visible already.
+        assert!(!window.scroll(ScrollDirection::Back, None, now, oldest));
+        window.zoom_by(-1, now);
+        assert!(window.scroll(ScrollDirection::Back, None, now, oldest));
+        assert_eq!(window.end(), Some(Mono(100 * MINUTE - 75_000)));
         for _ in 0..10 {
-            stretch.scroll(ScrollDirection::Back, None, now, oldest);
+            window.scroll(ScrollDirection::Back, None, now, oldest);
         }
-        // The chart begins where the history does.
-        assert_eq!(stretch.end(), Some(Mono(97 * MINUTE)));
-        assert!(!stretch.scroll(ScrollDirection::Back, None, now, oldest));
+        // The chart starts where the history starts.
+        assert_eq!(window.end(), Some(Mono(97 * MINUTE)));
+        assert!(!window.scroll(ScrollDirection::Back, None, now, oldest));
         let later = Mono(200 * MINUTE);
-        assert_eq!(stretch.length(later), Millis(5 * MINUTE));
-        assert!(stretch.scroll(ScrollDirection::Forward, None, now, oldest));
-        assert!(stretch.scroll(ScrollDirection::Forward, None, now, oldest));
-        assert_eq!(stretch.end(), Some(Mono(97 * MINUTE + 150_000)));
-        assert!(stretch.scroll(ScrollDirection::Forward, None, now, oldest));
-        assert_eq!(stretch.end(), None);
-        assert!(stretch.scroll(ScrollDirection::Back, None, now, oldest));
-        stretch.to_now();
-        assert_eq!(stretch.end(), None);
+        assert_eq!(window.length(later), Millis(5 * MINUTE));
+        assert!(window.scroll(ScrollDirection::Forward, None, now, oldest));
+        assert!(window.scroll(ScrollDirection::Forward, None, now, oldest));
+        assert_eq!(window.end(), Some(Mono(97 * MINUTE + 150_000)));
+        assert!(window.scroll(ScrollDirection::Forward, None, now, oldest));
+        assert_eq!(window.end(), None);
+        assert!(window.scroll(ScrollDirection::Back, None, now, oldest));
+        window.to_now();
+        assert_eq!(window.end(), None);
     }
 
     #[test]
-    fn a_chart_of_what_has_ended_is_scrolled_from_its_end() {
+    fn charts_of_an_exited_process_are_scrolled_from_its_exit() {
         let now = Mono(100 * MINUTE);
-        let mut stretch = of(100);
+        let mut window = window_of(100);
         let ended = Some(Mono(50 * MINUTE));
-        assert!(stretch.scroll(ScrollDirection::Back, ended, now, Mono(0)));
-        assert_eq!(stretch.end(), Some(Mono(50 * MINUTE - 150_000)));
+        assert!(window.scroll(ScrollDirection::Back, ended, now, Mono(0)));
+        assert_eq!(window.end(), Some(Mono(50 * MINUTE - 150_000)));
     }
 
     #[test]
-    fn more_is_wanted_only_when_it_is_to_be_drawn() {
+    fn older_history_is_requested_only_when_visible() {
         let (now, oldest) = (Mono(100 * MINUTE), Mono(0));
-        let mut stretch = of(60);
-        assert_eq!(stretch.wants_before(now, oldest), None);
+        let mut window = window_of(60);
+        assert_eq!(window.missing_before(now, oldest), None);
         for _ in 0..3 {
-            stretch.zoom_by(1, now);
+            window.zoom_by(1, now);
         }
         let since = Mono(40 * MINUTE);
-        assert_eq!(stretch.wants_before(now, oldest), Some(since));
-        assert!(stretch.fills(since, Mono(25 * MINUTE)));
-        assert_eq!(stretch.wants_before(now, oldest), Some(Mono(25 * MINUTE)));
-        // Of a jump before.
-        assert!(!stretch.fills(since, Mono(0)));
-        assert!(stretch.fills(Mono(25 * MINUTE), Mono(0)));
-        assert_eq!(stretch.wants_before(now, oldest), None);
+        assert_eq!(window.missing_before(now, oldest), Some(since));
+        assert!(window.prepend(since, Mono(25 * MINUTE)));
+        assert_eq!(window.missing_before(now, oldest), Some(Mono(25 * MINUTE)));
+        // A late response from before a jump is ignored.
+        assert!(!window.prepend(since, Mono(0)));
+        assert!(window.prepend(Mono(25 * MINUTE), Mono(0)));
+        assert_eq!(window.missing_before(now, oldest), None);
     }
 
     #[test]
-    fn a_jump_keeps_what_joins_and_nothing_else() {
-        let mut stretch = of(60);
-        assert!(stretch.jumps(Mono(95 * MINUTE)));
-        assert_eq!(stretch.since(), Some(Mono(40 * MINUTE)));
-        // What came after 95 was forgotten, though it had been known.
-        assert!(!stretch.jumps(Mono(99 * MINUTE)));
-        assert_eq!(stretch.since(), Some(Mono(99 * MINUTE)));
-        assert!(!stretch.jumps(Mono(10 * MINUTE)));
+    fn a_jump_retains_only_contiguous_history() {
+        let mut window = window_of(60);
+        assert!(window.jump(Mono(95 * MINUTE)));
+        assert_eq!(window.since(), Some(Mono(40 * MINUTE)));
+        // The history after minute 95 was discarded by the previous jump.
+        assert!(!window.jump(Mono(99 * MINUTE)));
+        assert_eq!(window.since(), Some(Mono(99 * MINUTE)));
+        assert!(!window.jump(Mono(10 * MINUTE)));
     }
 }

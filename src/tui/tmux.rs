@@ -1,4 +1,4 @@
-//! The tmux that this runs in, asked within a time: a server that hangs must not hold up who asks.
+//! Runs commands of the surrounding tmux with a timeout, so that a hanging tmux server does not block the caller.
 
 use std::io::{self, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use crate::model::text::visible;
 
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Of an answer; a line of options is far shorter.
-const MAX_BYTES: u64 = 4096;
+const TMUX_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum length of the output that is read. A line of options is much shorter.
+const MAX_OUTPUT_BYTES: u64 = 4096;
 
-/// Runs `tmux ARGS` with `input` as its standard input, and waits, so not on the UI's task; returns what it printed.
-/// `input` must fit into a pipe.
+/// Runs `tmux ARGS` with `input` on stdin and returns its output. Blocks, so it must not run on the UI task. `input` must fit
+/// into the buffer of a pipe.
 ///
 /// # Errors
-/// A clause: what tmux said, or why there was nobody to say it.
+/// Returns the error message of tmux, or the reason why it could not run, without a period.
 pub fn run(args: &[&str], input: &str) -> Result<String, String> {
     let command = format!("tmux {}", args.first().unwrap_or(&""));
     let failed = |error: io::Error| format!("`{command}`: {error}");
@@ -32,32 +32,32 @@ pub fn run(args: &[&str], input: &str) -> Result<String, String> {
         .map(|mut pipe| pipe.write_all(input.as_bytes()));
     let Some(status) = wait(&mut child).map_err(failed)? else {
         return Err(format!(
-            "`{command}` has not answered for {} s",
-            PATIENCE.as_secs()
+            "`{command}`: no response after {} s",
+            TMUX_TIMEOUT.as_secs()
         ));
     };
     if status.success() && written.is_some_and(|written| written.is_ok()) {
         return Ok(read(child.stdout.take()));
     }
-    let said = read(child.stderr.take());
-    let said = visible(said.trim().as_bytes(), 100);
-    Err(match said.is_empty() {
+    let message = read(child.stderr.take());
+    let message = visible(message.trim().as_bytes(), 100);
+    Err(match message.is_empty() {
         true => format!("`{command}`: {status}"),
-        false => format!("`{command}`: {said}"),
+        false => format!("`{command}`: {message}"),
     })
 }
 
-/// What is left of an ended program's output.
+/// Reads the remaining output of an exited command.
 fn read(pipe: Option<impl Read>) -> String {
     let mut bytes = Vec::new();
-    // What could not be read is as good as not said.
-    let _ = pipe.map(|pipe| pipe.take(MAX_BYTES).read_to_end(&mut bytes));
+    // Output that cannot be read is treated as empty.
+    let _ = pipe.map(|pipe| pipe.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Its end; `None` for one that was killed because it took too long.
+/// Waits for the command to exit; returns `None` if it was killed after the timeout.
 fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TMUX_TIMEOUT;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));

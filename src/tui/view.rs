@@ -1,4 +1,4 @@
-//! The stack of screens and what lies over them: takes keys, gives orders, draws the whole.
+//! The stack of screens with the overlay: handles keys and the mouse, requests data from the source, and draws everything.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::columns::PROCESS_COLUMNS;
 use super::copy_text;
 use super::filter::Filter;
 use super::help::Help;
-use super::overlay::{Overlay, OverlayResult, orders};
+use super::overlay::{Overlay, OverlayResult, sort_orders};
 use super::probe_menu::ProbeMenu;
 use super::screens::incident::{self, IncidentScreen};
 use super::screens::incidents::{self, IncidentList};
@@ -26,7 +26,7 @@ use super::screens::unreadable::Unreadable;
 use super::screens::{Hit, Screen, Step, is_small};
 use super::signal_menu::{self, SignalMenu};
 use super::time_window::ScrollDirection;
-use super::widgets::cells::keep_shown;
+use super::widgets::cells::replace_non_ascii;
 use crate::model::document::{Document, EndedProcess, Shown};
 use crate::model::incident::Incident;
 use crate::model::pool::PoolMap;
@@ -36,34 +36,35 @@ use crate::model::signal::Signal;
 use crate::model::units::{GpuUuid, Mono};
 use crate::source::{Play, Request};
 
-/// What the loop has to do after a key, beside drawing.
+/// The result of a key press that the event loop must handle, besides drawing.
 #[derive(Debug, Clone)]
 pub enum Outcome {
     Stay,
-    Leave,
+    Quit,
     /// The first screen was closed.
     Close,
     Suspend,
     Redraw,
     Copy(Copied),
     Write(Box<Document>),
-    /// The host of this number, where there are several.
+    /// Show the host with this number.
     Host(usize),
-    /// The list of hosts.
+    /// Show the host list.
     Hosts,
-    /// Try the link again, of this row of that list or of the host on the screen.
+    /// Reconnect to the host of this row of the host list, or to the host on the screen.
     Connect(Option<usize>),
 }
 
+/// The display of one host.
 pub struct View {
     stack: Vec<Box<dyn Screen>>,
     overlay: Option<Overlay>,
     focus: Option<GpuUuid>,
-    /// What there was to draw on last.
+    /// The last drawing area.
     area: Rect,
-    /// The map that was asked for, and with which frame.
+    /// The requested map, and the sequence number of the frame at the time.
     map: (Option<(ProcessKey, u32)>, u64),
-    /// The moment before which a recording was asked to tell more.
+    /// The time before which history was last requested from a recording.
     past: Option<Mono>,
 }
 
@@ -74,14 +75,14 @@ impl Default for View {
 }
 
 impl View {
-    /// A screen opened from the overview.
+    /// Creates a view with a screen on top of the overview.
     pub fn on_top(screen: Box<dyn Screen>) -> Self {
         let mut view = Self::default();
         view.stack.push(screen);
         view
     }
 
-    /// A screen that nothing lies below.
+    /// Creates a view with only this screen.
     pub fn alone(screen: Box<dyn Screen>) -> Self {
         Self::new(screen)
     }
@@ -98,28 +99,28 @@ impl View {
     }
 
     fn top(&self) -> &dyn Screen {
-        // The stack is never empty: the first screen is never popped.
+        // The first screen is never popped, so the stack is never empty.
         &**self.stack.last().unwrap_or(&self.stack[0])
     }
 
-    /// A key, with what it makes the source do.
+    /// Handles a key. Returns requests for the source.
     pub fn key(&mut self, key: KeyEvent, app: &mut App) -> (Outcome, Vec<Request>) {
         app.message = None;
         let action = app.keymap.resolve(key, app.recording.is_some());
-        if !is_for_the_program(key, action)
-            && let Some(after) = self
+        if !bypasses_input(key, action)
+            && let Some(result) = self
                 .overlay
                 .as_mut()
                 .and_then(|overlay| overlay.type_key(key, app))
         {
-            let mut requests = Vec::from_iter(self.after(after));
-            if let Some(Request::Probe(wish)) = requests.first() {
-                self.show_probe(wish, app);
+            let mut requests = Vec::from_iter(self.finish_overlay(result));
+            if let Some(Request::Probe(probe)) = requests.first() {
+                self.show_probe(probe, app);
             }
             requests.extend(self.follow(app));
             return (Outcome::Stay, requests);
         }
-        if !is_for_the_program(key, action)
+        if !bypasses_input(key, action)
             && self.overlay.is_none()
             && self
                 .stack
@@ -137,12 +138,12 @@ impl View {
         (outcome, requests)
     }
 
-    /// What an overlay wants of the source, which closes it.
-    fn after(&mut self, after: OverlayResult) -> Option<Request> {
-        let request = match after {
+    /// Closes the overlay unless it stays open. Returns its request for the source.
+    fn finish_overlay(&mut self, result: OverlayResult) -> Option<Request> {
+        let request = match result {
             OverlayResult::Open => return None,
             OverlayResult::Closed => None,
-            OverlayResult::Asks(request) => Some(request),
+            OverlayResult::Request(request) => Some(request),
         };
         self.overlay = None;
         request
@@ -150,12 +151,12 @@ impl View {
 
     fn act(&mut self, action: Action, app: &mut App, requests: &mut Vec<Request>) -> Outcome {
         match action {
-            Action::QuitNow => return Outcome::Leave,
+            Action::QuitNow => return Outcome::Quit,
             Action::Suspend => return Outcome::Suspend,
             Action::Redraw => return Outcome::Redraw,
             _ => {}
         }
-        // It only lies there: what the key means is done all the same.
+        // This overlay takes no input, so the key closes it and still performs its action.
         if let Some(Overlay::Sent(_)) = self.overlay {
             self.overlay = None;
             if matches!(action, Action::Back | Action::Quit) {
@@ -163,8 +164,8 @@ impl View {
             }
         }
         if let Some(overlay) = &mut self.overlay {
-            let after = overlay.act(action, app);
-            requests.extend(self.after(after));
+            let result = overlay.act(action, app);
+            requests.extend(self.finish_overlay(result));
             return Outcome::Stay;
         }
         let step = match self.stack.last_mut() {
@@ -178,7 +179,7 @@ impl View {
             Step::Fold(title) => app.fold(&title),
             Step::Explain(incident) => self.explain(incident, app),
             Step::Copy(copied) => return self.send(copied),
-            Step::Say(sentence) => app.message = Some(sentence),
+            Step::Message(text) => app.message = Some(text),
             Step::Stay => {}
             Step::Ignored => return self.act_everywhere(action, app, requests),
         }
@@ -227,14 +228,16 @@ impl View {
             Action::SortNext => cycle_sort(app, 1),
             Action::SortPrevious => cycle_sort(app, -1),
             Action::Invert => app.set_sort(app.sort, !app.inverted),
-            Action::ZoomIn => app.stretch.zoom_by(-1, app.frame.mono),
-            Action::ZoomOut => app.stretch.zoom_by(1, app.frame.mono),
+            Action::ZoomIn => app.time_window.zoom_by(-1, app.frame.mono),
+            Action::ZoomOut => app.time_window.zoom_by(1, app.frame.mono),
             Action::ScrollBack => self.scroll(ScrollDirection::Back, app),
             Action::ScrollForward => self.scroll(ScrollDirection::Forward, app),
             Action::Copy => return self.copy(app),
             Action::CopyMarkdown | Action::Wrong => {
                 let why = app.keymap.label(Action::Why);
-                app.message = Some(format!("that is for an incident; {why} opens the newest"));
+                app.message = Some(format!(
+                    "only for incidents; press {why} to open the newest one"
+                ));
             }
             Action::Write => return Outcome::Write(Box::new(self.document(app))),
             Action::Density => app.density = app.density.other(),
@@ -243,15 +246,15 @@ impl View {
         Outcome::Stay
     }
 
-    /// The newest that nobody has read; where all were, the newest.
+    /// Opens the newest unread incident, or else the newest one.
     fn open_incident(&mut self, app: &mut App) {
         let is_open = self.top().def().id == incident::DEF.id;
         let newest = || app.incidents.newest().filter(|_| !is_open);
         let Some(incident) = app.incidents.news().or_else(newest).cloned() else {
             let why = if is_open {
-                "there is no other incident that nobody has read"
+                "no other unread incidents"
             } else {
-                incidents::NONE
+                incidents::NO_INCIDENTS
             };
             app.message = Some(why.into());
             return;
@@ -267,7 +270,7 @@ impl View {
         self.stack.push(Box::new(IncidentScreen::new(incident)));
     }
 
-    /// Back to the list where one is open.
+    /// Opens the incident list, or returns to it if it is open.
     fn list_incidents(&mut self) {
         let mut ids = self.stack.iter().map(|screen| screen.def().id);
         match ids.position(|id| id == incidents::DEF.id) {
@@ -276,12 +279,12 @@ impl View {
         }
     }
 
-    fn scroll(&mut self, way: ScrollDirection, app: &mut App) {
-        let ended = self.top().ended(app);
-        app.scroll(way, ended);
+    fn scroll(&mut self, direction: ScrollDirection, app: &mut App) {
+        let ended = self.top().exited_at(app);
+        app.scroll(direction, ended);
     }
 
-    /// What the screen says it is about, else the process or the group under the cursor.
+    /// Copies the subject of the screen, or else the process or group under the cursor.
     fn copy(&mut self, app: &mut App) -> Outcome {
         let screen = self.top();
         let copied = screen
@@ -289,19 +292,19 @@ impl View {
             .or_else(|| screen.process(app).map(copy_text::process))
             .or_else(|| screen.group(app).map(|group| copy_text::group(group, app)));
         let Some(copied) = copied else {
-            app.message = Some("there is nothing to copy here: the cursor is on nothing".into());
+            app.message = Some("nothing selected to copy".into());
             return Outcome::Stay;
         };
         self.send(copied)
     }
 
-    /// On its way to the clipboard, and in sight.
+    /// Copies a text and shows it.
     fn send(&mut self, copied: Copied) -> Outcome {
         self.overlay = Some(Overlay::Sent(copied.clone()));
         Outcome::Copy(copied)
     }
 
-    /// What is on screen, as data.
+    /// Returns the data of the current screen.
     fn document(&self, app: &App) -> Document {
         let screen = self.top();
         let pool = self.shown_map(app);
@@ -320,7 +323,7 @@ impl View {
         Document::new(&app.hello, Arc::clone(&app.frame), Some(shown))
     }
 
-    /// Asks whether to probe; where it was done already, what came of it lies behind the question.
+    /// Opens the confirmation for a probe.
     fn open_probe(&mut self, app: &mut App) {
         let screen = self.top();
         match ProbeMenu::open(app, screen.process(app), screen.gpu(app)) {
@@ -329,14 +332,14 @@ impl View {
         }
     }
 
-    /// What was asked for is shown where its answer will be.
-    fn show_probe(&mut self, wish: &ProbeRequest, app: &mut App) {
-        app.probes.ask(wish.clone());
+    /// Opens the screen on which the result of a requested probe will appear.
+    fn show_probe(&mut self, request: &ProbeRequest, app: &mut App) {
+        app.probes.ask(request.clone());
         if self.top().def().id == probe::DEF.id {
             self.stack.pop();
         }
         self.stack
-            .push(Box::new(ProbeScreen::new(wish.gpu.clone())));
+            .push(Box::new(ProbeScreen::new(request.gpu.clone())));
     }
 
     fn open_signals(&mut self, signal: Signal, app: &mut App) {
@@ -352,26 +355,24 @@ impl View {
                 let screen = LogScreen::new(row.id());
                 self.stack.push(Box::new(screen));
             }
-            None => app.message = Some("the cursor is on no process".into()),
+            None => app.message = Some(NO_PROCESS.into()),
         }
     }
 
     fn open_watch(&mut self, app: &mut App) {
-        if let Err(why) = app.leave.watches {
+        if let Err(why) = app.permissions.watches {
             app.message = Some(why.into());
             return;
         }
         let row = self.top().process(app);
-        let process = row
-            .ok_or_else(|| "the cursor is on no process".into())
-            .and_then(log::key_of);
+        let process = row.ok_or_else(|| NO_PROCESS.into()).and_then(log::key_of);
         match process {
             Ok(process) => self.overlay = Some(Overlay::watch(process)),
             Err(why) => app.message = Some(why),
         }
     }
 
-    /// Tags what the cursor is on and goes on, so that a held key tags a row of them.
+    /// Tags the row under the cursor and moves down, so that holding the key tags several rows.
     fn tag(&mut self, app: &mut App) {
         let keys = |rows: &[usize]| {
             let targets = rows.iter().map(|row| signal_menu::target(&app.rows[*row]));
@@ -384,7 +385,7 @@ impl View {
         let wanted = match (screen.process(app), screen.group(app)) {
             (Some(row), _) => signal_menu::target(row).map(|target| vec![target.key]),
             (None, Some(group)) => Ok(keys(&group.rows)),
-            (None, None) => Err("the cursor is on no process".into()),
+            (None, None) => Err(NO_PROCESS.into()),
         };
         match wanted {
             Ok(keys) => {
@@ -397,17 +398,17 @@ impl View {
         }
     }
 
-    /// Says what there is to draw on, which decides what a screen has to ask for.
+    /// Sets the drawing area, which determines what data a screen needs.
     pub fn resize(&mut self, area: Rect) {
         self.area = area;
     }
 
-    /// Tells every screen that the app has changed, and gathers what they now want of the source.
+    /// Notifies all screens of a change of the app, and returns their requests for the source.
     pub fn follow(&mut self, app: &App) -> Vec<Request> {
         let mut requests = Vec::new();
         for screen in &mut self.stack {
             screen.follow(app);
-            requests.extend(screen.wants(app));
+            requests.extend(screen.next_request(app));
         }
         let focus = self.top().focus();
         if focus != self.focus {
@@ -419,7 +420,7 @@ impl View {
         requests
     }
 
-    /// Another host comes on the screen: takes back what this one was asked to do for it. [`Self::follow`] asks again.
+    /// Returns requests that cancel the work for this view when another host is shown. [`Self::follow`] requests it again.
     pub fn leave(&mut self) -> Vec<Request> {
         let mut requests = Vec::new();
         if self.focus.take().is_some() {
@@ -431,44 +432,44 @@ impl View {
         requests
     }
 
-    /// The pool whose map is on screen.
+    /// Returns the pool whose map is on the screen.
     fn shown_map(&self, app: &App) -> Option<(ProcessKey, u32)> {
         self.top().map(app, self.body(app, self.area))
     }
 
-    /// The map of the screen on top: asked for when it changes, and again with every frame while there is one.
+    /// Requests the map for the top screen when the pool changes, and again with every frame.
     fn wanted_map(&mut self, app: &App) -> Option<Request> {
         let wanted = (self.shown_map(app), app.frame.seq);
-        let again = wanted.0.is_some() && wanted.1 != self.map.1;
-        let ask = again || wanted.0 != self.map.0;
+        let has_new_frame = wanted.0.is_some() && wanted.1 != self.map.1;
+        let is_needed = has_new_frame || wanted.0 != self.map.0;
         self.map = wanted;
-        ask.then_some(Request::Map(wanted.0))
+        is_needed.then_some(Request::Map(wanted.0))
     }
 
-    /// What a recording is to tell before the charts can show it; asked for once.
+    /// Requests the history that the charts need from a recording, once.
     fn wanted_past(&mut self, app: &App) -> Option<Request> {
-        let wanted = app.wants_before();
+        let wanted = app.missing_before();
         let is_new = wanted != std::mem::replace(&mut self.past, wanted);
         wanted
             .filter(|_| is_new)
             .map(|before| Request::Play(Play::Past(before)))
     }
 
-    /// The rows of the headline; the first screen brings its own when it is small.
+    /// Returns the height of the header. A small first screen draws its own header.
     fn header_rows(&self, area: Rect) -> u16 {
         u16::from(!(is_small(area) && self.stack.len() == 1))
     }
 
-    /// The headline and why there is a recording.
+    /// Returns the height of the header and the notice.
     fn rows_above(&self, app: &App, area: Rect) -> u16 {
-        let reason = match is_small(area) {
+        let notice = match is_small(area) {
             true => 0,
-            false => chrome::reason_lines(app, area.width).len(),
+            false => chrome::notice_lines(app, area.width).len(),
         };
-        self.header_rows(area) + u16::try_from(reason).unwrap_or(0)
+        self.header_rows(area) + u16::try_from(notice).unwrap_or(0)
     }
 
-    /// Where the incident to look at stands: above a screen; in a small pane below it, where the footer would be.
+    /// Returns the line for the newest unread incident: above the screen, or in place of the footer in a small pane.
     fn news_line(&self, app: &App, area: Rect) -> Option<Rect> {
         if area.height < 3 || app.incidents.news().is_none() {
             return None;
@@ -484,7 +485,7 @@ impl View {
         })
     }
 
-    /// What is left for the screen between the lines above it and the footer.
+    /// Returns the area of the screen between the lines above it and the footer.
     fn body(&self, app: &App, area: Rect) -> Rect {
         let news = u16::from(self.news_line(app, area).is_some());
         let (above, below) = match is_small(area) {
@@ -499,7 +500,7 @@ impl View {
         }
     }
 
-    /// The lines around a screen.
+    /// Draws the lines above a screen.
     fn surround(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let header = self.header_rows(area);
         let line = Rect { height: 1, ..area };
@@ -514,7 +515,7 @@ impl View {
                 height: area.height - header,
                 ..area
             };
-            chrome::reason(app, below, buffer);
+            chrome::notice(app, below, buffer);
         }
         if let Some(line) = self.news_line(app, area) {
             chrome::incident(app, line, buffer);
@@ -527,13 +528,13 @@ impl View {
             height: 1,
             ..area
         };
-        // Behind the first screen of one of several hosts is their list.
+        // With several hosts, the first screen of a host returns to the host list.
         let is_first = self.stack.len() == 1 && app.name.is_none();
         chrome::footer(app, self.top(), is_first, last, buffer)
     }
 
-    /// The mouse: a press moves the cursor, again opens; on a heading it orders, in the footer it is that key; the
-    /// wheel moves and scrolls, over a chart in time.
+    /// Handles the mouse. A click selects a row, and a click on the selected row opens it. A click on a heading sorts, and a
+    /// click in the footer triggers that key. The wheel scrolls; over a chart it scrolls in time.
     pub fn mouse(
         &mut self,
         mouse: MouseEvent,
@@ -541,18 +542,18 @@ impl View {
         app: &mut App,
     ) -> (Outcome, Vec<Request>) {
         let mut requests = Vec::new();
-        let place = Position::new(mouse.column, mouse.row);
+        let position = Position::new(mouse.column, mouse.row);
         let action = match mouse.kind {
-            MouseEventKind::ScrollUp if self.is_on_chart(place, area, app) => {
+            MouseEventKind::ScrollUp if self.is_on_chart(position, area, app) => {
                 Some(Action::ScrollBack)
             }
-            MouseEventKind::ScrollDown if self.is_on_chart(place, area, app) => {
+            MouseEventKind::ScrollDown if self.is_on_chart(position, area, app) => {
                 Some(Action::ScrollForward)
             }
             MouseEventKind::ScrollUp => Some(Action::Up),
             MouseEventKind::ScrollDown => Some(Action::Down),
             MouseEventKind::Down(MouseButton::Left) => {
-                let action = self.click(place, area, app);
+                let action = self.click(position, area, app);
                 app.message = None;
                 action
             }
@@ -563,35 +564,35 @@ impl View {
         (outcome, requests)
     }
 
-    fn is_on_chart(&self, place: Position, area: Rect, app: &App) -> bool {
+    fn is_on_chart(&self, position: Position, area: Rect, app: &App) -> bool {
         if self.overlay.is_some() {
             return false;
         }
         let body = self.body(app, area);
         let charts = self.top().charts(app, body);
-        charts.is_some_and(|charts| charts.contains(place))
+        charts.is_some_and(|charts| charts.contains(position))
     }
 
-    /// What the press is to do beside moving the cursor.
-    fn click(&mut self, place: Position, area: Rect, app: &mut App) -> Option<Action> {
+    /// Handles a click. Returns an action to perform in addition.
+    fn click(&mut self, position: Position, area: Rect, app: &mut App) -> Option<Action> {
         if let Some(overlay) = &mut self.overlay {
-            return overlay.click(place, area);
+            return overlay.click(position, area);
         }
         let body = self.body(app, area);
-        if !is_small(area) && place.y + 1 == area.bottom() {
-            // Drawn to nowhere: only where the keys stand is asked.
+        if !is_small(area) && position.y + 1 == area.bottom() {
+            // Drawn into a scratch buffer, because only the positions of the keys are needed.
             let hints = self.footer(app, area, &mut Buffer::empty(area));
-            let hit = hints.iter().find(|hint| hint.columns.contains(&place.x));
+            let hit = hints.iter().find(|hint| hint.columns.contains(&position.x));
             return hit.map(|hint| hint.action);
         }
         if self
             .news_line(app, area)
-            .is_some_and(|line| line.contains(place))
+            .is_some_and(|line| line.contains(position))
         {
             return Some(Action::Why);
         }
         let screen = self.stack.last_mut()?;
-        match screen.click(app, place, body) {
+        match screen.click(app, position, body) {
             Hit::SameRow => return Some(Action::Open),
             Hit::Column(column) if app.sort == Some(column) => return Some(Action::Invert),
             Hit::Column(column) if PROCESS_COLUMNS[column].sort.is_some() => {
@@ -616,18 +617,21 @@ impl View {
         if footer > 0 {
             self.footer(app, area, buffer);
         } else if let Some(message) = &app.message {
-            // Where there is no footer, what must be said takes the last line.
+            // Without a footer, messages replace the last line.
             chrome::message(app, message, area, buffer);
         }
         if let Some(overlay) = &self.overlay {
             overlay.draw(app, screen, area, buffer);
         }
-        keep_shown(buffer, &app.theme);
+        replace_non_ascii(buffer, &app.theme);
     }
 }
 
-/// Keys that act also while a line is typed: no letter, and nothing that edits a line.
-fn is_for_the_program(key: KeyEvent, action: Option<Action>) -> bool {
+/// The message if an action requires a process.
+const NO_PROCESS: &str = "no process selected";
+
+/// Returns true for keys that trigger actions even while text is typed. They are neither text nor editing keys.
+fn bypasses_input(key: KeyEvent, action: Option<Action>) -> bool {
     let acts = matches!(
         action,
         Some(Action::QuitNow | Action::Suspend | Action::Redraw)
@@ -636,7 +640,7 @@ fn is_for_the_program(key: KeyEvent, action: Option<Action>) -> bool {
 }
 
 fn cycle_sort(app: &mut App, step: isize) {
-    let orders = orders();
+    let orders = sort_orders();
     let at = orders
         .iter()
         .position(|order| *order == app.sort)
@@ -648,15 +652,15 @@ fn cycle_sort(app: &mut App, step: isize) {
     let title = orders[next].map_or("GPU, then VRAM", |column| {
         super::columns::PROCESS_COLUMNS[column].title
     });
-    app.message = Some(format!("ordered by {title}"));
+    app.message = Some(format!("sorted by {title}"));
 }
 
-/// Keys that move in time: in a recording the source moves, live the display is held. Where charts are scrolled back,
-/// a recording moves from where they end, and `0` brings them back first.
+/// Handles playback keys: they move a recording, or pause a live display. If charts are scrolled back, a recording moves
+/// from the end of the charts, and `0` first returns them to now.
 fn play(action: Action, app: &mut App, requests: &mut Vec<Request>) {
-    let scrolled = app.stretch.end();
+    let scrolled = app.time_window.end();
     if action == Action::Now {
-        app.stretch.to_now();
+        app.time_window.to_now();
     }
     let Some(recording) = &app.recording else {
         match action {
@@ -687,7 +691,7 @@ fn play(action: Action, app: &mut App, requests: &mut Vec<Request>) {
         _ => return,
     };
     if matches!(play, Play::To(_)) {
-        app.stretch.to_now();
+        app.time_window.to_now();
     }
     requests.push(Request::Play(play));
 }

@@ -1,14 +1,14 @@
-//! From what was concluded to a record of the store, with what was seen around it.
+//! Converts conclusions to records with their evidence, and saves them in the store.
 //!
-//! What the store does not take now, since another writer holds it or the disk is slow, is owed and brought again: the
-//! far side tells an incident once.
+//! If the store cannot be written, because another writer has locked it or the disk is slow, the record is saved later. A
+//! remote host sends each incident only once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::recording_incidents::Ledger;
+use super::recording_incidents::RecordingIncidents;
 use super::{Keep, WatchResult};
 use crate::diagnose::live::Revision;
 use crate::incidents::{
@@ -21,17 +21,17 @@ use crate::model::remote_incident::RemoteIncident;
 use crate::model::scene::Scene;
 use crate::model::units::{Millis, Mono};
 
-/// Events that are kept for what is found later.
+/// Maximum number of recent events that are retained as evidence.
 const MAX_EVENTS: usize = 256;
-/// What is owed to the store; of more the oldest goes.
-const MAX_OWED: usize = 64;
-/// A store that could not be written is left alone for so long.
-const AGAIN_AFTER: Millis = Millis(5_000);
+/// Maximum number of unsaved incidents; beyond this the oldest is dropped.
+const MAX_UNSAVED: usize = 64;
+/// Time between attempts to save them.
+const RETRY_INTERVAL: Millis = Millis(5_000);
 
-/// And is brought so often: what is no incident is never taken.
+/// Maximum number of attempts, because the store never accepts an invalid record.
 const MAX_TRIES: u32 = 100;
 
-/// What the store could not take.
+/// An incident that could not be saved yet.
 struct UnsavedIncident {
     what: UnsavedRecord,
     tries: u32,
@@ -43,40 +43,40 @@ enum UnsavedRecord {
     Remote(Arc<RemoteIncident>),
 }
 
-/// One thread is at the store at a time: when a job of a hundred hosts fails they all have something to keep, and whoever waits
-/// for the store's own lock gives up after two seconds.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+/// Lets one thread use the store at a time. When a job on a hundred hosts fails, all threads save an incident at once, and
+/// a thread that waits for the store's own lock gives up after two seconds.
+fn store_access() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub struct Keeping {
-    /// None of a recording.
+pub struct IncidentSaver {
+    /// `None` for a recording.
     keep: Option<Keep>,
-    ledger: Ledger,
-    tell: UnboundedSender<WatchResult>,
+    recording: RecordingIncidents,
+    report: UnboundedSender<WatchResult>,
     host: String,
     versions: BTreeMap<String, String>,
     events: VecDeque<Event>,
-    owed: VecDeque<UnsavedIncident>,
-    /// Since when something is owed, or when it was tried last.
+    unsaved: VecDeque<UnsavedIncident>,
+    /// Time of the last attempt, or since which something is unsaved.
     tried: Option<Mono>,
-    /// Said once: a store that cannot be written now cannot be written a second later.
-    is_trouble_told: bool,
+    /// An error was reported. It is reported once, because it would be repeated with each attempt.
+    is_error_reported: bool,
 }
 
-impl Keeping {
-    pub fn new(keep: Option<Keep>, tell: UnboundedSender<WatchResult>) -> Self {
+impl IncidentSaver {
+    pub fn new(keep: Option<Keep>, report: UnboundedSender<WatchResult>) -> Self {
         Self {
             keep,
-            ledger: Ledger::default(),
-            tell,
+            recording: RecordingIncidents::default(),
+            report,
             host: String::new(),
             versions: BTreeMap::new(),
             events: VecDeque::new(),
-            owed: VecDeque::new(),
+            unsaved: VecDeque::new(),
             tried: None,
-            is_trouble_told: false,
+            is_error_reported: false,
         }
     }
 
@@ -98,63 +98,63 @@ impl Keeping {
         }
     }
 
-    /// Makes of what is concluded what is known, by whomever; its name in the store, and none where it could not be kept,
-    /// which is told.
-    pub fn keep(&mut self, revision: &mut Revision) -> Option<Uid> {
+    /// Saves a revision and replaces its conclusion by the merged one from the store. Returns its name in the store; `None`
+    /// if it could not be saved, which is reported.
+    pub fn save(&mut self, revision: &mut Revision) -> Option<Uid> {
         let record = self.record(revision);
         if self.keep.is_none() {
-            let (key, known) = self.ledger.write(revision.key.clone(), record);
+            let (key, known) = self.recording.write(revision.key.clone(), record);
             (revision.key, revision.incident) = (key.clone(), known.incident.clone());
             return None;
         }
-        let stored = self.bring(UnsavedRecord::Own(Box::new(record)), 1)?;
+        let stored = self.try_save(UnsavedRecord::Own(Box::new(record)), 1)?;
         revision.incident = *stored.incident;
         Some(stored.uid)
     }
 
-    /// Into the store, or among what is owed.
-    fn bring(&mut self, what: UnsavedRecord, tries: u32) -> Option<Stored> {
+    /// Writes a record to the store, or adds it to the unsaved ones.
+    fn try_save(&mut self, what: UnsavedRecord, tries: u32) -> Option<Stored> {
         let store = self.keep.as_ref()?.store.clone();
-        let turn = turn();
-        let brought = match what.clone() {
+        let lock = store_access();
+        let result = match what.clone() {
             UnsavedRecord::Own(record) => put(store, *record),
-            UnsavedRecord::Remote(kept) => {
-                in_time(move || store.adopt(RemoteIncident::clone(&kept)))
+            UnsavedRecord::Remote(remote) => {
+                in_time(move || store.adopt(RemoteIncident::clone(&remote)))
             }
         };
-        drop(turn);
-        match (brought, &what) {
+        drop(lock);
+        match (result, &what) {
             (Ok(stored), UnsavedRecord::Own(_)) => {
                 self.notify(&stored);
                 Some(stored)
             }
             (Ok(stored), UnsavedRecord::Remote(_)) => Some(stored),
             (Err(why), _) => {
-                self.trouble(&why);
-                if self.owed.len() == MAX_OWED {
-                    self.owed.pop_front();
+                self.report_error(&why);
+                if self.unsaved.len() == MAX_UNSAVED {
+                    self.unsaved.pop_front();
                 }
                 if tries < MAX_TRIES {
-                    self.owed.push_back(UnsavedIncident { what, tries });
+                    self.unsaved.push_back(UnsavedIncident { what, tries });
                 }
                 None
             }
         }
     }
 
-    /// Brings what is owed, from time to time.
-    pub fn settle(&mut self, now: Mono) {
-        if self.owed.is_empty() {
+    /// Tries to save unsaved incidents at intervals.
+    pub fn retry(&mut self, now: Mono) {
+        if self.unsaved.is_empty() {
             self.tried = None;
             return;
         }
-        if now.since(*self.tried.get_or_insert(now)) < AGAIN_AFTER {
+        if now.since(*self.tried.get_or_insert(now)) < RETRY_INTERVAL {
             return;
         }
         self.tried = Some(now);
-        // What is not taken goes behind the others, which wait for the next time.
-        while let Some(UnsavedIncident { what, tries }) = self.owed.pop_front() {
-            if self.bring(what, tries + 1).is_none() {
+        // An incident that fails again is moved to the end, and the others wait for the next attempt.
+        while let Some(UnsavedIncident { what, tries }) = self.unsaved.pop_front() {
+            if self.try_save(what, tries + 1).is_none() {
                 return;
             }
         }
@@ -171,12 +171,12 @@ impl Keeping {
             first: revision.key.first,
             time: revision.time,
         };
-        let is_its = |event: &&Event| match event.process {
+        let is_related = |event: &&Event| match event.process {
             Some(process) => revision.processes.contains(&process),
             None => event.gpu == revision.key.gpu,
         };
-        let events: Vec<Event> = self.events.iter().filter(is_its).cloned().collect();
-        let own = |(name, version): (&String, &String)| (name.clone(), version.clone());
+        let events: Vec<Event> = self.events.iter().filter(is_related).cloned().collect();
+        let to_owned = |(name, version): (&String, &String)| (name.clone(), version.clone());
         Record {
             concluded_by: events.first().map(|event| event.agent.clone()),
             command: revision.command.clone(),
@@ -191,7 +191,7 @@ impl Keeping {
             versions: self
                 .versions
                 .iter()
-                .map(own)
+                .map(to_owned)
                 .chain(revision.scene.versions())
                 .collect(),
             scene: Some(Box::new(Scene::clone(&revision.scene))),
@@ -199,30 +199,30 @@ impl Keeping {
         }
     }
 
-    /// Keeps what the far host's store holds.
-    pub fn adopt(&mut self, kept: &Arc<RemoteIncident>) {
-        self.bring(UnsavedRecord::Remote(Arc::clone(kept)), 1);
+    /// Saves an incident of a remote host's store.
+    pub fn adopt(&mut self, remote: &Arc<RemoteIncident>) {
+        self.try_save(UnsavedRecord::Remote(Arc::clone(remote)), 1);
     }
 
-    /// As it lies in a recording; no living host says it so.
-    pub fn replay(&mut self, kept: &RemoteIncident) -> Option<Revision> {
+    /// Handles a remote incident that is part of a recording. Returns `None` for a live source, which has no such events.
+    pub fn replay(&mut self, remote: &RemoteIncident) -> Option<Revision> {
         match self.keep {
             Some(_) => None,
-            None => self.ledger.adopt(kept),
+            None => self.recording.adopt(remote),
         }
     }
 
-    /// A recording jumped.
+    /// Forgets everything after a jump in a recording.
     pub fn forget(&mut self) {
         self.events.clear();
-        self.ledger.forget();
+        self.recording.forget();
     }
 
-    /// Adds the minutes around an incident, which whoever draws charts has.
+    /// Adds the measured values around an incident, which the charts of the dashboard have.
     pub fn add_history(&mut self, uid: &Uid, tracks: Vec<Track>) {
         let Some(keep) = &self.keep else { return };
         let (store, uid) = (keep.store.clone(), uid.clone());
-        let _turn = turn();
+        let _lock = store_access();
         let added = in_time(move || {
             let record = store.read(&uid)?;
             store.write(Record {
@@ -231,18 +231,19 @@ impl Keeping {
             })
         });
         if let Err(why) = added {
-            self.trouble(&why);
+            self.report_error(&why);
         }
     }
 
-    fn trouble(&mut self, why: &str) {
-        if !std::mem::replace(&mut self.is_trouble_told, true) {
-            let why = format!("the incident is not kept: {why}");
-            let _ = self.tell.send(WatchResult::Trouble(why));
+    fn report_error(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.is_error_reported, true) {
+            let why = format!("cannot save the incident: {why}");
+            let _ = self.report.send(WatchResult::Trouble(why));
         }
     }
 
-    /// Tells whoever the user wants told: what failed for good or was caught, no notes. What another host's store told was told there.
+    /// Runs `on_incident` for fatal and caught errors, but not for notes. For incidents of a remote store the command is run
+    /// on that host.
     fn notify(&self, stored: &Stored) {
         let Some(keep) = &self.keep else { return };
         let Some(command) = keep.on_incident.clone() else {
@@ -252,11 +253,11 @@ impl Keeping {
             return;
         }
         let (store, uid) = (keep.store.clone(), stored.uid.clone());
-        let tell = self.tell.clone();
-        // A command that hangs must not hold up the next incident.
+        let report = self.report.clone();
+        // On a thread, so that a command that hangs does not delay the next incident.
         let run = move || {
             if let Notice::Failed(why) = notify(&store, &uid, &command, NOTICE_LIMIT) {
-                let _ = tell.send(WatchResult::Trouble(why));
+                let _ = report.send(WatchResult::Trouble(why));
             }
         };
         let _ = std::thread::Builder::new()
@@ -274,16 +275,16 @@ mod tests {
     use crate::model::process::ProcessKey;
 
     #[test]
-    fn what_a_busy_store_did_not_take_is_brought_again() {
+    fn retries_incidents_that_a_busy_store_did_not_accept() {
         let home = tempfile::tempdir().expect("a directory");
         let store = Store::at(&home.path().join("incidents"));
-        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let (report, mut results) = tokio::sync::mpsc::unbounded_channel();
         let keep = Keep {
             store: store.clone(),
             on_incident: None,
         };
-        let mut keeping = Keeping::new(Some(keep), tell);
-        let kept = |start: u64| {
+        let mut saver = IncidentSaver::new(Some(keep), report);
+        let remote = |start: u64| {
             let observed = Key {
                 boot_id: "boot".into(),
                 process: Some(ProcessKey {
@@ -300,18 +301,18 @@ mod tests {
             })
         };
         let count = || store.list().expect("a list").entries.len();
-        keeping.adopt(&kept(1));
+        saver.adopt(&remote(1));
         assert_eq!(count(), 1);
         let lock = File::open(store.folder().join("lock")).expect("a lock");
         lock.lock().expect("it is held");
-        keeping.adopt(&kept(2));
+        saver.adopt(&remote(2));
         assert_eq!(count(), 1);
-        assert!(matches!(told.try_recv(), Ok(WatchResult::Trouble(_))));
+        assert!(matches!(results.try_recv(), Ok(WatchResult::Trouble(_))));
         drop(lock);
-        // Not at once.
-        keeping.settle(Mono(1_000));
+        // Not before the interval.
+        saver.retry(Mono(1_000));
         assert_eq!(count(), 1);
-        keeping.settle(Mono(1_000 + AGAIN_AFTER.0));
-        assert_eq!((count(), keeping.owed.len()), (2, 0));
+        saver.retry(Mono(1_000 + RETRY_INTERVAL.0));
+        assert_eq!((count(), saver.unsaved.len()), (2, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! Sees what a screen or a recorder sees, makes incidents of it, and keeps them.
+//! Diagnoses the updates that a screen or recorder receives, and saves the resulting incidents.
 //!
 //! ```text
 //! source ─► Update ─► screen, recorder
@@ -6,17 +6,18 @@
 //!                                                                        └─► Watcher::next ─► banner
 //! ```
 //!
-//! Of one failure there may be several conclusions: this thread's, which changes as more is seen, and those of others that
-//! saw it. All of them go into the store, where [one of them stands](crate::incidents::Record::revised_by); what is told is
-//! what stands there and never what was concluded here alone, under the same name and key each time. Others' come in two
-//! ways: they write into the same store, or a far host's agent tells what is in the store there ([`Update::RemoteIncident`], each
-//! incident once and again when it has changed; [`source::remote`](crate::source::remote) asks for it anew after a lost
-//! link). What was seen on a far host and by nobody's store, while no agent was there, nobody knows.
+//! There may be several conclusions about one failure: this thread's, which changes with more data, and those of other
+//! observers. All go into the store, which [merges them](crate::incidents::Record::revised_by). The watcher reports the
+//! stored result, never its own conclusion alone, and always under the same name and key. Other conclusions arrive in two
+//! ways: another gputop writes to the same store, or a remote agent sends the incidents of its host's store
+//! ([`Update::RemoteIncident`]). It sends each once and again after changes;
+//! [`source::remote`](crate::source::remote) requests them again after the connection was lost. A failure on a remote host
+//! that happens while no gputop runs there is not recorded.
 //!
-//! Judging a text takes tens of milliseconds and writing a file may block: both happen on the thread, and whoever
-//! draws only passes on what it got. A recording is watched in the same way and nothing of it is stored: it was,
-//! when it happened. What another host's store told then lies in it as events ([`Observation::RemoteIncident`]), and a ledger takes
-//! the place of the store.
+//! Diagnosing text takes tens of milliseconds, and writing a file may block. Both happen on the thread, so the drawing task
+//! only passes on updates. A recording is watched in the same way, but its incidents are not stored, because they were
+//! stored when they happened. Incidents from remote stores are part of a recording as events
+//! ([`Observation::RemoteIncident`]), and `recording_incidents` takes the place of the store.
 
 mod incident_record;
 mod recording_incidents;
@@ -27,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc as channel;
 
-use self::incident_record::Keeping;
+use self::incident_record::IncidentSaver;
 use crate::diagnose::live::{Observer, Revision};
 use crate::diagnose::recovery::{recover, take_failures};
 use crate::incidents::{Store, Track, Uid};
@@ -40,10 +41,10 @@ use crate::model::scene::Scene;
 use crate::model::stack::PythonStack;
 use crate::source::Update;
 
-/// Frames that wait for the thread; more say nothing that the next one does not.
+/// Maximum number of frames that wait for the thread. Further frames are dropped, because the next one has newer data.
 pub const MAX_WAITING: usize = 32;
 
-/// Where incidents are kept, and who is told of them.
+/// The store for incidents and the command to run for each.
 #[derive(Debug, Clone)]
 pub struct Keep {
     pub store: Store,
@@ -51,12 +52,12 @@ pub struct Keep {
     pub on_incident: Option<String>,
 }
 
-/// What the thread has to say.
+/// A result of the thread.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WatchResult {
-    /// A new incident, or more of one that was told before under the same key; with its name in the store.
+    /// A new incident, or a revision of one that was reported before with the same key; with its name in the store.
     Incident(Box<Revision>, Option<Uid>),
-    /// A sentence about what could not be kept or told.
+    /// An error message about an incident that could not be saved or a command that failed.
     Trouble(String),
 }
 
@@ -71,56 +72,50 @@ enum WatchInput {
     History(Uid, Vec<Track>),
 }
 
-/// A handle on the thread, which ends when the handle is dropped.
+/// A handle on the thread, which stops when the handle is dropped.
 #[derive(Debug)]
 pub struct Watcher {
-    seen: mpsc::Sender<WatchInput>,
+    inputs: mpsc::Sender<WatchInput>,
     waiting: Arc<AtomicUsize>,
-    most_waiting: usize,
-    found: channel::UnboundedReceiver<WatchResult>,
+    max_waiting: usize,
+    results: channel::UnboundedReceiver<WatchResult>,
 }
 
 impl Watcher {
-    /// With nothing to keep it only tells.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
+    /// Starts the thread. Without a store, incidents are only reported.
     pub fn start(keep: Option<Keep>) -> std::io::Result<Self> {
         Self::start_with(keep, MAX_WAITING)
     }
 
-    /// The same where so many frames wait for the thread at most.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
-    pub fn start_with(keep: Option<Keep>, most_waiting: usize) -> std::io::Result<Self> {
-        let (seen, inbox) = mpsc::channel();
-        let (tell, found) = channel::unbounded_channel();
+    /// Like [`start`](Self::start), with another limit on waiting frames.
+    pub fn start_with(keep: Option<Keep>, max_waiting: usize) -> std::io::Result<Self> {
+        let (inputs, inbox) = mpsc::channel();
+        let (report, results) = channel::unbounded_channel();
         let waiting = Arc::new(AtomicUsize::new(0));
         let thread = Thread {
             observer: Observer::default(),
             waiting: Arc::clone(&waiting),
-            keeping: Keeping::new(keep, tell.clone()),
-            tell,
+            saver: IncidentSaver::new(keep, report.clone()),
+            report,
             last_failure: None,
         };
         std::thread::Builder::new()
             .name("incidents".into())
             .spawn(move || thread.run(&inbox))?;
         Ok(Self {
-            seen,
+            inputs,
             waiting,
-            most_waiting,
-            found,
+            max_waiting,
+            results,
         })
     }
 
-    /// Passes on what matters of an update; never waits.
+    /// Passes relevant updates to the thread; never blocks.
     pub fn see(&self, update: &Update) {
-        let seen = match update {
+        let input = match update {
             Update::Hello(hello) => WatchInput::Hello(Arc::clone(hello)),
             Update::Frame(frame) => {
-                if self.waiting.load(Ordering::Relaxed) >= self.most_waiting {
+                if self.waiting.load(Ordering::Relaxed) >= self.max_waiting {
                     return;
                 }
                 self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -132,38 +127,40 @@ impl Watcher {
                 Err(_) => return,
             },
             Update::FailureMap(map) => WatchInput::FailureMap(Arc::clone(map)),
-            Update::RemoteIncident(kept) => WatchInput::RemoteIncident(Arc::clone(kept)),
+            Update::RemoteIncident(remote) => WatchInput::RemoteIncident(Arc::clone(remote)),
             Update::Jump { .. } => WatchInput::Jump,
             _ => return,
         };
-        let _ = self.seen.send(seen);
+        let _ = self.inputs.send(input);
     }
 
-    /// Adds the minutes around an incident to what is stored of it.
+    /// Adds the measured values around an incident to the stored record.
     pub fn add_history(&self, uid: Uid, tracks: Vec<Track>) {
-        let _ = self.seen.send(WatchInput::History(uid, tracks));
+        let _ = self.inputs.send(WatchInput::History(uid, tracks));
     }
 
-    /// What was found next. Safe to cancel; never comes back when the thread has ended.
+    /// Waits for the next result. Safe to cancel; never returns after the thread has stopped.
     pub async fn next(&mut self) -> WatchResult {
-        match self.found.recv().await {
+        match self.results.recv().await {
             Some(found) => found,
             None => std::future::pending().await,
         }
     }
 
-    /// Waits until everything that was seen is judged and kept, at most `limit`: whoever leaves asks for this, since
-    /// the last thing it saw may be what ended the run.
+    /// Waits until all inputs are diagnosed and saved, at most `limit`. Called before the program exits, because the last
+    /// update may contain the failure that ended the run.
     pub fn finish(self, limit: std::time::Duration) -> Vec<WatchResult> {
         let Self {
-            seen, mut found, ..
+            inputs,
+            mut results,
+            ..
         } = self;
-        drop(seen);
+        drop(inputs);
         let deadline = std::time::Instant::now() + limit;
         let mut all = Vec::new();
         loop {
-            match found.try_recv() {
-                Ok(one) => all.push(one),
+            match results.try_recv() {
+                Ok(result) => all.push(result),
                 Err(channel::error::TryRecvError::Disconnected) => return all,
                 Err(channel::error::TryRecvError::Empty)
                     if std::time::Instant::now() >= deadline =>
@@ -178,109 +175,112 @@ impl Watcher {
     }
 }
 
-/// One thread judges at a time. What the cards' expressions need while they are matched stays with them, for as many as ever
-/// matched at once; when a job of a hundred hosts fails, all of them hear of it in the same moment.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+/// Lets one thread diagnose at a time. The catalogue's regular expressions retain scratch memory for each thread that
+/// matches at the same time, and when a job on a hundred hosts fails, all threads would match at once.
+fn diagnosis_lock() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Thread {
     observer: Observer,
     waiting: Arc<AtomicUsize>,
-    keeping: Keeping,
-    tell: channel::UnboundedSender<WatchResult>,
-    /// The last error of the diagnosis: the same text may fail again with each frame.
+    saver: IncidentSaver,
+    report: channel::UnboundedSender<WatchResult>,
+    /// The last error of the diagnosis, because the same text may fail again with each frame.
     last_failure: Option<String>,
 }
 
 impl Thread {
     fn run(mut self, inbox: &mpsc::Receiver<WatchInput>) {
-        while let Ok(seen) = inbox.recv() {
-            let found = self.restarting(|thread| thread.look(seen));
-            for (mut revision, uid) in found {
-                // Who is told shows what can be read; the blocks are in the store.
+        while let Ok(input) = inbox.recv() {
+            let revisions = self.with_restart(|thread| thread.handle(input));
+            for (mut revision, uid) in revisions {
+                // The store has the blocks; screens do not show them.
                 if revision.scene.map.is_some() {
                     Scene::forget_blocks(Arc::make_mut(&mut revision.scene));
                 }
-                let told = self
-                    .tell
+                let sent = self
+                    .report
                     .send(WatchResult::Incident(Box::new(revision), uid));
-                if told.is_err() {
+                if sent.is_err() {
                     return;
                 }
             }
         }
     }
 
-    /// Runs a part of the diagnosis. After a panic it goes on with an observer that has seen nothing, and says so.
-    fn restarting<T: Default>(&mut self, look: impl FnOnce(&mut Self) -> T) -> T {
-        let found = recover(|| look(self)).unwrap_or_else(|| {
+    /// Runs a part of the diagnosis. After a panic it continues with a new observer and reports the error.
+    fn with_restart<T: Default>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        let result = recover(|| work(self)).unwrap_or_else(|| {
             self.observer.forget();
             T::default()
         });
         for failure in take_failures() {
             if self.last_failure.as_ref() != Some(&failure) {
                 self.last_failure = Some(failure.clone());
-                let _ = self.tell.send(WatchResult::Trouble(failure));
+                let _ = self.report.send(WatchResult::Trouble(failure));
             }
         }
-        found
+        result
     }
 
-    /// What is to be told, with its name in the store.
-    fn look(&mut self, seen: WatchInput) -> Vec<(Revision, Option<Uid>)> {
-        if let WatchInput::Event(event) = &seen
-            && let Observation::RemoteIncident(kept) = &event.observation
+    /// Handles an input. Returns the revisions to report, with their names in the store.
+    fn handle(&mut self, input: WatchInput) -> Vec<(Revision, Option<Uid>)> {
+        if let WatchInput::Event(event) = &input
+            && let Observation::RemoteIncident(remote) = &event.observation
         {
-            let replayed = self.keeping.replay(kept);
-            return replayed.map(|one| (one, None)).into_iter().collect();
+            let replayed = self.saver.replay(remote);
+            return replayed
+                .map(|revision| (revision, None))
+                .into_iter()
+                .collect();
         }
-        let concluded = self.conclude(seen).into_iter();
-        let known = concluded.map(|mut revision| {
-            let uid = self.keeping.keep(&mut revision);
+        let concluded = self.conclude(input).into_iter();
+        let saved = concluded.map(|mut revision| {
+            let uid = self.saver.save(&mut revision);
             (revision, uid)
         });
-        known.collect()
+        saved.collect()
     }
 
-    fn conclude(&mut self, seen: WatchInput) -> Vec<Revision> {
-        match seen {
+    fn conclude(&mut self, input: WatchInput) -> Vec<Revision> {
+        match input {
             WatchInput::Hello(hello) => {
-                self.keeping.hello(&hello);
+                self.saver.hello(&hello);
                 self.observer.hello(hello);
                 Vec::new()
             }
             WatchInput::Frame(frame) => {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
-                self.keeping.settle(frame.mono);
-                let _turn = turn();
+                self.saver.retry(frame.mono);
+                let _lock = diagnosis_lock();
                 self.observer.frame(&frame)
             }
             WatchInput::Event(event) => {
-                self.keeping.event(&event);
-                let _turn = turn();
+                self.saver.event(&event);
+                let _lock = diagnosis_lock();
                 self.observer.event(&event)
             }
             WatchInput::Stack(stack) => {
-                let _turn = turn();
+                let _lock = diagnosis_lock();
                 self.observer.stack(&stack)
             }
             WatchInput::FailureMap(map) => {
-                let _turn = turn();
+                let _lock = diagnosis_lock();
                 self.observer.failure_map(&map)
             }
-            WatchInput::RemoteIncident(kept) => {
-                self.keeping.adopt(&kept);
+            WatchInput::RemoteIncident(remote) => {
+                self.saver.adopt(&remote);
                 Vec::new()
             }
             WatchInput::Jump => {
                 self.observer.forget();
-                self.keeping.forget();
+                self.saver.forget();
                 Vec::new()
             }
             WatchInput::History(uid, tracks) => {
-                self.keeping.add_history(&uid, tracks);
+                self.saver.add_history(&uid, tracks);
                 Vec::new()
             }
         }
@@ -296,7 +296,7 @@ mod tests {
     use crate::model::process::ProcessKey;
     use crate::model::units::{Mono, Pid, StartTicks};
 
-    fn says(pid: u32, text: &str) -> Update {
+    fn log_update(pid: u32, text: &str) -> Update {
         Update::Event(Event {
             mono: Mono(u64::from(pid)),
             process: Some(ProcessKey {
@@ -322,12 +322,12 @@ mod tests {
     const FAILED: &str = "CUDA error: device-side assert triggered\n";
 
     #[test]
-    fn a_name_in_another_script_does_not_end_the_diagnosis() {
+    fn a_multibyte_name_does_not_stop_the_diagnosis() {
         let name = "é".repeat(300);
         let xid = format!("NVRM: Xid (PCI:0000:3b:00): 31, pid=4711, name=a{name}, MMU Fault\n");
         let watcher = Watcher::start(None).expect("a thread");
-        watcher.see(&says(418, &xid));
-        watcher.see(&says(419, FAILED));
+        watcher.see(&log_update(418, &xid));
+        watcher.see(&log_update(419, FAILED));
         let found = watcher.finish(Duration::from_secs(60));
         assert_eq!(
             ids(&found),
@@ -336,28 +336,28 @@ mod tests {
     }
 
     #[test]
-    fn after_a_panic_the_diagnosis_goes_on_and_says_so_once() {
-        let (tell, mut found) = channel::unbounded_channel();
+    fn continues_after_a_panic_and_reports_it_once() {
+        let (report, mut found) = channel::unbounded_channel();
         let mut thread = Thread {
             observer: Observer::default(),
             waiting: Arc::default(),
-            keeping: Keeping::new(None, tell.clone()),
-            tell,
+            saver: IncidentSaver::new(None, report.clone()),
+            report,
             last_failure: None,
         };
         for _ in 0..2 {
-            let nothing: Vec<Revision> = thread.restarting(|_| panic!("injected"));
-            assert!(nothing.is_empty());
+            let revisions: Vec<Revision> = thread.with_restart(|_| panic!("injected"));
+            assert!(revisions.is_empty());
         }
         let Ok(WatchResult::Trouble(why)) = found.try_recv() else {
-            panic!("nothing was said");
+            panic!("nothing was reported");
         };
         assert!(why.starts_with("diagnosis restarted: injected"), "{why}");
-        assert!(found.try_recv().is_err(), "said twice");
-        let Update::Event(event) = says(419, FAILED) else {
+        assert!(found.try_recv().is_err(), "reported twice");
+        let Update::Event(event) = log_update(419, FAILED) else {
             panic!("no event");
         };
-        let seen = WatchInput::Event(Box::new(event));
-        assert_eq!(thread.restarting(|thread| thread.look(seen)).len(), 1);
+        let input = WatchInput::Event(Box::new(event));
+        assert_eq!(thread.with_restart(|thread| thread.handle(input)).len(), 1);
     }
 }

@@ -1,5 +1,5 @@
-//! What a store would hold of a recording, of which nothing is stored: a recording is judged anew each time it is played,
-//! and what the host's own store had told while it was recorded lies in it as events.
+//! Incidents of a recording, which are not written to the store. A recording is diagnosed each time it is played, and
+//! incidents that a remote host's store sent while it was recorded are part of it as events.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use crate::diagnose::live::{CaseKey, Revision};
 use crate::incidents::Record;
 use crate::model::remote_incident::RemoteIncident;
 
-/// As many as a store keeps.
+/// The same as the limit of the store.
 const MAX_INCIDENTS: usize = 200;
 
 #[derive(Debug, Default)]
-pub struct Ledger {
-    /// Each under the key that it was first told by.
+pub struct RecordingIncidents {
+    /// Each with the key under which it was first reported.
     entries: Vec<(CaseKey, Record)>,
 }
 
-impl Ledger {
-    /// What is known of it now, and the key under which it is told.
+impl RecordingIncidents {
+    /// Merges a record. Returns the result and the key under which it is reported.
     pub fn write(&mut self, key: CaseKey, record: Record) -> (&CaseKey, &Record) {
         let known = |(_, known): &(CaseKey, Record)| known.is_same(&record);
         let at = match self.entries.iter().rposition(known) {
@@ -38,17 +38,17 @@ impl Ledger {
         (key, record)
     }
 
-    /// What the host's store had told, as it is told here; nothing of what is no record.
-    pub fn adopt(&mut self, kept: &RemoteIncident) -> Option<Revision> {
-        let told = Record::told(kept)?;
-        let observed = told.observed.clone();
+    /// Merges an incident of a remote host's store and returns it as a revision; `None` if it is invalid.
+    pub fn adopt(&mut self, remote: &RemoteIncident) -> Option<Revision> {
+        let remote = Record::from_remote(remote)?;
+        let observed = remote.observed.clone();
         let key = CaseKey {
             boot_id: observed.boot_id,
             process: observed.process,
             gpu: observed.gpu,
             first: observed.first,
         };
-        let (key, record) = self.write(key, told);
+        let (key, record) = self.write(key, remote);
         let scene = record.scene.as_deref().cloned().unwrap_or_default();
         let excerpt = record.excerpt.as_ref();
         let mut processes = scene.processes.clone();
@@ -66,7 +66,7 @@ impl Ledger {
         })
     }
 
-    /// The recording jumped.
+    /// Forgets everything after a jump in the recording.
     pub fn forget(&mut self) {
         self.entries.clear();
     }
@@ -80,7 +80,7 @@ mod tests {
     use crate::model::process::ProcessKey;
     use crate::model::units::{Mono, Pid};
 
-    const WHO: Option<ProcessKey> = Some(ProcessKey {
+    const PROCESS: Option<ProcessKey> = Some(ProcessKey {
         pid: Pid(418),
         start: crate::model::units::StartTicks(7),
     });
@@ -95,7 +95,7 @@ mod tests {
         };
         let observed = Key {
             boot_id: "boot".into(),
-            process: WHO,
+            process: PROCESS,
             first: Mono(first),
             ..Key::default()
         };
@@ -105,7 +105,7 @@ mod tests {
     fn key(first: u64) -> CaseKey {
         CaseKey {
             boot_id: "boot".into(),
-            process: WHO,
+            process: PROCESS,
             gpu: None,
             first: Mono(first),
         }
@@ -127,32 +127,32 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_from_there_is_what_was_seen_here_whichever_came_first() {
-        let mut ledger = Ledger::default();
-        ledger.write(key(5_000), part(5_000));
-        let told = ledger.adopt(&whole(5_900)).expect("an incident");
+    fn merges_remote_and_local_incidents_in_any_order() {
+        let mut recording = RecordingIncidents::default();
+        recording.write(key(5_000), part(5_000));
+        let revision = recording.adopt(&whole(5_900)).expect("an incident");
         assert_eq!(
-            (&told.key, &*told.incident.id),
+            (&revision.key, &*revision.incident.id),
             (&key(5_000), "oom-fragmentation")
         );
-        let (again, known) = ledger.write(key(5_000), part(5_000));
+        let (again, known) = recording.write(key(5_000), part(5_000));
         assert_eq!(
             (again, &*known.incident.id),
             (&key(5_000), "oom-fragmentation")
         );
 
-        ledger.forget();
-        let told = ledger.adopt(&whole(5_900)).expect("an incident");
-        let (again, known) = ledger.write(key(5_000), part(5_000));
+        recording.forget();
+        let revision = recording.adopt(&whole(5_900)).expect("an incident");
+        let (again, known) = recording.write(key(5_000), part(5_000));
         assert_eq!(
             (again, &*known.incident.id),
-            (&told.key, "oom-fragmentation")
+            (&revision.key, "oom-fragmentation")
         );
-        assert_eq!(ledger.entries.len(), 1);
-        let nothing = RemoteIncident {
+        assert_eq!(recording.entries.len(), 1);
+        let invalid = RemoteIncident {
             record: serde_json::json!([1]),
             ..RemoteIncident::default()
         };
-        assert!(ledger.adopt(&nothing).is_none());
+        assert!(recording.adopt(&invalid).is_none());
     }
 }

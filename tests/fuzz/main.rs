@@ -1,7 +1,7 @@
 //! Runs the fuzz targets on the stable toolchain: all seeds and saved inputs, then mutations of them. See fuzz/README.md.
 //!
-//! Each target runs in a process of its own. It writes every case to a file before it runs it, so that this process can
-//! name the case after an abort, a hang or a lack of memory.
+//! Each target runs in a child process. The child writes every case to a file before it runs it, so that this process can
+//! report the case after an abort, a hang or a failed allocation.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
@@ -21,21 +21,21 @@ use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use targets::{TARGETS, Target, repository};
 
-/// Mutations of a target without `GPUTOP_FUZZ_CASES`: enough to see that the target works.
+/// Number of mutations of a target without `GPUTOP_FUZZ_CASES`, sufficient to check that the target works.
 const DEFAULT_CASES: u64 = 300;
-/// The CPU time that one case may take, and the time where it waits: a busy machine is slow.
+/// Limits on the CPU time of one case and, because the machine may be busy, on its elapsed time.
 const CASE_CPU_LIMIT: Duration = Duration::from_secs(10);
 const CASE_TIMEOUT: Duration = Duration::from_secs(90);
-/// The same where a test wants a case to run too long.
+/// The timeout for cases that hang on purpose.
 const FAULT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often the parent looks at the child.
+/// How often the parent checks the child.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Memory that one case may take, and how much more for each byte of it.
+/// Maximum memory of one case, and the additional memory for each byte of it.
 const MAX_CASE_MEMORY: u64 = 64 << 20;
 const MAX_MEMORY_PER_BYTE: u64 = 20;
-/// Address space of the child in KiB, for `ulimit`: an allocation beyond it aborts.
+/// Address space of the child in KiB, for `ulimit`. An allocation beyond it aborts.
 const MAX_ADDRESS_SPACE: u64 = 8 << 20;
-/// Bytes of a failed case that are printed; the file has all of them.
+/// Maximum number of bytes of a failed case that are printed. The saved file contains all of them.
 const MAX_PRINTED: usize = 1 << 10;
 
 const TARGET_VARIABLE: &str = "GPUTOP_FUZZ_TARGET";
@@ -71,17 +71,17 @@ fn every_target_has_a_test_and_a_libfuzzer_program() {
     }
 }
 
-/// What reports a failed case is itself tested: with cases that panic, hang, and take memory.
+/// Tests the reporting of failed cases with cases that panic, hang, and use too much memory.
 #[test]
-fn a_case_that_fails_is_named_and_saved() {
-    for (fault, words) in [
+fn reports_and_saves_a_failed_case() {
+    for (fault, expected) in [
         ("panic", "panicked"),
         ("memory", "memory"),
         ("hang", "longer than"),
         ("loop", "longer than"),
     ] {
         let failure = Supervisor::new("log").fault(fault).supervise().unwrap_err();
-        assert!(failure.contains(words), "{fault}: {failure}");
+        assert!(failure.contains(expected), "{fault}: {failure}");
         let saved = failure
             .lines()
             .find_map(|line| line.strip_prefix("saved: "));
@@ -103,14 +103,14 @@ fn write_seeds() {
     }
 }
 
-/// The process that runs the cases of one target.
+/// Runs the cases of one target, in the child process.
 #[test]
 #[ignore = "started by the other tests"]
 fn child() {
     let Some(name) = std::env::var_os(TARGET_VARIABLE) else {
         return;
     };
-    // Also for a panic on another thread, and for one that somebody catches.
+    // Abort also on a panic on another thread, and on one that is caught.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
@@ -153,7 +153,7 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Runs cases in the child and says which one runs.
+/// Runs cases in the child and writes the current one to the state file.
 struct Cases {
     target: &'static Target,
     state: File,
@@ -163,7 +163,7 @@ struct Cases {
 
 impl Cases {
     fn new(target: &'static Target) -> Self {
-        // What is made once does not count as memory of the first case.
+        // Initialize statics first, so that they do not count as memory of the first case.
         (target.run)(b"");
         let path = std::env::var_os(STATE_VARIABLE).unwrap();
         Self {
@@ -196,13 +196,13 @@ impl Cases {
     }
 }
 
-/// CPU time of a process; 0 once it has ended.
+/// Returns the CPU time of a process; 0 if it has exited.
 fn cpu_time(pid: u32) -> Duration {
     let time = clock_getcpuclockid(Pid::from_raw(pid.cast_signed())).and_then(clock_gettime);
     time.map_or(Duration::ZERO, Duration::from)
 }
 
-/// A field of this process's status, in bytes.
+/// Returns a field of this process's status in bytes.
 fn memory(field: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(field));
@@ -269,12 +269,12 @@ impl Supervisor {
         }
     }
 
-    /// Waits for the end; returns what went wrong.
+    /// Waits until the child exits. Returns an error message if it failed.
     fn wait(&self, child: &mut Child) -> Option<String> {
         let (mut last, mut since, mut cpu) = (0, Instant::now(), Duration::ZERO);
         loop {
             if let Some(status) = child.try_wait().unwrap() {
-                return (!status.success()).then(|| format!("it panicked or was ended: {status}"));
+                return (!status.success()).then(|| format!("it panicked or was killed: {status}"));
             }
             let count = self.state().map_or(0, |(count, _)| count);
             let used = cpu_time(child.id());
@@ -283,7 +283,7 @@ impl Supervisor {
             }
             let is_over =
                 used.saturating_sub(cpu) > self.cpu_limit || since.elapsed() > self.timeout;
-            // Before the first case it reads the seeds.
+            // The limits do not apply while it reads the seeds, before the first case.
             if count > 0 && is_over {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -296,7 +296,7 @@ impl Supervisor {
         }
     }
 
-    /// The number and the bytes of the case that runs.
+    /// Returns the number and the bytes of the current case.
     fn state(&self) -> Option<(u64, Vec<u8>)> {
         let state = fs::read(self.folder.path().join("state")).ok()?;
         let number = |at: usize| Some(u64::from_le_bytes(state.get(at..at + 8)?.try_into().ok()?));

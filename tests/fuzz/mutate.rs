@@ -1,15 +1,15 @@
-//! A small mutator: the same cases in every run, from seeds and a dictionary.
+//! A small deterministic mutator, which makes cases from seeds and a dictionary.
 
 use std::fs;
 
 use crate::targets::repository;
 
-/// No case is longer.
+/// Maximum length of a case in bytes.
 const MAX_CASE: usize = 64 << 10;
-/// Changes made to a seed at once.
+/// Maximum number of changes to a seed.
 const MAX_CHANGES: usize = 4;
 
-/// Numbers that are put in the place of others.
+/// Numbers that replace others.
 const NUMBERS: &[&str] = &[
     "0",
     "-1",
@@ -36,7 +36,7 @@ impl Mutator {
         }
     }
 
-    /// A number below `limit`, which is not 0: xorshift64*.
+    /// Returns a pseudo-random number below `limit`, by xorshift64*.
     fn below(&mut self, limit: usize) -> usize {
         self.state ^= self.state >> 12;
         self.state ^= self.state << 25;
@@ -45,7 +45,7 @@ impl Mutator {
         usize::try_from(number).unwrap() % limit.max(1)
     }
 
-    /// One of the seeds with a few changes.
+    /// Returns one of the seeds with a few changes.
     pub fn mutated(&mut self, seeds: &[Vec<u8>]) -> Vec<u8> {
         let seed = self.below(seeds.len());
         let mut case = seeds[seed].clone();
@@ -72,7 +72,7 @@ impl Mutator {
             }
             2 | 3 => {
                 let word = self.below(self.words.len());
-                // Also many times: long runs of multi-byte characters reach offsets that are counted in bytes.
+                // Repeat some words, because long runs of multi-byte characters find errors in byte offsets.
                 let times = [1, 1, 1, 1 + self.below(64)][self.below(4)];
                 let word = self.words[word].repeat(times);
                 case.splice(at..at, word);
@@ -80,9 +80,9 @@ impl Mutator {
             4 => case.truncate(at),
             5 => drop(case.drain(at..until)),
             6 => {
-                let piece = case[at..until].to_vec();
+                let part = case[at..until].to_vec();
                 let times = 1 + self.below(40);
-                case.splice(at..at, piece.repeat(times));
+                case.splice(at..at, part.repeat(times));
             }
             7 => {
                 let other = &seeds[self.below(seeds.len())];
@@ -90,12 +90,12 @@ impl Mutator {
                 case.truncate(at);
                 case.extend_from_slice(&other[from..]);
             }
-            _ => self.lie(case, at),
+            _ => self.replace_number(case, at),
         }
     }
 
-    /// Replaces a number: the next one in decimal, or 4 bytes as they stand.
-    fn lie(&mut self, case: &mut Vec<u8>, at: usize) {
+    /// Replaces a number: the next decimal one, or 4 binary bytes.
+    fn replace_number(&mut self, case: &mut Vec<u8>, at: usize) {
         let digits = |byte: &u8| byte.is_ascii_digit();
         let start = case[at..].iter().take(64).position(digits);
         if let Some(start) = start.map(|start| at + start)
@@ -104,14 +104,14 @@ impl Mutator {
             let length = case[start..].iter().take_while(|byte| digits(byte)).count();
             let number = NUMBERS[self.below(NUMBERS.len())];
             case.splice(start..start + length, number.bytes());
-        } else if let Some(place) = case.get_mut(at..at + 4) {
+        } else if let Some(bytes) = case.get_mut(at..at + 4) {
             let number = [0, 1, 0x7fff_ffff, u32::MAX, 0x0100_0000][self.below(5)];
-            place.copy_from_slice(&number.to_le_bytes());
+            bytes.copy_from_slice(&number.to_le_bytes());
         }
     }
 }
 
-/// The words of a target's dictionary, which is a file in the format of libFuzzer.
+/// Reads the words of a target's dictionary, which is a file in libFuzzer's format.
 pub fn dictionary(target: &str) -> Vec<Vec<u8>> {
     let name = match target {
         "wire" | "recording" | "incident" | "hook" => "json",
@@ -127,7 +127,7 @@ pub fn dictionary(target: &str) -> Vec<Vec<u8>> {
     words.collect()
 }
 
-/// `\xNN` as the byte.
+/// Replaces `\xNN` by the byte.
 fn unescaped(word: &str) -> Vec<u8> {
     let mut parts = word.split("\\x");
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();

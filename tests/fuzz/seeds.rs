@@ -1,4 +1,4 @@
-//! Seeds of each target, made from the data of other tests, and inputs that libFuzzer found.
+//! Seeds of each target, from the data of other tests and from inputs that libFuzzer found.
 
 use std::fs;
 use std::path::Path;
@@ -13,10 +13,10 @@ use gputop::source::wire::WireLine;
 
 use crate::targets::repository;
 
-/// Larger files are left out: most changes to them would reach nothing.
+/// Larger files are left out, because most changes to them would have no effect.
 const MAX_SEED: usize = 64 << 10;
 
-/// Every seed of a target, with what is saved in `fuzz/regressions` and `fuzz/corpus`.
+/// Returns all seeds of a target, including the files in `fuzz/regressions` and `fuzz/corpus`.
 pub fn of(target: &str) -> Vec<Vec<u8>> {
     let mut seeds = match target {
         "log" => log(),
@@ -41,7 +41,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Files below a folder whose names end like this, in the order of their paths.
+/// Reads the files below a folder whose names have this ending, sorted by path.
 fn files(folder: &str, ending: &str) -> Vec<Vec<u8>> {
     fn collect(folder: &Path, ending: &str, into: &mut Vec<std::path::PathBuf>) {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -59,7 +59,7 @@ fn files(folder: &str, ending: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
-/// The example logs of the cards.
+/// Returns the example logs of the cards.
 fn log() -> Vec<Vec<u8>> {
     let mut logs = files("tests/data/logs", ".log");
     for card in files("assets/cards", ".md") {
@@ -74,12 +74,12 @@ fn log() -> Vec<Vec<u8>> {
     logs
 }
 
-/// Lines of the recordings, and sessions of agents.
+/// Returns recorded agent sessions, and lines of the recordings.
 fn wire() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for session in files("tests/data/protocol", ".said") {
         let stream = session.iter().position(|byte| *byte == b'\n').unwrap() + 1;
-        // A session that was cut still has its beginning.
+        // Use the beginning of a truncated session.
         let mut text = Vec::new();
         let mut decoder = zstd::Decoder::new(&session[stream..]).unwrap();
         let _ = std::io::Read::read_to_end(&mut decoder, &mut text);
@@ -100,7 +100,7 @@ fn recorded_lines() -> Vec<Vec<u8>> {
     for name in recordings {
         let bytes = fs::read(repository().join(name)).unwrap();
         let text = zstd::decode_all(&bytes[..]).unwrap();
-        // One frame in many is enough; of everything else there is little.
+        // Use every fortieth frame, but all other lines, because there are few.
         let lines = lines(&text, usize::MAX).into_iter().enumerate();
         let chosen = lines.filter(|(n, line)| n % 40 == 0 || !line.starts_with(b"{\"frame\""));
         seeds.extend(chosen.map(|(_, line)| line).take(60));
@@ -108,13 +108,13 @@ fn recorded_lines() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Whole lines, each with its end.
+/// Splits text into lines, each with its line break.
 fn lines(text: &[u8], limit: usize) -> Vec<Vec<u8>> {
     let lines = text.split_inclusive(|byte| *byte == b'\n');
     lines.take(limit).map(<[u8]>::to_vec).collect()
 }
 
-/// A short recording with everything in it, and lines of one.
+/// Returns a short recording with all kinds of lines, recordings of the tests, and groups of lines.
 fn recording() -> Vec<Vec<u8>> {
     let mut recorder = Recorder::new(Vec::new(), &Hello::default()).unwrap();
     let lines = recorded_lines();
@@ -136,7 +136,7 @@ fn recording() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// What is stored of the example logs.
+/// Returns stored incidents of the example logs.
 fn incidents() -> Vec<Vec<u8>> {
     let logs = log();
     let records = logs.iter().step_by(7).filter_map(|log| {
@@ -158,7 +158,7 @@ fn incidents() -> Vec<Vec<u8>> {
     records.take(40).collect()
 }
 
-/// One with its header, and a choice of each recorded dump with some edits.
+/// Returns edits of each recorded dump, and complete dumps.
 fn dumps() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> = (b'A'..=b'Z')
         .map(|choice| {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use gputop::collect::memory::Memory;
 use gputop::collect::memory::live::Live;
-use gputop::collect::memory::pause::{PauseError, TO_HOLD, ThreadPause};
+use gputop::collect::memory::pause::{MAX_PAUSE, PauseError, ThreadPause};
 use gputop::collect::memory::{Range, view::View};
 use gputop::collect::torch::Attached;
 use gputop::model::units::Pid;
@@ -80,7 +80,7 @@ fn json(output: &Output) -> Value {
 }
 
 #[test]
-fn a_process_that_counts_all_the_time_is_read_exactly_and_goes_on() {
+fn pause_reads_a_busy_process_exactly_and_resumes_it() {
     let (mut target, counter) = busy();
     target.threads(100);
     // Without it there is no moment to be read, unless the one that counts waits for a processor just then.
@@ -116,7 +116,7 @@ fn a_process_that_counts_all_the_time_is_read_exactly_and_goes_on() {
 }
 
 #[test]
-fn nothing_moves_while_it_is_held_and_the_hold_ends_by_itself() {
+fn paused_process_stands_still_and_resumes_after_the_limit() {
     let (target, counter) = busy();
     let hold = ThreadPause::new(Path::new(PROC), target.pid()).unwrap();
     let first = word(target.pid(), counter);
@@ -125,12 +125,12 @@ fn nothing_moves_while_it_is_held_and_the_hold_ends_by_itself() {
     // Nobody lets it go.
     wait_until("the limit", || word(target.pid(), counter) > first);
     let held = hold.release().unwrap();
-    assert!(held.is_cut_short && held.time >= TO_HOLD, "{held:?}");
+    assert!(held.is_cut_short && held.time >= MAX_PAUSE, "{held:?}");
     assert_goes_on(target.pid(), counter);
 }
 
 #[test]
-fn a_reader_that_panics_lets_it_go() {
+fn panicking_reader_resumes_the_process() {
     let (target, counter) = busy();
     let pid = target.pid();
     let reader = std::thread::spawn(move || {
@@ -143,17 +143,17 @@ fn a_reader_that_panics_lets_it_go() {
 
 /// The child of the next test: holds a process again and again.
 #[test]
-#[ignore = "the child of a_reader_that_is_killed_lets_it_go"]
+#[ignore = "the child of killed_reader_resumes_the_process"]
 fn child() {
     let pid = std::env::var("GPUTOP_TEST_HOLD").unwrap().parse().unwrap();
     loop {
         let _hold = ThreadPause::new(Path::new(PROC), Pid(pid));
-        std::thread::sleep(TO_HOLD / 2);
+        std::thread::sleep(MAX_PAUSE / 2);
     }
 }
 
 #[test]
-fn a_reader_that_is_killed_lets_it_go() {
+fn killed_reader_resumes_the_process() {
     let (target, counter) = busy();
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "allocator_pause::child", "--ignored"])
@@ -170,7 +170,7 @@ fn a_reader_that_is_killed_lets_it_go() {
 }
 
 #[test]
-fn one_that_is_traced_already_is_read_while_it_runs_and_says_by_whom() {
+fn traced_process_is_read_without_pause_and_names_the_tracer() {
     let target = Target::start(&dump_path());
     let pid = target.pid();
     let hold = std::thread::spawn(move || {
@@ -184,7 +184,10 @@ fn one_that_is_traced_already_is_read_while_it_runs_and_says_by_whom() {
     let (output, text) = hold.join().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let output = json(&output);
-    let sentence = format!("not paused: PID {} traces it already", std::process::id());
+    let sentence = format!(
+        "not paused: PID {} already traces the process",
+        std::process::id()
+    );
     let hint = output["pause"]["hint"].as_str().unwrap();
     assert!(hint.starts_with(&sentence), "{hint}");
     assert_eq!(output["devices"][0]["exact"], true);
@@ -193,7 +196,7 @@ fn one_that_is_traced_already_is_read_while_it_runs_and_says_by_whom() {
 }
 
 #[test]
-fn one_that_was_stopped_stays_stopped_and_a_signal_on_its_way_arrives() {
+fn stopped_process_stays_stopped_and_pending_signal_arrives() {
     let target = Target::start(&dump_path());
     let pid = nix::unistd::Pid::from_raw(target.pid().0.try_into().unwrap());
     kill(pid, Signal::SIGSTOP).unwrap();
@@ -228,7 +231,7 @@ fn states_or_none(pid: Pid) -> Option<Vec<(String, char)>> {
 }
 
 #[test]
-fn of_a_process_that_is_gone_it_is_said() {
+fn pause_reports_an_exited_process() {
     let gone = ThreadPause::new(Path::new(PROC), Pid(0x7fff_fff0));
     assert_eq!(gone.err(), Some(PauseError::Gone));
 }

@@ -1,4 +1,4 @@
-//! The error cards: each parses, explains its own examples first, and is left alone by its counterexamples.
+//! Error cards: every card parses, matches its examples first and does not match its counterexamples.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,13 +30,13 @@ fn files() -> Vec<(String, String)> {
 #[test]
 fn every_card_explains_its_own_examples() {
     let tables = Tables::embedded().unwrap();
-    let faults = catalogue::check(&files(), tables);
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    let errors = catalogue::check(&files(), tables);
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
 }
 
-/// `gputop run` explains into the log that it explains.
+/// `gputop run` prints the explanation into the log that it explains.
 #[test]
-fn what_an_explanation_quotes_is_no_failure_of_its_own() {
+fn quotes_in_an_explanation_are_not_failures() {
     let catalogue = Catalogue::embedded();
     let read = |log: &str| {
         let mut reader = LogReader::new(catalogue, "train.log");
@@ -56,16 +56,15 @@ fn what_an_explanation_quotes_is_no_failure_of_its_own() {
             explained += usize::from(!explanation.is_empty());
             let both = format!("{log}\n{explanation}");
             assert_eq!(read(&both), incidents, "{width}: {both}");
-            // Whoever came later has the explanation alone.
+            // A reader that attached late has only the explanation.
             assert_eq!(read(&explanation), [], "{width}: {explanation}");
         }
     }
     assert!(explained > 100, "{explained}");
 }
 
-/// A card can be wrong, and this must notice it.
 #[test]
-fn a_card_that_is_wrong_is_told() {
+fn reports_errors_in_cards() {
     let card = |body: &str| {
         let text = format!(
             "+++\nid = \"x\"\nfamily = \"x\"\nheadline = \"X\"\ntitles = [\"It is x.\"]\n{body}\n\
@@ -76,25 +75,24 @@ fn a_card_that_is_wrong_is_told() {
     let example = "[[example]]\ntext = 'CUDA error: 7'\nfields = { number = \"7\" }\n";
     let good = format!("[[signature]]\nmatch = 'CUDA error: (?<number>\\d)'\n{example}");
     assert_eq!(card(&good), [""; 0]);
-    let says = |body: &str, fault: &str| {
-        let faults = card(body).join("\n");
-        assert!(faults.contains(fault), "{faults}");
+    let reports = |body: &str, expected: &str| {
+        let errors = card(body).join("\n");
+        assert!(errors.contains(expected), "{errors}");
     };
-    says("colour = \"red\"", "unknown field `colour`");
-    says("[[signature]]\nmatch = '('", "unclosed group");
-    says("when = [\"the-moon\"]", "no evidence called the-moon");
-    says("shares = \"y\"", "which is no card");
-    says(example, "nothing is found in it");
-    says("[[example]]\ntext = 'hello'", "none of scan::ANCHORS");
+    reports("colour = \"red\"", "unknown field `colour`");
+    reports("[[signature]]\nmatch = '('", "unclosed group");
+    reports("when = [\"the-moon\"]", "unknown evidence: the-moon");
+    reports("shares = \"y\"", "unknown card y");
+    reports(example, "no card matches");
+    reports("[[example]]\ntext = 'hello'", "none of scan::ANCHORS");
     let other = good.replace("\"7\"", "\"8\"");
-    says(&other, "number is \"7\", not \"8\"");
-    let taken = format!("{good}[[counterexample]]\ntext = 'CUDA error: 8'");
-    says(&taken, "counterexample 1 is taken for it");
+    reports(&other, "number is \"7\", not \"8\"");
+    let matching = format!("{good}[[counterexample]]\ntext = 'CUDA error: 8'");
+    reports(&matching, "counterexample 1 matches the card");
 }
 
-/// What the issue tracker's readers will look up must be there: an id for each failure, an entry for each Xid.
 #[test]
-fn tables_name_cards_that_are_there() {
+fn tables_name_existing_cards() {
     let catalogue = Catalogue::embedded();
     assert!(catalogue.cards.len() >= 70, "{}", catalogue.cards.len());
     assert_eq!(catalogue.cards.len(), files().len());
@@ -102,7 +100,7 @@ fn tables_name_cards_that_are_there() {
     assert!(tables.assertions.len() > 30 && tables.xids.len() > 30);
     let named = tables.assertions.iter().map(|row| &row.card);
     for card in named.chain(tables.xids.iter().map(|row| &row.card)) {
-        assert!(catalogue.card(card).is_some(), "{card} is no card");
+        assert!(catalogue.card(card).is_some(), "unknown card {card}");
     }
     for code in [
         8, 13, 31, 43, 45, 48, 61, 63, 64, 74, 79, 92, 94, 95, 119, 140, 149, 154,
@@ -112,7 +110,7 @@ fn tables_name_cards_that_are_there() {
 }
 
 #[test]
-fn a_card_says_nothing_that_only_its_author_understands() {
+fn card_texts_keep_their_limits() {
     for card in &Catalogue::embedded().cards {
         let id = &card.id;
         assert!(
@@ -158,7 +156,7 @@ fn cards(args: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn cards_are_listed_shown_and_found() {
+fn lists_shows_and_finds_cards() {
     let (code, all, _) = cards(&[]);
     assert_eq!(code, Some(0));
     for card in &Catalogue::embedded().cards {
@@ -167,7 +165,7 @@ fn cards_are_listed_shown_and_found() {
     let (code, one, _) = cards(&["oom-fragmentation"]);
     assert_eq!(code, Some(0));
     assert!(one.contains("expandable_segments:True"), "{one}");
-    // By number, by what people search for, by words.
+    // By number, alias and words.
     assert!(cards(&["31"]).1.contains("xid-31-mmu-fault"));
     assert!(cards(&["Xid 79"]).1.contains("xid-79-off-bus"));
     assert!(

@@ -86,7 +86,7 @@ fn once_as_json_holds_bytes_and_reasons() {
     assert_eq!(gpus[1]["temperature"], json!({"missing": "unsupported"}));
     assert_eq!(
         gpus[1]["power"],
-        json!({"missing": "denied", "hint": "the driver shows it to root only"})
+        json!({"missing": "denied", "hint": "the driver requires root for this value"})
     );
     let vram = &gpus[1]["processes"][0]["vram"];
     assert_eq!(vram["missing"], "unsupported");
@@ -102,7 +102,7 @@ fn once_as_json_holds_bytes_and_reasons() {
 }
 
 #[test]
-fn a_closed_standard_output_is_a_failure() {
+fn closed_stdout_is_an_error() {
     let fake = FakeNvml::new("[[gpu]]\n");
     let snapshot = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -220,7 +220,7 @@ fn once_as_csv_parses_whatever_a_command_line_holds() {
 }
 
 #[test]
-fn once_without_a_driver_says_why_and_ends_with_1() {
+fn once_without_driver_prints_the_reason_and_exits_1() {
     let fake = FakeNvml::new("[driver]\ninit = \"mismatch\"");
     let why = "Driver and library do not match";
     for args in [&["once"][..], &["once", "--csv"]] {
@@ -240,7 +240,7 @@ fn once_without_a_driver_says_why_and_ends_with_1() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure() {
+fn broken_pipe_is_success() {
     let fake = FakeNvml::h200s(1, "");
     for args in [
         &["once"][..],
@@ -327,7 +327,7 @@ fn record_stops_after_its_time_and_says_what_it_wrote() {
 }
 
 #[test]
-fn record_ends_whole_when_it_is_interrupted() {
+fn interrupted_recording_is_complete() {
     let fake = FakeNvml::h200s(1, "");
     let folder = tempfile::tempdir().unwrap();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
@@ -392,7 +392,7 @@ fn a_recording_that_was_killed_plays_to_its_last_whole_second() {
 }
 
 #[test]
-fn record_leaves_alone_what_it_did_not_make() {
+fn record_does_not_overwrite_foreign_files() {
     let fake = FakeNvml::h200s(1, "");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("notes.txt");
@@ -402,9 +402,8 @@ fn record_leaves_alone_what_it_did_not_make() {
         run(&fake, args.iter().chain(more))
     };
     fs::write(&file, "dear diary").unwrap();
-    let foreign = format!(
-        "{name} exists and is not a gputop recording, so it is left alone; choose another name"
-    );
+    let foreign =
+        format!("{name} already exists and is not a gputop recording. Choose another name");
     record(&[]).assert_refused(2, &foreign);
     record(&["--force"]).assert_refused(2, &foreign);
     assert_eq!(fs::read(&file).unwrap(), b"dear diary");
@@ -413,7 +412,7 @@ fn record_leaves_alone_what_it_did_not_make() {
     assert_eq!(record(&[]).code, Some(0));
     let before = fs::read(&file).unwrap();
     let again = format!(
-        "{name} exists and is a recording; choose another name, or replace it with --force"
+        "{name} already exists and is a recording. Choose another name, or use --force to replace it"
     );
     record(&[]).assert_refused(2, &again);
     assert_eq!(fs::read(&file).unwrap(), before);
@@ -432,7 +431,7 @@ fn record_leaves_alone_what_it_did_not_make() {
 }
 
 #[test]
-fn replay_of_what_is_no_recording_is_one_sentence() {
+fn replay_of_another_file_prints_one_sentence() {
     let fake = FakeNvml::h200s(1, "");
     let folder = tempfile::tempdir().unwrap();
     let zstd = zstd::stream::encode_all(&b"{\"frame\":{}}\n"[..], 3).unwrap();
@@ -440,26 +439,26 @@ fn replay_of_what_is_no_recording_is_one_sentence() {
         .map(|i| ((i * 7_919) >> 3) as u8 | 0x80)
         .collect();
     let files: [(&str, &[u8], &str); 5] = [
-        ("empty", b"", "is empty: nothing was recorded into it"),
+        ("empty", b"", "is empty, so there is nothing to play"),
         (
             "train.log",
             b"Traceback (most recent call last)",
-            "is not a gputop recording: it begins with \u{201c}Tracebac\u{201d}; `gputop record` makes one",
+            "is not a gputop recording: it starts with \u{201c}Tracebac\u{201d}. Record one with `gputop record`",
         ),
         (
             "other.zst",
             &zstd,
-            "is not a gputop recording: it begins with zstd data without gputop's header; `gputop record` makes one",
+            "is not a gputop recording: it starts with zstd data without a gputop header. Record one with `gputop record`",
         ),
         (
             "garbage",
             &garbage,
-            "is not a gputop recording: it begins with ",
+            "is not a gputop recording: it starts with ",
         ),
         (
             "header",
             b"\x50\x2a\x4d\x18\xff\xff\xff\xff",
-            "is not a gputop recording: it begins with a damaged header",
+            "is not a gputop recording: it starts with a damaged header",
         ),
     ];
     for (name, bytes, why) in files {
@@ -484,7 +483,7 @@ fn replay_of_what_is_no_recording_is_one_sentence() {
 }
 
 #[test]
-fn replay_takes_only_speeds_that_it_has() {
+fn replay_refuses_unknown_speeds() {
     let fake = FakeNvml::h200s(1, "");
     for speed in ["0", "0.1", "65", "-1", "NaN", "inf"] {
         let replay = run(&fake, ["replay", "x.gpt.zst", &format!("--speed={speed}")]);
@@ -583,7 +582,7 @@ fn doctor_without_a_driver_says_what_would_help() {
 }
 
 #[test]
-fn a_word_that_is_no_subcommand_gets_the_hint_that_helps() {
+fn unknown_subcommand_gets_a_helpful_hint() {
     let fake = FakeNvml::h200s(1, "");
     for (typo, meant) in [
         ("recrod", "record"),
@@ -606,10 +605,10 @@ fn a_word_that_is_no_subcommand_gets_the_hint_that_helps() {
     run(&fake, [name]).assert_refused(2, &hint);
     run(&fake, ["record", name]).assert_refused(2, &hint);
     for (word, sentence) in [
-        ("me@", "`me@` is no host: one is written [user@]host[:port]"),
+        ("me@", "`me@` is not a valid host: use [user@]host[:port]"),
         (
             "node7:ssh",
-            "`ssh` is no port: it is a number from 1 to 65535",
+            "`ssh` is not a valid port: use a number from 1 to 65535",
         ),
     ] {
         run(&fake, [word]).assert_refused(2, sentence);
@@ -617,7 +616,7 @@ fn a_word_that_is_no_subcommand_gets_the_hint_that_helps() {
 }
 
 #[test]
-fn an_interval_that_cannot_be_is_refused() {
+fn impossible_interval_is_refused() {
     let fake = FakeNvml::h200s(1, "");
     for interval in ["0s", "5ms", "2h", "soon", "1"] {
         for args in [&["-i", interval][..], &["record", "-i", interval]] {

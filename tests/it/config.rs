@@ -61,7 +61,7 @@ fn line<'a>(printed: &'a Outcome, name: &str) -> &'a str {
 }
 
 #[test]
-fn flags_come_before_the_environment_and_that_before_the_file() {
+fn flags_override_environment_and_environment_overrides_file() {
     let home = Home::new("interval = \"2s\"\ntheme = \"light\"\nascii = true\n");
     let path = home.config().display().to_string();
     let variables = [("GPUTOP_INTERVAL", "3s"), ("GPUTOP_THEME", "16")];
@@ -84,7 +84,7 @@ fn flags_come_before_the_environment_and_that_before_the_file() {
 }
 
 #[test]
-fn what_is_printed_is_a_configuration() {
+fn config_print_output_is_a_valid_configuration() {
     let printed = Home::new("").run(&[], &["config", "print"]);
     assert_eq!(
         line(&printed, "ascii"),
@@ -100,7 +100,7 @@ fn what_is_printed_is_a_configuration() {
 }
 
 #[test]
-fn where_it_is_can_be_said_in_three_ways() {
+fn configuration_path_has_three_sources() {
     let home = Home::new("interval = \"2s\"\n");
     home.write("other.toml", "interval = \"3s\"\n");
     home.write("third.toml", "interval = \"4s\"\n");
@@ -128,7 +128,7 @@ fn where_it_is_can_be_said_in_three_ways() {
 }
 
 #[test]
-fn a_mistake_is_one_sentence_with_its_place() {
+fn configuration_mistake_is_reported_with_its_line() {
     let home = Home::new("");
     let path = home.config().display().to_string();
     for (text, sentence) in [
@@ -146,15 +146,15 @@ fn a_mistake_is_one_sentence_with_its_place() {
         ),
         (
             "[keys]\nqiut = \"x\"",
-            "line 2: there is no action `qiut`; did you mean `quit`?",
+            "line 2: unknown action `qiut`; did you mean `quit`?",
         ),
         (
             "[keys]\n\nup = \"hyper-x\"",
-            "line 3: `hyper-x` of action `up` is no key: a character, or a name such as enter, pgup, f5, ctrl-x",
+            "line 3: `hyper-x` of action `up` is not a key; use a character, or a name such as enter, pgup, f5, ctrl-x",
         ),
         (
             "[hosts]\n\nall = [\"gpu1\", \"-oProxyCommand=x\"]",
-            "line 3: `-oProxyCommand=x` is no host: one is written [user@]host[:port]",
+            "line 3: `-oProxyCommand=x` is not a valid host: use [user@]host[:port]",
         ),
         (
             "[host]\n",
@@ -166,7 +166,7 @@ fn a_mistake_is_one_sentence_with_its_place() {
         ),
         (
             "[keys]\nup = \"s\"",
-            "line 2: key `s` is bound to both `up` and `sort`; give one of them another key, or none: `sort = []`",
+            "line 2: key `s` is bound to both `up` and `sort`; bind one of them to another key, or to none: `sort = []`",
         ),
     ] {
         home.write("config.toml", text);
@@ -199,7 +199,7 @@ fn a_mistake_is_one_sentence_with_its_place() {
 }
 
 #[test]
-fn a_theme_of_ones_own_is_found_by_its_name() {
+fn user_theme_is_found_by_name() {
     let home = Home::new("theme = \"mine\"");
     home.write("themes/mine.toml", "base = \"dark\"\ntitle = \"#010203\"\n");
     assert_eq!(home.run(&[], &["config", "check"]).code, Some(0));
@@ -216,17 +216,17 @@ fn a_theme_of_ones_own_is_found_by_its_name() {
 }
 
 #[test]
-fn a_wrong_theme_is_one_sentence_with_its_place() {
+fn invalid_theme_is_reported_with_its_line() {
     let home = Home::new("theme = \"mine\"");
     let mine = home.folder().join("themes/mine.toml");
     for (text, sentence) in [
         (
             "base = \"dark\"\nwran = \"red\"",
-            ", line 2: there is no role `wran`; did you mean `warn`?",
+            ", line 2: unknown role `wran`; did you mean `warn`?",
         ),
         (
             "base = \"dark\"\n\nwarn = 208",
-            ", line 3: `warn` is neither a colour in quotes nor a look such as { fg = \"#8a8f98\", bold = true }",
+            ", line 3: `warn` must be a colour in quotes or a style such as { fg = \"#8a8f98\", bold = true }",
         ),
     ] {
         home.write("themes/mine.toml", text);
@@ -235,7 +235,7 @@ fn a_wrong_theme_is_one_sentence_with_its_place() {
     home.write("themes/mine.toml", "text = \"default\"");
     let lacking = home.run(&[], &["config", "check"]);
     assert!(
-        lacking.err.contains("nothing is said of `dim`, `title`, "),
+        lacking.err.contains("missing roles: `dim`, `title`, "),
         "{lacking:?}"
     );
     assert_eq!(lacking.err.lines().count(), 1);
@@ -287,7 +287,8 @@ fn the_dashboard_obeys_the_users_keys_and_its_help_shows_them() {
     // A key it has no more, and then one that it has.
     terminal.send("q9");
     terminal.wait_text("Help: Overview");
-    let quits = |line: &str| line.contains("8 ") && line.contains("Close what is open, else leave");
+    let quits =
+        |line: &str| line.contains("8 ") && line.contains("Go back; quit from the first screen");
     while !terminal.text().lines().any(quits) {
         let before = terminal.text();
         assert!(before.contains("more lines"), "{before}");

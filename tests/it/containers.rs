@@ -77,7 +77,7 @@ fn a_container_is_a_column_a_group_and_a_term() {
 }
 
 #[test]
-fn where_nobody_is_in_a_container_the_column_is_not_there() {
+fn container_column_is_hidden_without_containers() {
     let desk = Desk::new(1, &[Member::new(430, "ana", "plain.py", &[(0, 5)])]);
     assert!(!desk.text(400, 30).contains("CONTAINER"));
 }
@@ -161,7 +161,7 @@ fn read_a_machine() {
         tmux_folder: None,
         cgroup_root: root.join("sys/fs/cgroup"),
         kernel_log: root.join("dev/kmsg"),
-        leave: gputop::model::permissions::Permissions::none("nobody was asked"),
+        permissions: gputop::model::permissions::Permissions::none("nobody was asked"),
         is_remote: false,
     })
     .unwrap();
@@ -225,7 +225,7 @@ fn inside_a_pid_namespace_processes_are_found_by_their_devices_and_copies_droppe
 }
 
 #[test]
-fn a_pid_that_went_to_another_while_the_question_stood_is_not_hit() {
+fn recycled_pid_receives_no_signal() {
     in_a_pid_namespace("containers::recycled");
 }
 
@@ -269,7 +269,7 @@ fn recycled() {
     });
     let next = next.as_mut().expect("another process with that PID");
     terminal.send("y");
-    terminal.wait_text(&format!("TERM to {pid} not sent, gone: "));
+    terminal.wait_text(&format!("TERM to {pid} not sent, process exited: "));
     assert_eq!(next.finish().code(), Some(0));
     say_so();
 }

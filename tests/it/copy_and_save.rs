@@ -66,7 +66,7 @@ fn asked_for(terminal: &Terminal) -> Vec<String> {
 }
 
 #[test]
-fn y_asks_the_terminal_and_leaves_the_text_in_sight() {
+fn copy_uses_the_terminal_and_keeps_the_text_visible() {
     if !is_host() {
         return;
     }
@@ -116,7 +116,7 @@ fn y_asks_the_terminal_and_leaves_the_text_in_sight() {
     // Nothing is said of having arrived.
     assert!(!shown.contains("copied"), "{shown}");
     terminal.send("\x1b");
-    terminal.wait_for(|s| !s.contents().contains("any key closes"), "it closed");
+    terminal.wait_for(|s| !s.contents().contains("any key to close"), "it closed");
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
     terminal.assert_restored();
@@ -138,7 +138,7 @@ fn documents(folder: &Path) -> Vec<(String, Value)> {
 }
 
 #[test]
-fn w_writes_what_is_on_screen_into_a_new_file() {
+fn w_writes_the_frame_to_a_new_file() {
     if !is_host() {
         return;
     }
@@ -185,19 +185,19 @@ fn w_writes_what_is_on_screen_into_a_new_file() {
     // Where nothing may be written there is a sentence and no file.
     fs::remove_dir_all(folder.path()).unwrap();
     terminal.send("W");
-    terminal.wait_text("was not written: . is gone; start gputop in another directory");
+    terminal.wait_text(". does not exist; start gputop in another directory");
     terminal.send("\x03");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
     terminal.assert_restored();
 }
 
 #[test]
-fn y_in_a_tmux_that_is_gone_says_that_nothing_was_sent() {
+fn copy_without_tmux_server_reports_that_nothing_was_sent() {
     let fake = FakeNvml::h200s(1, "");
     let terminal = dashboard(&fake).env("TMUX", "/nowhere/socket,1,0").start();
-    terminal.wait_text("no process is on a GPU");
+    terminal.wait_text("No process uses a GPU");
     terminal.send("y");
-    terminal.wait_text("not sent, mark the text by hand: `tmux");
+    terminal.wait_text("not copied; select the text by hand: `tmux");
     assert!(asked_for(&terminal).is_empty());
     terminal.send("qq");
     terminal.wait_exit();

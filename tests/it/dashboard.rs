@@ -25,7 +25,7 @@ fn used_gib(used_gib: f64) -> String {
 }
 
 #[test]
-fn every_gpu_and_every_process_stands_with_its_memory() {
+fn overview_lists_every_gpu_and_process_with_memory() {
     let [a, b, c] = ["train-a", "train-b", "infer-c"].map(RealProcess::start);
     let scenario = [
         "[[gpu]]\nsm = 97\npower = 131400\ntemperature = 44\n".to_owned(),
@@ -93,7 +93,7 @@ fn a_process_appears_grows_and_ends_with_its_peak() {
     }
     let fake = FakeNvml::h200s(1, "");
     let terminal = dashboard(&fake).start();
-    terminal.wait_text("no process is on a GPU");
+    terminal.wait_text("No process uses a GPU");
     let process = RealProcess::start("train.py");
     let pid = process.pid();
     for (size, shown) in [("1 GiB", "1.0"), ("21.5 GiB", "21.5"), ("20 GiB", "20.0")] {
@@ -170,7 +170,7 @@ fn rank_and_job_come_from_the_environment() {
 }
 
 #[test]
-fn what_is_wrong_with_a_gpu_stands_beside_it() {
+fn gpu_problem_is_shown_in_its_row() {
     let fake = FakeNvml::new(
         "[[gpu]]\npcie_width = 8\n\
          [[gpu]]\nthrottle = [\"hw_thermal\"]\n\
@@ -283,11 +283,12 @@ fn the_accounting_of_a_gpu_adds_up_in_print() {
         let other = context * 100 / (1 << 30);
         let arrived = |screen: &vt100::Screen| {
             let text = screen.contents();
-            text.contains("2 of them") && (hundredths(&text, "other") - other).abs() < 2
+            text.contains("2 processes") && (hundredths(&text, "unattributed") - other).abs() < 2
         };
         terminal.wait_for(arrived, &format!("{other} hundredths of a GiB of nobody"));
         let text = terminal.text();
-        let parts = ["processes", "other", "driver", "free"].map(|name| hundredths(&text, name));
+        let parts =
+            ["processes", "unattributed", "driver", "free"].map(|name| hundredths(&text, name));
         assert_eq!(
             parts.iter().sum::<i64>(),
             hundredths(&text, "total"),
@@ -297,7 +298,7 @@ fn the_accounting_of_a_gpu_adds_up_in_print() {
 }
 
 #[test]
-fn keys_lead_from_screen_to_screen_and_back() {
+fn keys_open_screens_and_go_back() {
     let process = RealProcess::start("train.py");
     let fake = FakeNvml::new(&["[[gpu]]\n[[gpu]]\n", &on_gpu(1, &process, "")].concat());
     let terminal = dashboard(&fake).start();
@@ -323,7 +324,7 @@ fn keys_lead_from_screen_to_screen_and_back() {
     terminal.wait_for(cursor_on("  0 "), "the cursor on GPU 0 again");
     terminal.send(ENTER);
     terminal.wait_text("GPU 0  NVIDIA H200");
-    terminal.wait_text("no process is on this GPU");
+    terminal.wait_text("No process uses this GPU");
     terminal.send("]");
     terminal.wait_text("GPU 1  NVIDIA H200");
     terminal.send(ENTER);
@@ -359,7 +360,7 @@ fn pids(screen: &vt100::Screen) -> Vec<u32> {
 }
 
 #[test]
-fn a_filter_is_kept_by_enter_and_taken_back_by_esc() {
+fn enter_keeps_the_filter_and_esc_reverts_it() {
     if !is_host() {
         return;
     }
@@ -392,7 +393,7 @@ fn a_filter_is_kept_by_enter_and_taken_back_by_esc() {
     terminal.wait_for(rows(vec![a, b, c]), "all rows again");
     // Letters that are keys elsewhere are text here, case does not matter.
     terminal.send("/INFERq");
-    terminal.wait_text("no process matches `inferq`");
+    terminal.wait_text("No process matches `inferq`");
     terminal.send("\x7f");
     terminal.wait_for(rows(vec![b]), "the row with Infer");
     terminal.send(ENTER);
@@ -402,7 +403,7 @@ fn a_filter_is_kept_by_enter_and_taken_back_by_esc() {
 }
 
 #[test]
-fn rows_are_ordered_by_menu_and_by_keys() {
+fn rows_are_sorted_by_menu_and_keys() {
     let processes = ["c.py", "a.py", "b.py"].map(RealProcess::start);
     let [first, second, third] = processes.each_ref().map(RealProcess::pid);
     let by_pid = {
@@ -422,60 +423,60 @@ fn rows_are_ordered_by_menu_and_by_keys() {
     let rows = |wanted: Vec<u32>| move |screen: &vt100::Screen| pids(screen) == wanted;
     terminal.wait_for(rows(vec![third, second, first]), "GPU, then VRAM");
     terminal.send("s");
-    terminal.wait_text("GPU, then VRAM (now)");
+    terminal.wait_text("GPU, then VRAM (current)");
     terminal.send("jjj");
     terminal.wait_text("▸ PID");
     terminal.send(ENTER);
     terminal.wait_for(rows(by_pid.clone()), "by PID");
     terminal.wait_text("▲PID");
     terminal.send("I");
-    terminal.wait_for(rows(reverse(&by_pid)), "by PID, turned round");
+    terminal.wait_for(rows(reverse(&by_pid)), "by PID, reversed");
     terminal.wait_text("▼PID");
     terminal.send(">");
-    terminal.wait_text("ordered by USER");
+    terminal.wait_text("sorted by USER");
     terminal.send(">");
-    terminal.wait_text("ordered by VRAM");
+    terminal.wait_text("sorted by VRAM");
     terminal.wait_for(rows(vec![first, third, second]), "by VRAM");
     terminal.wait_text("▼VRAM");
     terminal.send("<<");
-    terminal.wait_text("ordered by PID");
+    terminal.wait_text("sorted by PID");
     terminal.wait_for(rows(by_pid), "by PID again");
     // The menu says what is chosen, and Esc changes nothing.
     terminal.send("s");
-    terminal.wait_text("PID (now)");
+    terminal.wait_text("PID (current)");
     terminal.send("k");
     terminal.wait_text("▸ GPU");
     terminal.send(ESC);
-    terminal.wait_for(|s| !s.contents().contains("Order by"), "no menu");
+    terminal.wait_for(|s| !s.contents().contains("Sort by"), "no menu");
     terminal.send("s");
-    terminal.wait_text("PID (now)");
+    terminal.wait_text("PID (current)");
 }
 
 #[test]
-fn enter_counts_also_where_it_was_typed_before_raw_mode() {
+fn enter_typed_before_raw_mode_is_accepted() {
     let fake = FakeNvml::h200s(1, "");
     let terminal = dashboard(&fake).start();
     terminal.wait_for(|s| gpu_shows(s, "0", &[]), "the overview");
     // What the kernel makes of Enter until then.
     terminal.send("s");
-    terminal.wait_text("Order by");
+    terminal.wait_text("Sort by");
     terminal.send("j\n");
-    terminal.wait_for(|s| !s.contents().contains("Order by"), "no menu");
+    terminal.wait_for(|s| !s.contents().contains("Sort by"), "no menu");
     terminal.send("/abc\n");
     terminal.wait_text("filter: abc (");
     terminal.send("\n");
-    terminal.wait_text("each tick");
+    terminal.wait_text("every sample");
 }
 
 #[test]
-fn a_held_display_stands_still_while_collection_goes_on() {
+fn paused_display_stands_still_while_collection_continues() {
     let fake = FakeNvml::new("[[gpu]]\nsm = 11");
     let terminal = dashboard(&fake).start();
     for back in ["p", "0"] {
         fake.replace("[[gpu]]\nsm = 11");
         terminal.wait_for(|s| gpu_shows(s, "0", &[("SM%", "11")]), "11 %");
         terminal.send("p");
-        terminal.wait_text("held");
+        terminal.wait_text("paused");
         let held = clock(&terminal.screen());
         let before = fake.calls().of("memory");
         fake.replace("[[gpu]]\nsm = 77");
@@ -522,7 +523,7 @@ fn the_help_lists_every_key_and_explains_the_words() {
         let stands = |line: &str| line.contains(&keys) && line.contains(begin.trim_end());
         assert!(text.lines().any(stands), "{keys} {begin}\n{text}");
     }
-    for word in ["WORDS: OVERVIEW", "GPU TABLE", "PROCESS TABLE", "no answer"] {
+    for word in ["TERMS: OVERVIEW", "GPU TABLE", "PROCESS TABLE", "no answer"] {
         assert!(text.contains(word), "{word}\n{text}");
     }
     assert!(!text.contains("Go back ten seconds"), "a recording's key");
@@ -649,7 +650,7 @@ fn the_process_screen_shows_the_process_and_none_of_its_secrets() {
 }
 
 #[test]
-fn a_recording_and_json_hold_none_of_the_secrets() {
+fn recording_and_json_contain_no_secrets() {
     if !is_host() {
         return;
     }

@@ -34,7 +34,7 @@ fn assert_quits_at_once(terminal: &Terminal) {
 }
 
 #[test]
-fn a_call_that_hangs_makes_its_gpu_stale_and_nothing_else() {
+fn hanging_call_makes_only_its_gpu_stale() {
     let hang = "[[gpu]]\nsm = 10\nhang = [\"memory\"]\n";
     let fake = FakeNvml::new("[[gpu]]\nsm = 10\n[[gpu]]\nsm = 20\n");
     let terminal = dashboard(&fake).start();
@@ -89,7 +89,7 @@ fn median_key_to_screen(terminal: &Terminal) -> Duration {
 }
 
 #[test]
-fn gpus_that_never_answered_are_rows_that_say_so() {
+fn silent_gpus_have_rows_that_say_so() {
     let hang = "[[gpu]]\nhang = [\"memory\"]\n";
     let fake = FakeNvml::new(&[hang, hang, "[[gpu]]\nsm = 20\n"].concat());
     let terminal = dashboard(&fake).size(60, 200).start();
@@ -151,7 +151,7 @@ fn a_lost_gpu_says_so_and_comes_back() {
 }
 
 #[test]
-fn a_driver_that_was_reloaded_is_taken_up_again() {
+fn reloaded_driver_is_used_again() {
     let fake = FakeNvml::new("[[gpu]]\nsm = 10\n[[gpu]]\nsm = 20\n");
     let terminal = dashboard(&fake).start();
     wait_gpu(&terminal, "0", &[("SM%", "10")]);
@@ -186,7 +186,7 @@ fn a_lost_gpu_keeps_its_figures_and_the_time_since_it_was_lost() {
 }
 
 #[test]
-fn a_gpu_that_is_gone_after_a_reload_gives_its_place_to_no_other() {
+fn missing_gpu_after_reload_keeps_its_place() {
     let gpu = |letter: &str, sm: u32| {
         format!("[[gpu]]\nuuid = \"GPU-{letter}\"\nserial = \"{letter}\"\nsm = {sm}\n")
     };
@@ -254,10 +254,10 @@ fn all_refused(error: &str) -> String {
 }
 
 #[test]
-fn what_the_driver_refuses_is_a_dash_with_its_reason_and_no_zero() {
+fn refused_value_is_a_dash_with_a_reason() {
     for (error, reason) in [
         ("not_supported", "not supported here"),
-        ("no_permission", "the driver shows it to root only"),
+        ("no_permission", "the driver requires root for this value"),
     ] {
         let fake = FakeNvml::new(&all_refused(error));
         let terminal = dashboard(&fake).size(60, 200).start();
@@ -266,10 +266,10 @@ fn what_the_driver_refuses_is_a_dash_with_its_reason_and_no_zero() {
         ]
         .map(|title| (title, "–"));
         wait_gpu(&terminal, "0", &dashes);
-        terminal.wait_text(&format!("the driver's process list: {reason}"));
+        terminal.wait_text(&format!("Process list not available: {reason}"));
         terminal.send(ENTER);
         terminal.wait_text("GPU 0  NVIDIA H200");
-        terminal.wait_text(&format!("processes: {reason}"));
+        terminal.wait_text(&format!("Process list not available: {reason}"));
         for fact in [
             "total",
             "SM",
@@ -278,7 +278,7 @@ fn what_the_driver_refuses_is_a_dash_with_its_reason_and_no_zero() {
             "temperature",
             "SM clock",
             "performance state",
-            "slowed by",
+            "throttle reasons",
             "PCIe generation",
             "PCIe to host",
             "NVLink sent",
@@ -342,7 +342,7 @@ fn absurd_values_are_dropped_with_the_reason() {
 }
 
 #[test]
-fn memory_that_the_driver_does_not_tell_is_a_dash_and_no_zero() {
+fn unreported_memory_is_a_dash() {
     let process = RealProcess::start("wsl.py");
     // The list is read anew when the GPU's memory moves.
     let scenario = |used: u32, of_process: &str| {
@@ -356,7 +356,7 @@ fn memory_that_the_driver_does_not_tell_is_a_dash_and_no_zero() {
     // Then nobody can say that the memory is nobody's.
     wait_gpu(&terminal, "0", &[("USED", "20.6"), ("NOTE", "")]);
     terminal.send("G\r");
-    terminal.wait_text("the driver does not tell this process's memory");
+    terminal.wait_text("the driver does not report this process's memory");
     terminal.send("q");
     terminal.wait_for(|s| shows(s, pid, &[("VRAM", "–")]), "the overview");
     fake.replace(&scenario(21, "used = \"15 GiB\""));
@@ -365,7 +365,7 @@ fn memory_that_the_driver_does_not_tell_is_a_dash_and_no_zero() {
 }
 
 #[test]
-fn a_driver_that_hangs_at_its_start_is_told_on_a_screen_that_opens() {
+fn screen_opens_and_reports_a_driver_that_hangs_at_start() {
     let fake = FakeNvml::new("[driver]\nhang = [\"init\"]\n[[gpu]]\nsm = 10\n");
     let terminal = dashboard(&fake).start();
     terminal.wait_text("the driver has not answered yet");

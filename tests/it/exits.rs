@@ -155,7 +155,7 @@ fn end(process: &RealProcess, signal: Signal) {
 }
 
 #[test]
-fn an_end_is_told_between_two_ticks_with_signal_gpus_and_peak() {
+fn exit_is_reported_between_ticks_with_signal_gpus_and_peak() {
     if !is_host() {
         return;
     }
@@ -185,7 +185,7 @@ fn an_end_is_told_between_two_ticks_with_signal_gpus_and_peak() {
 }
 
 #[test]
-fn an_end_that_both_pidfd_and_process_table_see_is_one_event() {
+fn exit_seen_twice_is_one_event() {
     if !is_host() {
         return;
     }
@@ -237,7 +237,7 @@ fn an_end_that_both_pidfd_and_process_table_see_is_one_event() {
 }
 
 #[test]
-fn the_oom_killers_victim_is_told_as_such_on_the_screen_too() {
+fn oom_kill_victim_is_named_on_screen() {
     if !is_host() {
         return;
     }
@@ -280,7 +280,7 @@ fn the_oom_killers_victim_is_told_as_such_on_the_screen_too() {
     terminal.wait_text(" OOM killer: train.py");
     terminal.wait_text(" signal 9: eval.py");
     terminal.send("G\r");
-    terminal.wait_text("Its end");
+    terminal.wait_text("exit code");
     terminal.wait_text(", exit 137, ");
 }
 
@@ -328,7 +328,7 @@ impl Crowd {
 }
 
 #[test]
-fn a_thousand_processes_with_logs_that_end_at_once_are_each_told_once_and_as_themselves() {
+fn thousand_simultaneous_exits_are_each_reported_once() {
     if !is_host() {
         return;
     }
@@ -468,7 +468,7 @@ fn an_xid_of_driver_and_log_is_one_event_with_text_process_and_gpu() {
 }
 
 #[test]
-fn without_the_log_the_driver_still_tells_at_once_also_after_it_was_reloaded() {
+fn driver_reports_xids_without_kernel_log_also_after_reload() {
     let process = RealProcess::start("train.py");
     let fake = FakeNvml::new(&scenario(&process, &[]));
     let watch = Watch::start(&fake, "200ms", false);
@@ -495,7 +495,7 @@ fn without_the_log_the_driver_still_tells_at_once_also_after_it_was_reloaded() {
 }
 
 #[test]
-fn doctor_says_what_is_noticed_here_and_what_would_help() {
+fn doctor_lists_exit_sources_and_fixes() {
     let fake = FakeNvml::h200s(2, "");
     let mut doctor = command(&fake, ["doctor", "--json"]);
     doctor.env("GPUTOP_KERNEL_LOG", "/nonexistent");
@@ -519,7 +519,7 @@ fn doctor_says_what_is_noticed_here_and_what_would_help() {
     assert_eq!(log["works"], false);
     assert_eq!(
         log["found"],
-        "there is no /nonexistent here, as in most containers"
+        "/nonexistent does not exist, as in most containers"
     );
     assert!(!log["fix"].as_array().unwrap().is_empty());
     assert!(check("out-of-memory killer")["found"].is_string());

@@ -1,4 +1,4 @@
-//! `gputop explain` as a shell sees it: what is read, what is printed, exit codes, and input of every bad kind.
+//! Runs `gputop explain`: input files, output, exit codes and hostile input.
 
 use std::fs;
 use std::io::Write;
@@ -22,7 +22,7 @@ const TIMEOUT: &str = "[rank1]: [E1120 12:10:00.1 ProcessGroupNCCL.cpp:632] [Ran
     operation timeout: WorkNCCL(SeqNum=77, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for \
     600012 milliseconds before timing out.\n";
 
-/// An Xid of a process whose name is so long that what is read of its line ends inside a character.
+/// Returns an Xid of a process with a name so long that its excerpt is cut inside a character.
 pub fn long_named_xid() -> String {
     let name = "é".repeat(300);
     format!("NVRM: Xid (PCI:0000:3b:00): 31, pid=4711, name=a{name}, Ch 00000008, MMU Fault\n")
@@ -49,7 +49,7 @@ fn piped(args: &[&str], input: &[u8]) -> Output {
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
     let writer = std::thread::spawn(move || {
-        // It may have seen enough.
+        // It can exit before it has read everything.
         let _ = stdin.write_all(&input);
     });
     let output = child.wait_with_output().unwrap();
@@ -84,18 +84,18 @@ fn write(folder: &TempDir, name: &str, text: impl AsRef<[u8]>) -> String {
 }
 
 #[test]
-fn an_incident_is_printed_in_its_order() {
+fn prints_the_sections_in_order() {
     let output = piped(&[], format!("step 1\nstep 2\n{OOM}").as_bytes());
     assert_eq!(output.status.code(), Some(0));
     let text = out(&output);
     let order = [
         "FRAGMENTED",
-        "DO    1",
+        "FIX   1",
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-        "NOT ",
+        "AVOID ",
         "WHY   likely",
-        "SAID  -:7",
-        "AT    train.py:57  loss.backward()",
+        "LOG   -:7",
+        "WHERE train.py:57  loss.backward()",
     ];
     let places: Vec<usize> = order
         .iter()
@@ -105,7 +105,7 @@ fn an_incident_is_printed_in_its_order() {
         })
         .collect();
     assert!(places.is_sorted(), "{text}");
-    // A command to copy starts its line.
+    // Commands to copy start their line.
     assert!(
         text.lines()
             .any(|line| line.starts_with("PYTORCH_CUDA_ALLOC_CONF=")),
@@ -121,7 +121,7 @@ fn an_incident_is_printed_in_its_order() {
 }
 
 #[test]
-fn json_is_the_contract() {
+fn json_follows_its_contract() {
     let incidents = json_of(&piped(&["--json"], OOM.as_bytes()));
     assert_eq!(incidents["schema"], 1);
     let incident = &incidents["incidents"][0];
@@ -138,7 +138,11 @@ fn json_is_the_contract() {
     assert_eq!(fields["gpu_index"], 0);
     assert_eq!(fields["python_file"], "train.py");
     assert_eq!(fields["python_line"], 57);
-    assert_eq!(fields.get("rank"), None, "only what the text holds");
+    assert_eq!(
+        fields.get("rank"),
+        None,
+        "only fields that the text contains"
+    );
     assert_eq!(incident["causes"][0]["verdict"], "likely");
     assert!(
         incident["causes"][0]["for"][0]
@@ -155,7 +159,7 @@ fn json_is_the_contract() {
 }
 
 #[test]
-fn nothing_wrong_is_exit_1_and_the_last_exception_is_shown() {
+fn without_incidents_exits_1_and_shows_the_last_exception() {
     let quiet = piped(&[], b"step 1\nstep 2\n");
     assert_eq!((quiet.status.code(), out(&quiet).as_str()), (Some(1), ""));
     let plain = "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    x[\"a\"]\nKeyError: 'a'\n";
@@ -174,8 +178,8 @@ fn nothing_wrong_is_exit_1_and_the_last_exception_is_shown() {
 }
 
 #[test]
-fn what_followed_stands_under_its_cause() {
-    // The assertion is the cause of what cuBLAS said later.
+fn lists_consequences_below_their_cause() {
+    // The assertion caused the later cuBLAS error.
     let log = format!(
         "{ASSERT}RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm( handle)`\n"
     );
@@ -183,7 +187,7 @@ fn what_followed_stands_under_its_cause() {
     assert_eq!(incident["id"], "assert-embedding-range");
     assert_eq!(incident["secondary"][0]["id"], "cublas-call-failed");
     assert_eq!(incident["fields"]["thread"], json!([7, 0, 0]));
-    // Of two ranks the one that ran out of memory is the cause of the other's timeout, whatever comes last.
+    // The out-of-memory error of one rank caused the timeout of the other.
     let log = format!(
         "{}{TIMEOUT}",
         OOM.lines()
@@ -198,7 +202,7 @@ fn what_followed_stands_under_its_cause() {
 }
 
 #[test]
-fn a_programs_own_exception_is_named_as_the_first_cause() {
+fn a_plain_exception_is_named_as_the_cause() {
     let log = format!(
         "[rank3]: Traceback (most recent call last):\n[rank3]:   File \"train.py\", line 9, in main\n[rank3]:     x = batch[\"labels\"]\n[rank3]: KeyError: 'labels'\n{TIMEOUT}"
     );
@@ -213,7 +217,7 @@ fn a_programs_own_exception_is_named_as_the_first_cause() {
 }
 
 #[test]
-fn ranks_that_fail_alike_are_one_incident_that_says_who_was_first() {
+fn ranks_with_the_same_error_are_one_incident_that_names_the_first() {
     let log: String = (0..8)
         .map(|rank| format!("[rank{rank}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU {rank} has a total capacity of 79.10 GiB of which 1.00 GiB is free.\n"))
         .collect();
@@ -229,7 +233,7 @@ fn ranks_that_fail_alike_are_one_incident_that_says_who_was_first() {
 }
 
 #[test]
-fn a_loop_that_fails_thousands_of_times_is_one_counted_incident() {
+fn counts_a_failure_that_repeats_thousands_of_times() {
     let log = OOM.repeat(3000);
     let found = explain(Catalogue::embedded(), "x.log", log.as_bytes());
     assert_eq!(found.len(), 1);
@@ -237,7 +241,7 @@ fn a_loop_that_fails_thousands_of_times_is_one_counted_incident() {
 }
 
 #[test]
-fn the_last_fatal_incident_is_in_full_and_earlier_ones_are_lines() {
+fn prints_the_last_fatal_incident_in_full_and_earlier_ones_as_lines() {
     let quiet = "step\n".repeat(3000);
     let log =
         format!("{OOM}{quiet}{ASSERT}RuntimeError: CUDA error: device-side assert triggered\n");
@@ -254,13 +258,13 @@ fn the_last_fatal_incident_is_in_full_and_earlier_ones_are_lines() {
     let all = out(&piped(&["--all"], log.as_bytes()));
     assert!(
         !all.contains("EARLIER")
-            && all.matches("\nDO ").count() + usize::from(all.starts_with("DO ")) == 2,
+            && all.matches("\nFIX ").count() + usize::from(all.starts_with("FIX ")) == 2,
         "{all}"
     );
 }
 
 #[test]
-fn files_directories_and_packed_logs_are_read() {
+fn reads_files_directories_and_compressed_logs() {
     let folder = tempfile::tempdir().unwrap();
     write(&folder, "run/rank_0.log", TIMEOUT.replace("[rank1]: ", ""));
     write(&folder, "run/rank_10.log", OOM);
@@ -282,7 +286,7 @@ fn files_directories_and_packed_logs_are_read() {
     let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gz.write_all(OOM.as_bytes()).unwrap();
     let gz = gz.finish().unwrap();
-    // A log may have any name, and several members.
+    // Compressed logs can have any name, and gzip files several members.
     for (name, bytes) in [
         ("a.log.zst", zst.clone()),
         ("a.log.gz", gz.clone()),
@@ -302,7 +306,7 @@ fn files_directories_and_packed_logs_are_read() {
 }
 
 #[test]
-fn what_cannot_be_read_is_one_sentence() {
+fn unreadable_input_is_one_error_message() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("no.log").display().to_string();
     let output = run(&[&missing]);
@@ -324,7 +328,7 @@ fn what_cannot_be_read_is_one_sentence() {
         err(&output)
     );
 
-    // A packed log that is cut off: what came before the cut is explained.
+    // A truncated gzip file: the part before the cut is explained.
     let many = format!("{OOM}{}", "step 1 loss 0.5\n".repeat(50_000));
     let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
     gz.write_all(many.as_bytes()).unwrap();
@@ -335,11 +339,7 @@ fn what_cannot_be_read_is_one_sentence() {
     assert_eq!(json_of(&output)["incidents"][0]["id"], "oom-fragmentation");
     assert!(err(&output).contains("truncated"), "{}", err(&output));
 
-    let path = write(
-        &folder,
-        "noise.gz",
-        b"\x1f\x8b garbage that is no gzip at all",
-    );
+    let path = write(&folder, "noise.gz", b"\x1f\x8b not a gzip file");
     let output = run(&[&path]);
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(
@@ -354,7 +354,7 @@ fn what_cannot_be_read_is_one_sentence() {
 }
 
 #[test]
-fn an_unreadable_file_does_not_hide_the_others() {
+fn an_unreadable_file_does_not_affect_others() {
     let folder = tempfile::tempdir().unwrap();
     let good = write(&folder, "good.log", OOM);
     let missing = folder.path().join("gone.log").display().to_string();
@@ -365,7 +365,7 @@ fn an_unreadable_file_does_not_hide_the_others() {
 }
 
 #[test]
-fn links_in_a_directory_are_not_followed() {
+fn does_not_follow_links_in_a_directory() {
     let folder = tempfile::tempdir().unwrap();
     let outside = tempfile::tempdir().unwrap();
     let target = write(&outside, "secret.log", OOM);
@@ -378,20 +378,20 @@ fn links_in_a_directory_are_not_followed() {
 }
 
 #[test]
-fn binary_files_and_broken_text_do_no_harm() {
+fn survives_binary_files_and_invalid_text() {
     let mut bytes: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
     bytes.extend_from_slice(b"\0\xff\xfe\n");
     bytes.extend_from_slice(OOM.as_bytes());
     bytes.extend_from_slice(&[0; 4096]);
     let output = piped(&["--json"], &bytes);
     assert_eq!(json_of(&output)["incidents"][0]["id"], "oom-fragmentation");
-    // A program is a file of every kind of byte; none of its strings is an incident of a run.
+    // The executable contains every kind of byte and all signatures.
     let itself = run(&[env!("CARGO_BIN_EXE_gputop")]);
     assert!(itself.status.code().is_some());
 }
 
 #[test]
-fn a_line_of_many_megabytes_is_read_in_pieces() {
+fn reads_a_line_of_many_megabytes() {
     let mut log = vec![b'x'; 48 << 20];
     log.extend_from_slice(b" RuntimeError: CUDA error: an illegal memory access was encountered ");
     log.extend(std::iter::repeat_n(b'y', 16 << 20));
@@ -403,7 +403,7 @@ fn a_line_of_many_megabytes_is_read_in_pieces() {
 }
 
 #[test]
-fn text_that_would_drive_the_terminal_is_harmless() {
+fn escapes_control_sequences() {
     let log = OOM
         .replace(
             "CUDA out of memory.",
@@ -426,7 +426,7 @@ fn text_that_would_drive_the_terminal_is_harmless() {
 }
 
 #[test]
-fn words_about_errors_are_no_errors() {
+fn text_about_errors_is_not_an_error() {
     for quiet in [
         "try:\n    step()\nexcept RuntimeError as e:\n    if \"CUDA out of memory\" in str(e):\n        skip()\n",
         "- Fixed `CUDA error: an illegal memory access was encountered` in the sampler\n",
@@ -441,7 +441,7 @@ fn words_about_errors_are_no_errors() {
 }
 
 #[test]
-fn prefixes_wraps_and_wrappings_do_not_matter() {
+fn prefixes_wrapping_and_json_do_not_change_the_result() {
     let plain = first(OOM);
     let each = |prefix: &str| {
         OOM.lines()
@@ -507,7 +507,7 @@ fn prefixes_wraps_and_wrappings_do_not_matter() {
 }
 
 #[test]
-fn markdown_cannot_be_broken_by_the_log() {
+fn log_text_cannot_break_the_markdown() {
     let log = OOM.replace(
         "Tried to allocate",
         "<script>alert(1)</script> ``` Tried to allocate",
@@ -518,7 +518,7 @@ fn markdown_cannot_be_broken_by_the_log() {
         .filter(|l| l.trim_start().starts_with("```"))
         .collect();
     assert!(fences.len().is_multiple_of(2), "{text}");
-    // Outside of code no markup of the log is left.
+    // Outside code blocks, markup of the log is escaped.
     let mut code = false;
     for line in text.lines() {
         if line.trim_start().starts_with("```") {
@@ -529,38 +529,47 @@ fn markdown_cannot_be_broken_by_the_log() {
 }
 
 #[test]
-fn a_log_that_is_a_pipe_or_a_device_is_read_as_it_comes() {
+fn reads_devices() {
     assert_eq!(run(&["/dev/null"]).status.code(), Some(1));
     assert!(Path::new("/dev/null").exists());
 }
 
-/// `UPDATE_README=1 cargo test --test it -- explain::` writes it anew.
+/// `UPDATE_DOCS=1 cargo test --test it -- explain::` writes the excerpts anew.
 #[test]
-fn the_readme_shows_what_is_printed() {
-    const BEGIN: &str = "<!-- explanation -->\n```text\n";
-    const END: &str = "```\n<!-- /explanation -->";
+fn the_documents_show_what_is_printed() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = gputop(&["train.log"])
         .current_dir(root.join("tests/data/logs"))
         .output()
         .unwrap();
-    let readme = fs::read_to_string(root.join("README.md")).unwrap();
-    let (before, rest) = readme.split_once(BEGIN).unwrap();
-    let (shown, after) = rest.split_once(END).unwrap();
-    if std::env::var_os("UPDATE_README").is_some() {
-        let new = format!("{before}{BEGIN}{}{END}{after}", out(&output));
-        fs::write(root.join("README.md"), new).unwrap();
-        return;
+    let whole = out(&output);
+    // The README shows the first two fixes.
+    let third = whole.find("\n      3  ").unwrap();
+    let documents = [
+        ("docs/GUIDE.md", "explanation", whole.as_str()),
+        ("README.md", "explanation-start", &whole[..=third]),
+    ];
+    for (file, mark, printed) in documents {
+        let path = root.join(file);
+        let begin = format!("<!-- {mark} -->\n```text\n");
+        let end = format!("```\n<!-- /{mark} -->");
+        let document = fs::read_to_string(&path).unwrap();
+        let (before, rest) = document.split_once(&begin).unwrap();
+        let (shown, after) = rest.split_once(&end).unwrap();
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            fs::write(&path, format!("{before}{begin}{printed}{end}{after}")).unwrap();
+        } else {
+            assert_eq!(shown, printed, "{file}: UPDATE_DOCS=1 writes it anew");
+        }
     }
-    assert_eq!(shown, out(&output), "UPDATE_README=1 writes it anew");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever comes, it ends, and what it prints can be shown.
+    /// Any input is processed, and the output has no control characters.
     #[test]
-    fn hostile_text_is_survived(parts in prop::collection::vec(hostile(), 0..40)) {
+    fn survives_hostile_text(parts in prop::collection::vec(hostile(), 0..40)) {
         let log = parts.concat();
         for incident in explain(Catalogue::embedded(), "x", &log) {
             let text = gputop::export::explanation::text(&[incident], true, &gputop::export::explanation::Style { width: 60, colour: false });
@@ -568,9 +577,9 @@ proptest! {
         }
     }
 
-    /// A log may come in any pieces.
+    /// The result does not depend on the size of the pieces.
     #[test]
-    fn pieces_do_not_matter(cut in 1_usize..600) {
+    fn piece_size_does_not_matter(cut in 1_usize..600) {
         let log = format!("{}{OOM}{}", "step\n".repeat(50), "more\n".repeat(50));
         let mut reader = gputop::diagnose::LogReader::new(Catalogue::embedded(), "x");
         log.as_bytes().chunks(cut).for_each(|piece| reader.push(piece));
@@ -579,7 +588,7 @@ proptest! {
     }
 }
 
-/// What is put into real errors: characters of two to four bytes, alone and many, marks without a base, halves.
+/// Inserted into real errors: characters of two to four bytes, combining marks and incomplete characters.
 const MULTI_BYTE: [&[u8]; 9] = [
     "é".as_bytes(),
     "漢字".as_bytes(),
@@ -592,7 +601,7 @@ const MULTI_BYTE: [&[u8]; 9] = [
     b"\xa9",
 ];
 
-/// A real error with pieces of other scripts in it, wherever a program may have put a name.
+/// A real error with text of other scripts at random positions.
 fn foreign() -> impl Strategy<Value = Vec<u8>> {
     let cards = Catalogue::embedded().cards.iter();
     let examples = cards.flat_map(|card| card.examples.iter().map(|example| example.text.clone()));
@@ -613,7 +622,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn other_scripts_in_an_error_are_judged_without_a_panic(parts in prop::collection::vec(foreign(), 1..3)) {
+    fn judges_errors_with_other_scripts_without_a_panic(parts in prop::collection::vec(foreign(), 1..3)) {
         let found = explain(Catalogue::embedded(), "x", &parts.concat());
         prop_assert_eq!(recovery::take_failures(), Vec::<String>::new());
         for incident in &found {
@@ -629,7 +638,7 @@ proptest! {
 }
 
 #[test]
-fn a_long_name_in_another_script_ends_no_explanation() {
+fn explains_a_log_with_a_long_name_in_another_script() {
     let log = format!("{}{OOM}", long_named_xid());
     let output = piped(&["--json"], log.as_bytes());
     assert_eq!(err(&output), "");
@@ -640,7 +649,7 @@ fn a_long_name_in_another_script_ends_no_explanation() {
 }
 
 #[test]
-fn thousands_of_different_failures_cost_little_each() {
+fn judges_thousands_of_different_failures_quickly() {
     let begun = std::time::Instant::now();
     let xids: String = (0..40_000)
         .map(|n| {
@@ -655,11 +664,11 @@ fn thousands_of_different_failures_cost_little_each() {
         .map(|n| format!("[rank{n}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"))
         .collect();
     assert!(!explain(Catalogue::embedded(), "x.log", ranks.as_bytes()).is_empty());
-    // Each against each other took this build many minutes.
+    // Comparing every pair took many minutes in this build.
     assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
 }
 
-/// Pieces of real errors, of escapes and of noise, in any order.
+/// Parts of real errors, escapes and noise.
 fn hostile() -> impl Strategy<Value = Vec<u8>> {
     let known = [
         OOM,
@@ -695,7 +704,7 @@ fn hostile() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn the_threads_of_a_failing_kernel_are_counted_and_cost_little() {
+fn counts_the_threads_of_a_failing_kernel_quickly() {
     let lines: String = (0..50_000)
         .map(|n| {
             ASSERT
@@ -707,7 +716,7 @@ fn the_threads_of_a_failing_kernel_are_counted_and_cost_little() {
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].count, 50_000);
     assert_eq!(found[0].log.as_ref().unwrap().last_line, 50_000);
-    // Another check of the same file is another failure.
+    // Another assertion in the same file is another failure.
     let two = format!(
         "{ASSERT}{}",
         ASSERT
@@ -721,7 +730,7 @@ fn the_threads_of_a_failing_kernel_are_counted_and_cost_little() {
 }
 
 #[test]
-fn the_name_of_a_log_is_harmless_too() {
+fn escapes_the_name_of_a_log() {
     let folder = tempfile::tempdir().unwrap();
     let path = write(&folder, "rank_0\x1b[2J\x07.log", OOM);
     for args in [
@@ -736,7 +745,7 @@ fn the_name_of_a_log_is_harmless_too() {
         );
         assert!(!text.contains("\\u001b"), "{text}");
     }
-    let missing = err(&run(&[&format!("{path}.gone")]));
+    let missing = err(&run(&[&format!("{path}.missing")]));
     assert!(
         !missing.contains('\x1b') && missing.contains("no such file"),
         "{missing:?}"
@@ -744,7 +753,7 @@ fn the_name_of_a_log_is_harmless_too() {
 }
 
 #[test]
-fn of_several_jobs_what_was_fatal_comes_first() {
+fn fatal_incidents_of_several_jobs_come_first() {
     let folder = tempfile::tempdir().unwrap();
     let note = write(
         &folder,

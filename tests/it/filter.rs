@@ -22,7 +22,7 @@ fn members() -> Vec<Member> {
 }
 
 #[test]
-fn terms_leave_the_processes_they_hold_for() {
+fn filter_terms_select_matching_processes() {
     let table: &[(&str, &[u32])] = &[
         ("", &[418, 977, 418, 421]),
         ("python", &[418, 418, 421]),
@@ -48,7 +48,7 @@ fn terms_leave_the_processes_they_hold_for() {
 }
 
 #[test]
-fn states_tell_what_went_wrong_with_a_process() {
+fn state_terms_select_failed_processes() {
     let members = members();
     let key = |i: usize| members[i].process.key;
     let mut frame = frame(2, &members);
@@ -96,7 +96,7 @@ fn states_tell_what_went_wrong_with_a_process() {
 }
 
 #[test]
-fn a_wrong_term_is_explained_and_the_last_right_filter_stays() {
+fn invalid_term_is_explained_and_the_last_valid_filter_stays() {
     let mut desk = Desk::new(2, &members());
     desk.send("/gpu:1 usr:m");
     assert_eq!(
@@ -107,7 +107,7 @@ fn a_wrong_term_is_explained_and_the_last_right_filter_stays() {
     let text = desk.text(80, 24);
     let line = text.lines().last().unwrap();
     assert!(
-        line.contains("gpu:1 usr:m") && line.contains("`usr` is no term; did you mean `user`?"),
+        line.contains("gpu:1 usr:m") && line.contains("unknown field `usr`; did you mean `user`?"),
         "{text}"
     );
     // Enter leaves it open; where there is no room beside it, it stands above.

@@ -61,7 +61,7 @@ fn sum(desk: &Desk, group: &str, title: &str) -> String {
 }
 
 #[test]
-fn one_key_goes_through_tree_and_groups_and_back() {
+fn one_key_cycles_tree_and_groups() {
     let mut desk = Desk::new(2, &members());
     let flat = [
         "train.py",
@@ -151,7 +151,7 @@ fn enter_folds_a_group_and_the_cursor_stays_on_it() {
     assert_eq!(sum(&desk, "user ana", "VRAM"), "66.0");
     // Nothing to signal under the cursor; a row further down there is.
     desk.send("x");
-    assert!(desk.text(140, 40).contains("the cursor is on no process"));
+    assert!(desk.text(140, 40).contains("no process selected"));
     desk.send("jjx");
     assert!(desk.text(140, 40).contains("Signal to 977 blender"));
     desk.send("\x1bkk\n");
@@ -172,7 +172,7 @@ fn a_group_is_tagged_as_a_whole() {
 }
 
 #[test]
-fn a_circle_of_parents_and_a_long_chain_are_all_shown() {
+fn cyclic_and_deep_parent_chains_are_shown() {
     let mut members: Vec<Member> = (0..3_000)
         .map(|i| Member::new(10 + i, "ana", "a.py", &[(0, 1)]).with(child_of(9 + i, "a")))
         .collect();
@@ -188,7 +188,7 @@ fn a_circle_of_parents_and_a_long_chain_are_all_shown() {
 }
 
 #[test]
-fn real_processes_stand_below_who_started_them() {
+fn tree_shows_children_below_their_parents() {
     if !is_host() {
         return;
     }

@@ -89,7 +89,7 @@ fn charts_in(desk: &Desk, height: u16) -> String {
 }
 
 #[test]
-fn scrolled_back_charts_stand_still_and_say_so_until_0() {
+fn scrolled_charts_stand_still_until_0() {
     let mut desk = watched(7_200);
     assert!(charts(&desk).contains("now"));
     // An hour, and back by half of one.
@@ -120,7 +120,7 @@ fn scrolled_back_charts_stand_still_and_say_so_until_0() {
 }
 
 #[test]
-fn the_charts_are_scrolled_no_further_than_what_is_known() {
+fn charts_scroll_no_further_than_the_data() {
     let mut desk = watched(1_200);
     for _ in 0..20 {
         desk.send("(");
@@ -128,7 +128,7 @@ fn the_charts_are_scrolled_no_further_than_what_is_known() {
     let text = desk.text(120, 40);
     // The chart begins where the history does.
     assert!(text.contains("charts end 22:23:20, 9m59 ago"), "{text}");
-    assert!(text.contains("nothing is known before 22:13:20"), "{text}");
+    assert!(text.contains("no data before 22:13:20"), "{text}");
     // Forward again, to now.
     for _ in 0..4 {
         desk.send(")");
@@ -141,7 +141,7 @@ fn the_charts_are_scrolled_no_further_than_what_is_known() {
 }
 
 #[test]
-fn a_held_display_scrolls_too_and_0_lets_both_go() {
+fn paused_display_scrolls_and_0_resumes() {
     let mut desk = watched(3_600);
     desk.send("p(");
     let held = charts(&desk);
@@ -169,7 +169,7 @@ fn the_wheel_over_a_chart_scrolls_in_time_and_elsewhere_moves_the_cursor() {
             modifiers: KeyModifiers::NONE,
         };
         desk.view.mouse(event, area, &mut desk.app);
-        desk.app.stretch.end()
+        desk.app.time_window.end()
     };
     let now = 1_000_000 + 3_599_000;
     assert_eq!(wheel(MouseEventKind::ScrollUp, 3), None);
@@ -180,7 +180,7 @@ fn the_wheel_over_a_chart_scrolls_in_time_and_elsewhere_moves_the_cursor() {
 }
 
 #[test]
-fn an_exit_is_marked_on_the_axis_and_rows_of_the_ended_are_kept_by_their_worth() {
+fn exit_is_marked_and_exited_rows_are_kept_by_importance() {
     let mut desk = watched(3_000);
     let end = |pid: u32, at: u64, peak| {
         Update::Event(Event {
@@ -265,7 +265,7 @@ fn the_pool_of_a_process_that_ended_is_seen_up_to_its_end() {
     desk.send("\tM");
     let text = desk.text(120, 40);
     for words in [
-        "the process has ended",
+        "the process has exited",
         "10m to 22:18:19, 44m ago",
         "idle",
         "x-",
@@ -277,10 +277,10 @@ fn the_pool_of_a_process_that_ended_is_seen_up_to_its_end() {
     // Scrolled from there and not from now.
     desk.send("(");
     let text = desk.text(120, 40);
-    assert!(text.contains("nothing is known before 22:13:20"), "{text}");
-    assert_eq!(desk.app.stretch.end(), None);
+    assert!(text.contains("no data before 22:13:20"), "{text}");
+    assert_eq!(desk.app.time_window.end(), None);
     desk.send("}}(");
-    assert_eq!(desk.app.stretch.end(), Some(Mono(1_000_000 + 284_500)));
+    assert_eq!(desk.app.time_window.end(), Some(Mono(1_000_000 + 284_500)));
     desk.send("0");
     assert!(desk.text(120, 40).contains("22:18:19, 44m ago"));
 }
@@ -395,7 +395,9 @@ fn in_a_recording_more_of_the_past_is_fetched_as_charts_reach_further_back() {
     assert!(filled(&played.desk.app, HOURS(2)) < 40);
     // Six hours: all there is.
     played.send("{{{");
-    played.wait("the whole of it", |app| app.stretch.since() == Some(start));
+    played.wait("the whole of it", |app| {
+        app.time_window.since() == Some(start)
+    });
     assert_eq!(filled(&played.desk.app, HOURS(3)), 60);
     // What was fetched stays over a jump near by.
     played.press(KeyCode::Left);
@@ -405,7 +407,9 @@ fn in_a_recording_more_of_the_past_is_fetched_as_charts_reach_further_back() {
     // And is fetched anew after one to another place.
     played.go(start);
     played.go(end);
-    played.wait("the whole again", |app| app.stretch.since() == Some(start));
+    played.wait("the whole again", |app| {
+        app.time_window.since() == Some(start)
+    });
     assert_eq!(filled(&played.desk.app, HOURS(3)), 60);
 }
 
@@ -423,15 +427,15 @@ fn in_a_recording_a_seek_begins_where_the_charts_end() {
     assert_eq!(played.desk.app.frame.mono, end);
     let left = Mono(end.0 - 5_400_000);
     played.wait("what they reach back to", |app| {
-        app.stretch.since() <= Some(left)
+        app.time_window.since() <= Some(left)
     });
     assert_eq!(filled(&played.desk.app, HOURS(1)), 60);
     // 0 brings the charts back and does not go to the start.
     played.send("0");
-    assert_eq!(played.desk.app.stretch.end(), None);
+    assert_eq!(played.desk.app.time_window.end(), None);
     played.send("((");
     let half = Mono(end.0 - 1_800_000);
-    assert_eq!(played.desk.app.stretch.end(), Some(half));
+    assert_eq!(played.desk.app.time_window.end(), Some(half));
     played.press(KeyCode::Right);
     let there = Mono(half.0 + 10_000);
     played.wait("ten seconds on from there", |app| app.frame.mono == there);
@@ -470,7 +474,7 @@ fn charts_are_scrolled_on_a_terminal_and_a_seek_follows_them() {
     terminal.wait_text("VRAM used");
     // At the start there is nothing to scroll to.
     terminal.send("(");
-    terminal.wait_text("nothing is known before");
+    terminal.wait_text("no data before");
     // Two minutes on, a skip at a time; a chart of one minute, scrolled back by half of it.
     for _ in 0..12 {
         let before = position(&terminal.screen());

@@ -160,7 +160,7 @@ fn the_files_are_read_by_python_3_8() {
 }
 
 #[test]
-fn an_exception_is_told_with_its_place() {
+fn hook_reports_an_exception_with_its_location() {
     for python in python::all() {
         let user = User::new();
         let program = user.write("train.py", "def f(d):\n    return d['labels']\n\nf({})\n");
@@ -254,7 +254,7 @@ fn the_hook_of_root_leaves_directories_of_other_users_alone() {
 }
 
 #[test]
-fn a_program_that_ends_well_leaves_nothing() {
+fn successful_program_leaves_no_hook_file() {
     for python in python::all() {
         let user = User::new();
         let own = user.write("own/leaves.py", "import torch.cuda, sys; sys.exit(6)\n");
@@ -273,7 +273,7 @@ fn a_program_that_ends_well_leaves_nothing() {
 }
 
 #[test]
-fn the_program_sees_what_it_would_see_without() {
+fn hooked_program_sees_the_same_environment() {
     let look = "import sys, os; print(sys.path, sys.argv, sorted(m for m in sys.modules if 'custom' in m)); \
                 print(os.environ.get('PYTHONPATH', '').split(':')[-2:])";
     for python in python::all() {
@@ -311,7 +311,7 @@ fn the_program_sees_what_it_would_see_without() {
 }
 
 #[test]
-fn a_sitecustomize_that_fails_is_told_by_python_itself() {
+fn failing_sitecustomize_is_reported_by_python() {
     for python in python::all() {
         for (n, fails) in [
             "raise ValueError('mine')",
@@ -360,7 +360,7 @@ fn an_old_python_is_left_alone() {
 }
 
 #[test]
-fn threads_and_children_tell_of_themselves() {
+fn threads_and_children_write_their_own_reports() {
     let program = "import json, os, sys, threading, multiprocessing\n\
         def fail(what): raise RuntimeError(what)\n\
         if __name__ == '__main__':\n\
@@ -407,7 +407,7 @@ fn threads_and_children_tell_of_themselves() {
 }
 
 #[test]
-fn a_hook_that_the_program_took_over_loses_nothing() {
+fn replaced_excepthook_loses_nothing() {
     for python in python::all() {
         let user = User::new();
         let code = "import sys; sys.excepthook = lambda *a: print('mine', file=sys.stderr)\nraise KeyError(1)";
@@ -424,7 +424,7 @@ const FAILS: &str = "import torch\n\
     optimizer.step()\n";
 
 #[test]
-fn an_out_of_memory_error_is_told_with_what_the_allocator_held() {
+fn oom_report_contains_allocator_state() {
     for python in python::all() {
         let user = User::new();
         let program = user.write("train.py", FAILS);
@@ -452,7 +452,7 @@ fn an_out_of_memory_error_is_told_with_what_the_allocator_held() {
 }
 
 #[test]
-fn a_program_that_lives_on_running_out_of_memory_is_bounded() {
+fn repeated_ooms_write_a_bounded_report() {
     let code = "import torch\n\
         for n in range(3000):\n\
         \x20   try: torch.empty(2 << 30)\n\
@@ -479,7 +479,7 @@ fn a_program_that_lives_on_running_out_of_memory_is_bounded() {
 }
 
 #[test]
-fn an_observer_that_goes_wrong_changes_nothing() {
+fn failing_oom_observer_changes_nothing() {
     let Some(python) = python::all().first() else {
         return;
     };
@@ -541,7 +541,7 @@ fn a_spool_that_cannot_be_trusted_is_not_written() {
 }
 
 #[test]
-fn a_name_that_somebody_took_is_not_followed() {
+fn spool_symlink_is_not_followed() {
     let Some(python) = python::all().first() else {
         return;
     };
@@ -615,7 +615,7 @@ fn run_explains_with_what_the_hook_measured() {
     let log = fs::File::create(user.path("log")).unwrap();
     user.run(&args).stderr(log).output().unwrap();
     let said = fs::read_to_string(user.path("log")).unwrap();
-    assert!(said.contains("SAID  ") && said.contains("/log:"), "{said}");
+    assert!(said.contains("LOG   ") && said.contains("/log:"), "{said}");
     assert!(
         unwrapped(&said).contains("measured at the failure by the hook"),
         "{said}"
@@ -627,7 +627,7 @@ fn run_explains_with_what_the_hook_measured() {
 }
 
 #[test]
-fn run_says_nothing_of_an_exception_that_is_no_gpus() {
+fn run_prints_nothing_for_a_plain_exception() {
     let Some(python) = python::all().first() else {
         return;
     };
@@ -738,7 +738,7 @@ const PINNED: &str = "M = 1 << 20\n\
     snapshot = {'segments': segments, 'device_traces': [trace], 'allocator_settings': {}}\n";
 
 #[test]
-fn with_a_trace_the_fixes_say_what_they_would_have_done() {
+fn trace_adds_replay_results_to_fixes() {
     let Some(python) = python::all().first() else {
         return;
     };
@@ -820,7 +820,7 @@ fn told_of(what: &str, environment: &[(&str, &str)]) -> Vec<Value> {
 }
 
 #[test]
-fn where_nobody_may_read_it_tells_its_statistics() {
+fn unreadable_process_reports_its_own_statistics() {
     let told = told_of(
         "import torch; torch.cuda._lazy_init()",
         &[("GPUTOP_HOOK_STATISTICS", "1")],
@@ -832,7 +832,7 @@ fn where_nobody_may_read_it_tells_its_statistics() {
 }
 
 #[test]
-fn frameworks_that_nobody_reads_tell_their_statistics_always() {
+fn other_frameworks_always_report_statistics() {
     let gib = 1_u64 << 30;
     let told = told_of(
         "import torch, jax, tensorflow, cupy\n\
@@ -849,7 +849,7 @@ fn frameworks_that_nobody_reads_tell_their_statistics_always() {
             "reserved_bytes": {"current": 90 * gib, "peak": 90 * gib}}),
         json!({"framework": "tensorflow", "device": 0, "allocator": "bfc",
             "allocated_bytes": {"current": 2 * gib, "peak": 4 * gib}}),
-        // What its allocator does not tell is left out.
+        // Figures that its allocator does not report are left out.
         json!({"framework": "tensorflow", "device": 1, "allocator": "bfc"}),
         json!({"framework": "cupy", "device": 1, "allocator": "memory_pool",
             "allocated_bytes": {"current": gib}, "reserved_bytes": {"current": 2 * gib}}),
@@ -858,7 +858,7 @@ fn frameworks_that_nobody_reads_tell_their_statistics_always() {
 }
 
 #[test]
-fn a_framework_that_tells_nothing_is_named() {
+fn framework_without_statistics_is_named() {
     for environment in [
         ("XLA_PYTHON_CLIENT_ALLOCATOR", "platform"),
         ("JAX_PLATFORMS", "cpu"),
@@ -874,7 +874,7 @@ fn a_framework_that_tells_nothing_is_named() {
 }
 
 #[test]
-fn no_framework_is_started_to_be_asked() {
+fn hook_imports_no_framework() {
     // The hook has been around when CuPy is on the page.
     let told = told_of(
         "import jax, tensorflow, cupy; cupy.empty(1)\n\
@@ -891,7 +891,7 @@ fn no_framework_is_started_to_be_asked() {
 
 /// What they tell, from the program to every place where it is shown.
 #[test]
-fn what_other_frameworks_tell_is_shown() {
+fn reported_pools_are_shown() {
     let Some(python) = python::all().first() else {
         return;
     };
@@ -938,10 +938,10 @@ fn what_other_frameworks_tell_is_shown() {
     assert_eq!(cupy["allocated"], gib);
     assert_eq!(
         cupy["allocated_peak"],
-        json!({"missing": "unsupported", "hint": "CuPy does not tell the peak"})
+        json!({"missing": "unsupported", "hint": "CuPy does not report the peak"})
     );
     let read: gputop::model::frame::Frame = serde_json::from_value(frame).unwrap();
-    assert_eq!(read.pools.unwrap().told.len(), 2);
+    assert_eq!(read.pools.unwrap().reported.len(), 2);
 
     let printed = settled(&["allocator", &pid.to_string()]).output().unwrap();
     assert_eq!(printed.status.code(), Some(0));
@@ -949,7 +949,7 @@ fn what_other_frameworks_tell_is_shown() {
     for line in [
         "device 0 JAX, XLA BFC, reported by the program allocated 3.00 GiB peak 5.00 GiB",
         "device 0 CuPy, CuPy memory pool, reported by the program allocated 1024.00 MiB reserved 2.00 GiB",
-        "largest free block – CuPy does not tell its largest free block",
+        "largest free block – CuPy does not report the largest free block",
     ] {
         assert!(printed.contains(line), "{printed}");
     }
@@ -970,12 +970,12 @@ fn what_other_frameworks_tell_is_shown() {
     wait_until("it on a recording", || {
         let frames = recorded(&file).into_iter().filter_map(|line| line.frame);
         let mut pools = frames.filter_map(|frame| frame.pools);
-        pools.any(|pools| pools.told.len() == 2)
+        pools.any(|pools| pools.reported.len() == 2)
     });
 }
 
 #[test]
-fn a_cell_that_fails_is_told_once() {
+fn failing_notebook_cell_is_reported_once() {
     let Some(python) = python::all().first() else {
         return;
     };
@@ -998,7 +998,7 @@ fn a_cell_that_fails_is_told_once() {
 }
 
 #[test]
-fn a_dashboard_hears_of_it() {
+fn dashboard_receives_hook_reports() {
     let Some(python) = python::all().first() else {
         return;
     };
@@ -1043,7 +1043,7 @@ fn a_dashboard_hears_of_it() {
 
 /// Whoever looks on sees the fixes judged by the program's own trace, as `gputop run` prints them.
 #[test]
-fn a_dashboards_incident_says_what_the_fixes_would_have_done() {
+fn dashboard_incident_contains_replay_results() {
     let Some(python) = python::all().first() else {
         return;
     };

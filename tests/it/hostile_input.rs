@@ -72,7 +72,7 @@ fn assert_harmless(bytes: &[u8]) {
 }
 
 #[test]
-fn a_hostile_process_is_shown_and_does_nothing() {
+fn hostile_process_name_is_escaped() {
     if !is_host() {
         return;
     }
@@ -171,7 +171,7 @@ fn a_filter_takes_what_is_pasted_into_it_as_text() {
 }
 
 #[test]
-fn a_driver_without_a_gpu_is_told() {
+fn driver_without_gpu_is_reported() {
     let fake = FakeNvml::new("");
     let once = run(&fake, ["once"]);
     assert_eq!((once.code, once.out.as_str()), (Some(1), ""));
@@ -417,5 +417,5 @@ fn a_wall_clock_that_is_set_back_moves_no_age_and_no_chart() {
         line("418") < line("502") && line("502") < line("501"),
         "{text}"
     );
-    assert!(text.contains(" 1m40 ended"), "{text}");
+    assert!(text.contains(" 1m40 exited"), "{text}");
 }

@@ -123,7 +123,7 @@ fn map_others_clocks_and_versions_are_kept_with_an_incident_and_shown() {
         "ON    GPU 0",
         "slowed by power cap",
         "ALSO  PID",
-        "MAP   at most",
+        "MAP   read at most",
         "WITH  ",
     ] {
         terminal.wait_text(shown);
@@ -160,7 +160,7 @@ fn map_others_clocks_and_versions_are_kept_with_an_incident_and_shown() {
 }
 
 #[test]
-fn who_took_the_memory_since_the_last_frame_is_seen() {
+fn process_that_took_memory_since_the_last_frame_is_found() {
     if !is_host() {
         return;
     }
@@ -192,7 +192,7 @@ fn the_python_stack_at_a_failed_allocation_is_read_by_itself_and_kept() {
     stage.fail(|address, value| trainer.poke(address, value));
     terminal.wait_text("OUT OF MEMORY");
     terminal.send("d");
-    terminal.wait_text("STACK at most");
+    terminal.wait_text("STACK read at most");
     let (uid, scene) = stage.kept();
     let [stack] = &scene.stacks[..] else {
         panic!("{:?}", scene.stacks);
@@ -209,7 +209,7 @@ fn the_python_stack_at_a_failed_allocation_is_read_by_itself_and_kept() {
 }
 
 #[test]
-fn one_that_died_of_it_reads_as_oom_has_its_mark_and_its_page_opens_the_incident() {
+fn process_killed_by_oom_is_marked_and_opens_its_incident() {
     if !is_host() {
         return;
     }
@@ -228,7 +228,7 @@ fn one_that_died_of_it_reads_as_oom_has_its_mark_and_its_page_opens_the_incident
         "the other to be filtered out",
     );
     terminal.send("G\r");
-    terminal.wait_text("Its incident: Enter or d explains it");
+    terminal.wait_text("Incident  Enter or d Explain");
     let is_marked = |screen: &vt100::Screen| {
         let shown = screen.contents();
         let mut axes = shown
@@ -242,7 +242,7 @@ fn one_that_died_of_it_reads_as_oom_has_its_mark_and_its_page_opens_the_incident
 }
 
 #[test]
-fn a_recording_brings_stack_and_map_back_with_the_failure_they_were_read_for() {
+fn recording_restores_stack_and_map_of_a_failure() {
     let process = training_day::key(0);
     let moment = |seq: u64| frame(seq).mono;
     let stack = PythonStack {

@@ -79,7 +79,7 @@ pub fn run_in(state: &Path, script: &str, options: &[&str]) -> Output {
 }
 
 #[test]
-fn a_failed_run_is_kept_with_what_it_was_concluded_from() {
+fn failed_run_is_saved_with_its_evidence() {
     let user = User::new();
     let token = "hf_0123456789abcdefghijkl";
     let result = user.fail(
@@ -119,7 +119,7 @@ fn a_failed_run_is_kept_with_what_it_was_concluded_from() {
 }
 
 #[test]
-fn on_a_terminal_of_its_own_the_process_is_known_as_well() {
+fn failed_run_on_a_terminal_knows_its_process() {
     let user = User::new();
     let script = format!("echo '{OOM}'; exit 3");
     let terminal = crate::run::script(&script)
@@ -135,7 +135,7 @@ fn on_a_terminal_of_its_own_the_process_is_known_as_well() {
 }
 
 #[test]
-fn what_succeeds_or_is_no_gpus_fault_is_not_kept() {
+fn success_and_plain_failures_are_not_saved() {
     let user = User::new();
     user.run(&format!("echo '{OOM}' >&2"), &[]);
     user.run("echo KeyError: labels >&2; exit 1", &[]);
@@ -194,7 +194,7 @@ fn incidents_are_listed_shown_and_exported() {
         let (code, out, err) = user.incidents([verb, "nothing"]);
         assert_eq!((code, out.as_str()), (Some(1), ""));
         assert!(
-            err.starts_with("gputop: there is no incident nothing; the nearest is "),
+            err.starts_with("gputop: incident nothing not found; the nearest is "),
             "{err}"
         );
         assert_eq!(err.lines().count(), 1);
@@ -202,11 +202,11 @@ fn incidents_are_listed_shown_and_exported() {
     // Both of one second begin alike.
     let (code, _, err) = user.incidents(["show", &uid[..3]]);
     assert_eq!(code, Some(1));
-    assert!(err.contains("type more of it"), "{err}");
+    assert!(err.contains("matches several incidents"), "{err}");
 }
 
 #[test]
-fn a_report_is_shown_before_it_is_written_and_names_nobody() {
+fn report_is_previewed_and_anonymous() {
     let user = User::new();
     user.fail("echo File /home/zoe/train.py >&2", &[]);
     let host = nix::unistd::gethostname().unwrap();
@@ -246,7 +246,7 @@ fn told(user: &User) -> (String, PathBuf) {
 }
 
 #[test]
-fn on_incident_is_told_once_with_the_incident() {
+fn on_incident_runs_once_with_the_incident() {
     let user = User::new();
     let (command, file) = told(&user);
     let result = user.fail("true", &["--on-incident", &command]);
@@ -260,7 +260,10 @@ fn on_incident_is_told_once_with_the_incident() {
     use gputop::incidents::{NOTICE_LIMIT, Notice, notify};
     let store = Store::at(&user.folder());
     let uid = store.list().unwrap().entries[0].uid.clone();
-    assert_eq!(notify(&store, &uid, &command, NOTICE_LIMIT), Notice::Known);
+    assert_eq!(
+        notify(&store, &uid, &command, NOTICE_LIMIT),
+        Notice::AlreadySent
+    );
     assert_eq!(fs::read_to_string(&file).unwrap(), said);
     // From the configuration as well.
     let config = user.0.path().join("config.toml");
@@ -317,7 +320,7 @@ fn an_on_incident_that_fails_or_hangs_is_one_sentence() {
 }
 
 #[test]
-fn who_is_tired_of_waiting_for_on_incident_ends_it() {
+fn interrupt_ends_a_slow_on_incident() {
     let user = User::new();
     for signal in ["INT", "TERM"] {
         let command = format!("kill -{signal} $PPID; sleep 60");
@@ -341,7 +344,7 @@ fn assert_not_kept(result: &Output, why: &str) {
     assert!(said.contains(EXPLAINED), "{said}");
     let last = said.lines().last().unwrap();
     assert!(
-        last.starts_with("gputop: the incident is not kept: ") && last.contains(why),
+        last.starts_with("gputop: cannot save the incident: ") && last.contains(why),
         "{said}"
     );
     let lines = said.lines().filter(|line| line.starts_with("gputop:"));
@@ -349,16 +352,19 @@ fn assert_not_kept(result: &Output, why: &str) {
 }
 
 #[test]
-fn a_home_that_takes_nothing_costs_a_line() {
+fn unwritable_home_prints_one_line() {
     // Nobody can make a directory there, root included.
     for home in ["/proc", "/dev/null"] {
         let script = format!("echo '{OOM}' >&2; exit 3");
-        assert_not_kept(&run_in(Path::new(home), &script, &[]), "cannot be used");
+        assert_not_kept(
+            &run_in(Path::new(home), &script, &[]),
+            "cannot use the incident store",
+        );
     }
 }
 
 #[test]
-fn a_limit_on_the_size_of_files_costs_a_line_and_no_exit_code() {
+fn file_size_limit_prints_one_line_and_keeps_the_exit_code() {
     let user = User::new();
     // On a terminal, since no file can be written then, a log neither.
     let terminal = crate::terminal::Launch::shell(&format!(
@@ -370,7 +376,7 @@ fn a_limit_on_the_size_of_files_costs_a_line_and_no_exit_code() {
     .start();
     terminal.wait_exit();
     let shown = terminal.text();
-    assert!(shown.contains("the incident is not kept: "), "{shown}");
+    assert!(shown.contains("cannot save the incident: "), "{shown}");
     assert!(shown.contains("code 3"), "{shown}");
     assert!(user.files().is_empty());
     // Nothing half written stays.
@@ -392,7 +398,7 @@ fn a_store_of_another_user_or_behind_a_link_is_not_used() {
     fs::create_dir(user.0.path().join("gputop")).unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
     symlink(elsewhere.path(), user.folder()).unwrap();
-    assert_not_kept(&user.fail("true", &[]), "cannot be used");
+    assert_not_kept(&user.fail("true", &[]), "cannot use the incident store");
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
 }
 
@@ -473,7 +479,7 @@ fn a_writer() {
 }
 
 #[test]
-fn two_processes_that_write_the_same_at_once_keep_each_once() {
+fn concurrent_writers_save_each_incident_once() {
     let user = User::new();
     let writer = || {
         Command::new(std::env::current_exe().unwrap())

@@ -44,7 +44,7 @@ fn app_with(severity: Severity) -> App {
     let known = |incident: Incident| ListedIncident {
         incident: incident.into(),
         is_read: false,
-        place: Default::default(),
+        subject: Default::default(),
         scene: Some(scene.clone()),
         key: None,
     };
@@ -170,7 +170,7 @@ fn sent(view: &mut View, app: &mut App, keys: &str) -> String {
 }
 
 #[test]
-fn it_is_copied_as_a_change_as_markdown_and_as_the_way_to_report_it() {
+fn incident_is_copied_as_fix_markdown_and_report_command() {
     let mut app = app_with(Severity::Fatal);
     let newest = app.incidents.newest().cloned().unwrap();
     let mut view = View::default();
@@ -208,7 +208,7 @@ fn the_list_opens_the_one_under_the_cursor_and_it_is_read_then() {
 }
 
 #[test]
-fn of_several_hosts_the_list_names_each_and_of_one_none() {
+fn incident_list_names_hosts_only_when_there_are_several() {
     let mut app = app_with(Severity::Fatal);
     let list = |app: &App| text_of(&draw(app, "incidents", 120, 12));
     assert!(!list(&app).contains("node17"), "{}", list(&app));
@@ -231,7 +231,7 @@ fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
     app.incidents.take_stored(vec![ListedIncident {
         incident: incident.into(),
         is_read: false,
-        place: Default::default(),
+        subject: Default::default(),
         scene: None,
         key: None,
     }]);
@@ -244,16 +244,16 @@ fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
         Outcome::Stay
     ));
     let said = app.message.clone().unwrap();
-    assert!(said.contains("not in the store"), "{said}");
+    assert!(said.contains("Incident not saved"), "{said}");
     // Of a screen that explains nothing there is nothing to report.
     press(&mut view, &mut app, KeyCode::Esc);
     press(&mut view, &mut app, KeyCode::Char('Y'));
     let said = app.message.clone().unwrap();
-    assert!(said.contains("d opens the newest"), "{said}");
+    assert!(said.contains("press d to open the newest"), "{said}");
 }
 
 #[test]
-fn no_size_breaks_it() {
+fn incident_screen_draws_at_any_size() {
     let app = app_with(Severity::Note);
     for width in (0..=130).step_by(7).chain([40, 59, 60, 61, 200]) {
         for height in (0..=20).chain([24, 31, 60]) {
@@ -266,7 +266,7 @@ fn no_size_breaks_it() {
 }
 
 #[test]
-fn what_happened_while_no_dashboard_was_open_is_shown_until_it_is_opened() {
+fn missed_incident_is_announced_until_opened() {
     let user = User::new();
     user.fail("true", &[]);
     let fake = FakeNvml::h200s(1, "");
@@ -302,7 +302,7 @@ fn what_happened_while_no_dashboard_was_open_is_shown_until_it_is_opened() {
     terminal.send("d");
     terminal.wait_text("signal 9");
     terminal.send("d");
-    terminal.wait_text("there is no other incident that nobody has read");
+    terminal.wait_text("no other unread incidents");
     wait_until("the store's note", || {
         let state = user.0.path().join("gputop/incidents/state.json");
         let state: serde_json::Value =

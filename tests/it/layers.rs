@@ -308,7 +308,7 @@ fn items(group: &str) -> Vec<&str> {
 }
 
 #[test]
-fn groups_and_paths_are_read_as_the_compiler_does() {
+fn use_groups_are_parsed_like_the_compiler() {
     let code = "use crate::model::{gpu::Gpu, frame};\nuse crate::{cli, source::{Play, local}};\n\
                 fn f() -> crate::tui::app::App {}";
     assert_eq!(
@@ -325,7 +325,7 @@ fn groups_and_paths_are_read_as_the_compiler_does() {
 }
 
 #[test]
-fn every_layer_knows_only_what_it_may() {
+fn every_layer_uses_only_allowed_modules() {
     let mut wrong = Vec::new();
     let is_below = |path: &str, place: &str| {
         path == place
@@ -352,7 +352,7 @@ fn every_layer_knows_only_what_it_may() {
 }
 
 #[test]
-fn the_driver_and_unsafe_code_are_named_where_they_belong() {
+fn driver_crates_and_unsafe_code_stay_in_listed_files() {
     let mut wrong = Vec::new();
     for (file, code) in sources() {
         let words: Vec<&str> = code

@@ -11,7 +11,7 @@ use crate::terminal::Launch;
 const BUSY: &str = "[[gpu]]\nreserved = \"1 GiB\"\nused = \"64 GiB\"\ncontext = \"63 GiB\"\nsm = 97\ntemperature = 67\n";
 
 #[test]
-fn one_line_of_ascii_says_how_the_gpus_are() {
+fn line_summarises_gpus_in_ascii() {
     let process = RealProcess::start("train.py");
     let on = on_gpu(0, &process, "used = \"62 GiB\"");
     let fake = FakeNvml::new(&("[[gpu]]\nsm = 97\ntemperature = 67\n".repeat(8) + &on));
@@ -29,7 +29,7 @@ fn one_line_of_ascii_says_how_the_gpus_are() {
 }
 
 #[test]
-fn what_is_wrong_is_in_the_line() {
+fn line_contains_gpu_problems() {
     let fake = FakeNvml::new(
         "[[gpu]]\nerrors = { temperature = \"gpu_is_lost\", memory = \"gpu_is_lost\" }\n[[gpu]]\n",
     );
@@ -39,7 +39,7 @@ fn what_is_wrong_is_in_the_line() {
 }
 
 #[test]
-fn without_a_driver_it_says_why_and_ends_with_1() {
+fn line_without_driver_prints_the_reason_and_exits_1() {
     let output = gputop(["line"])
         .env("GPUTOP_NVML", "/nonexistent/libnvidia-ml.so.1")
         .output()
@@ -85,7 +85,7 @@ impl Drop for Server {
 }
 
 #[test]
-fn tmux_shows_it_at_its_right() {
+fn tmux_shows_the_line_in_status_right() {
     if !has("tmux") {
         return;
     }

@@ -77,7 +77,7 @@ impl Run {
 }
 
 #[test]
-fn a_run_that_dies_is_in_every_banner_explained_and_kept_once() {
+fn dying_run_is_announced_everywhere_and_saved_once() {
     if !is_host() {
         return;
     }
@@ -99,7 +99,7 @@ fn a_run_that_dies_is_in_every_banner_explained_and_kept_once() {
     terminals[0].wait_text("oom-capacity");
     terminals[0].wait_text("train.log:");
     terminals[0].send("\x1b[6~");
-    terminals[0].wait_text("AT    train.py:57  loss.backward()");
+    terminals[0].wait_text("WHERE train.py:57  loss.backward()");
     // What one has opened is read in the other, too.
     terminals[1].wait_for(
         |screen| !screen.contents().contains("OUT OF MEMORY"),
@@ -114,7 +114,7 @@ fn a_run_that_dies_is_in_every_banner_explained_and_kept_once() {
 }
 
 #[test]
-fn what_was_written_before_anybody_watched_and_healthy_ends_are_no_incidents() {
+fn old_log_text_and_clean_exits_are_not_incidents() {
     if !is_host() {
         return;
     }
@@ -123,8 +123,8 @@ fn what_was_written_before_anybody_watched_and_healthy_ends_are_no_incidents() {
     let terminal = run.dashboard();
     run.wait_followed(&terminal);
     run.process.finish();
-    terminal.wait_text("ended");
+    terminal.wait_text("exited");
     terminal.send("d");
-    terminal.wait_text("no incident is known");
+    terminal.wait_text("No incidents here");
     assert_eq!(run.kept(), [Value::Null; 0]);
 }

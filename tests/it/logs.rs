@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use gputop::collect::logs::{self, Excerpted, Logs, Settings};
+use gputop::collect::logs::{self, Logs, ProcessExcerpt, Settings};
 use gputop::model::event::{LogExcerpt, LogOrigin, LogWhy, Observation};
 use gputop::model::log::LogView;
 use gputop::model::process::ProcessKey;
@@ -31,7 +31,7 @@ const OOM: &str = "Traceback (most recent call last):\n  File \"train.py\", line
 /// The follower of logs, and what it told so far.
 struct Followed {
     logs: Logs,
-    told: Arc<Mutex<Vec<(Instant, Excerpted)>>>,
+    told: Arc<Mutex<Vec<(Instant, ProcessExcerpt)>>>,
 }
 
 impl Followed {
@@ -73,19 +73,19 @@ impl Followed {
         });
     }
 
-    fn told(&self) -> Vec<Excerpted> {
+    fn told(&self) -> Vec<ProcessExcerpt> {
         let told = self.told.lock().unwrap();
         told.iter().map(|(_, told)| told.clone()).collect()
     }
 
     #[track_caller]
-    fn wait_for(&self, what: &str, wanted: impl Fn(&Excerpted) -> bool) -> Excerpted {
+    fn wait_for(&self, what: &str, wanted: impl Fn(&ProcessExcerpt) -> bool) -> ProcessExcerpt {
         wait_until(what, || self.told().iter().any(&wanted));
         self.told().into_iter().find(wanted).unwrap()
     }
 
     #[track_caller]
-    fn wait_text(&self, text: &str) -> Excerpted {
+    fn wait_text(&self, text: &str) -> ProcessExcerpt {
         self.wait_for(text, |told| told.excerpt.text.contains(text))
     }
 }
@@ -147,7 +147,7 @@ fn old_log(file: &Path) -> Guarded {
 }
 
 #[test]
-fn an_error_in_the_file_behind_stdout_is_told_once_and_nothing_older() {
+fn new_error_behind_stdout_is_reported_once() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("train.log");
     let mut process = old_log(&file);
@@ -181,7 +181,7 @@ fn an_error_in_the_file_behind_stdout_is_told_once_and_nothing_older() {
     say(&mut process, "its last words\n");
     wait_size(&file, before as usize + OOM.len() + 7 + 15);
     drop(process);
-    followed.logs.ended(key);
+    followed.logs.exited(key);
     followed.wait_text("its last words");
     let all: String = followed
         .told()
@@ -255,7 +255,7 @@ fn excerpts(recording: &Path) -> Vec<(Option<ProcessKey>, LogExcerpt)> {
 }
 
 #[test]
-fn what_goes_through_a_pipe_is_read_where_tee_puts_it() {
+fn piped_output_is_read_from_the_file_of_tee() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("train.log");
     fs::write(&file, "older\n").unwrap();
@@ -298,7 +298,7 @@ fn what_goes_through_a_pipe_is_read_where_tee_puts_it() {
 }
 
 #[test]
-fn output_that_goes_nowhere_is_told_as_that() {
+fn output_to_dev_null_is_reported_as_such() {
     let followed = Followed::start();
     let nowhere = parrot(|command| {
         command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -453,7 +453,7 @@ fn a_log_named_by_hand_is_followed_over_its_rotation() {
 }
 
 #[test]
-fn nothing_but_an_own_regular_file_is_followed_by_its_name() {
+fn only_own_regular_files_are_followed_by_name() {
     let log = Growing::start();
     let dir = log.file.parent().unwrap();
     let link = dir.join("link");
@@ -477,8 +477,7 @@ fn nothing_but_an_own_regular_file_is_followed_by_its_name() {
         let other = dir.join("other");
         fs::write(&other, "").unwrap();
         std::os::unix::fs::chown(&other, Some(4_711), None).unwrap();
-        let why =
-            "it belongs to user 4711, and is followed only if it is yours, the process's or root's";
+        let why = "it belongs to user 4711; gputop follows only files that belong to you, the owner of the process, or root";
         refused(&other, why);
     }
     assert!(begun.elapsed() < Duration::from_secs(5));
@@ -589,7 +588,7 @@ fn what_grows_too_fast_is_sampled_and_says_so() {
 }
 
 #[test]
-fn an_error_without_end_is_not_sent_without_end() {
+fn endless_error_is_sent_in_bounded_size() {
     let log = Growing::start();
     for n in 0..60 {
         log.write(&format!("CUDA error: again {n}\n{}", "x".repeat(16 << 10)));
@@ -612,7 +611,7 @@ fn an_error_without_end_is_not_sent_without_end() {
 }
 
 #[test]
-fn ranks_that_share_a_log_are_all_named_and_none_is_blamed() {
+fn shared_log_names_all_ranks() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("job.log");
     fs::write(&file, "").unwrap();
@@ -640,7 +639,7 @@ fn ranks_that_share_a_log_are_all_named_and_none_is_blamed() {
     let other = key_of(b.0.id());
     let first = keys[0].min(keys[1]);
     let ended = if first == other { keys[1] } else { first };
-    followed.logs.ended(ended);
+    followed.logs.exited(ended);
     wait_until("its end", || {
         fs::OpenOptions::new()
             .append(true)
@@ -653,7 +652,7 @@ fn ranks_that_share_a_log_are_all_named_and_none_is_blamed() {
 }
 
 #[test]
-fn what_a_process_wrote_when_an_allocation_failed_is_told() {
+fn log_text_at_a_failed_allocation_is_sent() {
     let log = Growing::start();
     log.write("epoch 3, batch of 512\n");
     log.followed.logs.ooms_rose(log.key);
@@ -674,7 +673,7 @@ fn what_a_process_wrote_when_an_allocation_failed_is_told() {
 }
 
 #[test]
-fn a_young_process_is_read_from_the_beginning_of_the_log_that_it_made() {
+fn new_process_log_is_read_from_its_beginning() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("new.log");
     let script = format!(
@@ -823,7 +822,7 @@ fn followed_in(tmux: &Tmux, key: ProcessKey) -> Followed {
 }
 
 #[test]
-fn an_error_in_a_tmux_pane_is_told_with_its_wrapped_lines_joined() {
+fn error_in_a_tmux_pane_is_sent_with_wrapped_lines_joined() {
     let Some(tmux) = Tmux::start("stty -echo; echo 'CUDA error: too old'; exec cat") else {
         return;
     };
@@ -874,7 +873,7 @@ fn an_error_in_a_tmux_pane_is_told_with_its_wrapped_lines_joined() {
 }
 
 #[test]
-fn the_last_line_of_a_program_that_ended_in_a_pane_is_told() {
+fn last_line_of_an_exited_pane_program_is_sent() {
     let fails = r#"{ echo 'Traceback (most recent call last):'; echo 'CUDA error: the last line'; exit 1; }"#;
     let program =
         format!(r#"while read line; do test "$line" = fail && {fails}; echo "$line"; done"#);
@@ -897,7 +896,7 @@ fn the_last_line_of_a_program_that_ended_in_a_pane_is_told() {
     tmux.say("fail");
     wait_until("the end", || !Path::new(&format!("/proc/{pid}")).exists());
     let ended = Instant::now();
-    followed.logs.ended(key);
+    followed.logs.exited(key);
     followed.wait_text("the last line");
     assert!(
         ended.elapsed() < Duration::from_millis(1_000),
@@ -939,7 +938,7 @@ fn a_tmux_server_that_hangs_costs_nothing_else() {
         "{:?}",
         said.elapsed()
     );
-    let why = "a terminal, and the tmux server that may own it does not answer";
+    let why = "the output goes to a terminal, and the tmux server that may own it does not answer";
     wait_until("the reason", || {
         followed
             .view(in_pane)
@@ -1046,7 +1045,7 @@ fn piped(root: &Path, environ: &str, cgroup: &str) -> (Guarded, ProcessKey) {
 }
 
 #[test]
-fn dockers_log_of_the_container_is_read_as_what_was_printed() {
+fn docker_log_is_read_as_plain_text() {
     let root = tempfile::tempdir().unwrap();
     let id = "5f0a8b7c6d5e4f3a2b1c0d9e8f7a6b5c4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a";
     let docker = root.path().join("containers");
@@ -1147,7 +1146,7 @@ impl Drop for Ended {
 }
 
 #[test]
-fn the_output_of_who_got_the_pid_next_is_nobodys_else() {
+fn recycled_pid_output_is_not_attributed_to_the_old_process() {
     in_a_pid_namespace("logs::recycled");
 }
 
@@ -1192,9 +1191,9 @@ fn recycled() {
         say(&mut next, "CUDA error: again\n");
         begun.elapsed() > Duration::from_millis(2_500)
     });
-    followed.logs.ended(key);
+    followed.logs.exited(key);
     say(&mut next, "its last words\n");
-    followed.logs.ended(other);
+    followed.logs.exited(other);
     followed.wait_text("its last words");
     for told in followed.told() {
         let is_own = told.excerpt.text.contains("its own");
@@ -1282,7 +1281,7 @@ fn the_dashboard_shows_the_log_and_takes_the_name_of_another() {
     // From the row of its GPU to its own.
     terminal.send("\t");
     terminal.send("L");
-    terminal.wait_text("nothing was written since it was attached to");
+    terminal.wait_text("No output since gputop attached to the process");
     write("step 1\n");
     terminal.wait_text("step 1");
     for n in 2..60 {
@@ -1296,7 +1295,7 @@ fn the_dashboard_shows_the_log_and_takes_the_name_of_another() {
     assert!(!terminal.text().contains("CUDA error"));
     terminal.send("N");
     terminal.wait_text(">RuntimeError: CUDA error");
-    terminal.wait_text("error 1 of 1  held");
+    terminal.wait_text("error 1 of 1  paused");
     write("step 90\n");
     terminal.send("G");
     terminal.wait_text("step 90");

@@ -50,7 +50,7 @@ fn far_threads(pid: u32) -> usize {
 }
 
 #[test]
-fn of_many_hosts_each_is_opened_and_the_others_cost_little() {
+fn unopened_hosts_cost_little() {
     const HOSTS: usize = 24;
     let hosts = Hosts::start(HOSTS, 600, Duration::from_secs(1));
     let terminal = dashboard(&hosts);
@@ -77,7 +77,7 @@ fn of_many_hosts_each_is_opened_and_the_others_cost_little() {
     terminal.send("sI");
     terminal.wait_for(|screen| rows(screen)[0] == "h023", "the last name first");
     terminal.send("/H01 live\r");
-    terminal.wait_text("10 of 24 with \"H01 live\"");
+    terminal.wait_text("10 of 24 hosts match \"H01 live\"");
     terminal.wait_for(
         |screen| rows(screen) == (10..20).rev().map(|n| format!("h0{n}")).collect::<Vec<_>>(),
         "those",
@@ -103,7 +103,7 @@ fn of_many_hosts_each_is_opened_and_the_others_cost_little() {
 }
 
 #[test]
-fn of_a_hundred_links_that_ended_nothing_is_left() {
+fn hundred_closed_links_leave_nothing_behind() {
     const HOSTS: usize = 25;
     let hosts = Hosts::start(HOSTS, 2, Duration::from_millis(100));
     hosts.hold(true);
@@ -122,7 +122,7 @@ fn of_a_hundred_links_that_ended_nothing_is_left() {
 }
 
 #[test]
-fn the_outline_of_a_host_is_an_hour_of_its_gpus_and_small() {
+fn background_host_keeps_an_hour_of_gpu_history() {
     let mut history = History::default();
     history.keep(Reach::Outline);
     let mut day = Day::new().with_pools();
@@ -162,7 +162,7 @@ impl Kept {
         let theme = Theme::new(Palette::None, false, TimeZone::UTC);
         let mut app = App::new(theme, keymap, None);
         app.set_shown(false);
-        app.keep(Reach::Outline);
+        app.set_reach(Reach::Outline);
         Self {
             app,
             observer: Observer::default(),
@@ -184,7 +184,7 @@ impl Kept {
             self.app.update(update);
             for revision in found {
                 self.app
-                    .take_found(WatchResult::Incident(Box::new(revision), None));
+                    .take_watch_result(WatchResult::Incident(Box::new(revision), None));
             }
         }
     }
@@ -194,7 +194,7 @@ impl Kept {
 const INCIDENT: usize = 20 << 10;
 
 #[test]
-fn a_host_among_many_grows_by_its_incidents_alone() {
+fn background_host_grows_only_with_incidents() {
     let mut kept = Kept::new();
     let mut of_hours = Vec::new();
     for _ in 0..24 {

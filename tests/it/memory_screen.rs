@@ -318,21 +318,24 @@ fn the_memory_screen_on_a_large_terminal_has_everything() {
 }
 
 #[test]
-fn before_the_map_is_there_the_screen_says_so() {
+fn memory_screen_says_that_the_map_is_loading() {
     let text = text(&mut app(true, false), "M", 100, 30);
-    assert!(text.contains("MAP  the map is being read"), "{text}");
+    assert!(text.contains("MAP  reading"), "{text}");
     assert!(text.contains("beside live tensors"), "{text}");
 }
 
 #[test]
-fn where_there_is_no_map_the_reason_stands_in_its_place() {
+fn missing_map_shows_the_reason() {
     let mut app = app(true, false);
-    let why = Missing::new(Reason::NotRead, "the recording holds no maps");
+    let why = Missing::new(Reason::NotRead, "the recording contains no maps");
     app.update(Update::NoMap((key(977), 0), why.clone()));
-    assert!(text(&mut app, "M", 100, 30).contains("MAP  the map is being read"));
+    assert!(text(&mut app, "M", 100, 30).contains("MAP  reading"));
     app.update(Update::NoMap((key(418), 0), why.clone()));
     let screen = text(&mut app, "M", 100, 30);
-    assert!(screen.contains("the recording holds no maps"), "{screen}");
+    assert!(
+        screen.contains("the recording contains no maps"),
+        "{screen}"
+    );
     // One that was shown stays: a program that changes all the time cannot be read in every second.
     app.update(Update::Map(Arc::new(map(599))));
     app.update(Update::NoMap((key(418), 0), why));
@@ -344,29 +347,29 @@ fn where_there_is_no_map_the_reason_stands_in_its_place() {
     });
     app.update(Update::Frame(Arc::new(frame(3))));
     let screen = text(&mut app, "M", 100, 30);
-    assert!(screen.contains("MAP  the map is being read"), "{screen}");
+    assert!(screen.contains("MAP  reading"), "{screen}");
 }
 
 #[test]
-fn where_a_pool_cannot_be_read_the_reason_stands_in_its_place() {
+fn unreadable_pool_shows_the_reason() {
     insta::assert_snapshot!(
-        "where_a_pool_cannot_be_read_the_reason_stands_in_its_place",
+        "unreadable_pool_shows_the_reason",
         text(&mut app(true, false), "jM", 80, 12)
     );
 }
 
 #[test]
-fn tab_brings_the_metrics_where_there_is_no_room_for_all() {
+fn tab_shows_metrics_on_a_small_screen() {
     insta::assert_snapshot!(
-        "tab_brings_the_metrics_where_there_is_no_room_for_all",
+        "tab_shows_metrics_on_a_small_screen",
         text(&mut app(true, true), "M\t", 80, 30)
     );
 }
 
 #[test]
-fn the_overview_shows_the_columns_of_pools_and_who_cannot_be_read() {
+fn overview_shows_pool_columns_and_unreadable_processes() {
     insta::assert_snapshot!(
-        "the_overview_shows_the_columns_of_pools_and_who_cannot_be_read",
+        "overview_shows_pool_columns_and_unreadable_processes",
         text(&mut app(true, false), "", 80, 24)
     );
 }
@@ -400,10 +403,10 @@ fn one_gpu() -> App {
 }
 
 #[test]
-fn of_one_gpu_the_spare_rows_show_its_fullest_process() {
+fn spare_rows_show_the_fullest_process_of_a_single_gpu() {
     let mut app = one_gpu();
     insta::assert_snapshot!(
-        "of_one_gpu_the_spare_rows_show_its_fullest_process",
+        "spare_rows_show_the_fullest_process_of_a_single_gpu",
         text(&mut app, "", 120, 40)
     );
     // Its map is asked for while it is in sight.
@@ -496,9 +499,9 @@ fn the_memory_is_copied_as_figures() {
 }
 
 #[test]
-fn the_unreadable_are_listed_by_reason() {
+fn unreadable_processes_are_listed_by_reason() {
     insta::assert_snapshot!(
-        "the_unreadable_are_listed_by_reason",
+        "unreadable_processes_are_listed_by_reason",
         text(&mut app(true, false), "!", 80, 16)
     );
 }
@@ -586,7 +589,7 @@ fn the_python_stack_is_asked_for_by_a_key_and_shown_with_its_lag() {
     for height in [30, 40] {
         let memory = text(&mut app, "M", 120, height);
         for words in [
-            "Python stack  at a maximum of 12.30 GiB allocated, at most 52 ms after it rose, 14s ago",
+            "Python stack  within 52 ms of a new peak of 12.30 GiB allocated, 14s ago",
             "model.py:33 forward < train.py:57 step < train.py:90 <module>",
         ] {
             assert!(memory.contains(words), "{memory}");
@@ -603,14 +606,14 @@ fn the_python_stack_is_asked_for_by_a_key_and_shown_with_its_lag() {
     };
     let shown = process(&mut app);
     let maximum = shown
-        .find("at a maximum of")
+        .find("of a new peak of")
         .expect("the older stack stays");
     let reason = shown
         .find("only its own user may look")
         .expect("the reason");
     assert!(reason < maximum, "the newest first\n{shown}");
     assert!(
-        shown.contains("other threads         1 did not hold still"),
+        shown.contains("other threads         1 not readable"),
         "{shown}"
     );
     assert!(shown.contains("loader: queue.py:171 get"), "{shown}");
@@ -627,7 +630,7 @@ fn the_map_of_another_process_is_not_shown() {
         process: key(977),
         ..map(599)
     })));
-    assert!(text(&mut app, "M", 100, 30).contains("the map is being read"));
+    assert!(text(&mut app, "M", 100, 30).contains("MAP  reading"));
 }
 
 #[test]
@@ -653,7 +656,7 @@ fn with_told(told: Vec<ReportedPool>) -> App {
     let mut frame = frame(600);
     frame.gpus.truncate(1);
     frame.pools = Some(Pools {
-        told: Arc::new(told),
+        reported: Arc::new(told),
         ..Pools::default()
     });
     app.update(Update::Frame(Arc::new(frame)));
@@ -671,14 +674,14 @@ fn jax() -> ReportedPool {
         reserved: gib(18.0).into(),
         largest_free_block: Reading::missing(
             Reason::Unsupported,
-            "JAX does not tell its largest free block",
+            "JAX does not report the largest free block",
         ),
         ..ReportedPool::default()
     }
 }
 
 #[test]
-fn what_a_framework_tells_of_itself_is_on_every_screen() {
+fn reported_pool_is_shown_on_every_screen() {
     let mut app = with_told(vec![jax()]);
     let overview = text(&mut app, "", 120, 40);
     let row = overview.lines().find(|line| line.contains("418")).unwrap();
@@ -693,9 +696,9 @@ fn what_a_framework_tells_of_itself_is_on_every_screen() {
     let process = text(&mut app, "\t\n", 120, 60);
     for line in [
         "JAX, XLA BFC",
-        "4.25 GiB  at most 7.50 GiB",
+        "4.25 GiB  peak 7.50 GiB",
         "13.75 GiB",
-        "- JAX does not tell its largest free block",
+        "- JAX does not report the largest free block",
     ] {
         assert!(process.contains(line), "{line}: {process}");
     }
@@ -711,7 +714,7 @@ fn what_a_framework_tells_of_itself_is_on_every_screen() {
 }
 
 #[test]
-fn a_figure_that_one_of_two_frameworks_does_not_tell_is_no_sum() {
+fn partial_framework_figures_are_not_summed() {
     let tensorflow = ReportedPool {
         framework: Framework::Tensorflow,
         reserved: Reading::default(),
@@ -729,7 +732,7 @@ fn a_figure_that_one_of_two_frameworks_does_not_tell_is_no_sum() {
 }
 
 #[test]
-fn the_cursor_walks_the_map_and_says_what_is_under_it() {
+fn map_cursor_describes_the_cell() {
     let mut app = app(true, true);
     let area = Rect::new(0, 0, 100, 30);
     let mut view = after(&mut app, "M");
@@ -741,14 +744,11 @@ fn the_cursor_walks_the_map_and_says_what_is_under_it() {
         let text = text_of(&drawn(&view, &app, area.width, area.height));
         seen.push(text.lines().nth(28).unwrap().to_owned());
     }
-    insta::assert_snapshot!(
-        "the_cursor_walks_the_map_and_says_what_is_under_it",
-        seen.join("\n")
-    );
+    insta::assert_snapshot!("map_cursor_describes_the_cell", seen.join("\n"));
 }
 
 #[test]
-fn a_press_on_the_map_goes_to_that_cell() {
+fn click_on_the_map_moves_the_cursor() {
     let mut app = app(true, true);
     let area = Rect::new(0, 0, 100, 30);
     let mut view = after(&mut app, "M");
@@ -787,7 +787,7 @@ fn a_press_on_the_map_goes_to_that_cell() {
 }
 
 #[test]
-fn pooled_screens_are_ascii_and_colourless_when_asked_and_drawn_at_any_size() {
+fn memory_screens_draw_in_ascii_and_at_any_size() {
     for (keys, with_map) in [
         ("", true),
         ("M", true),

@@ -83,7 +83,7 @@ fn a_click_selects_a_second_opens_and_a_heading_orders() {
     terminal.wait_for(marked("  1 ".into()), "the cursor on GPU 1");
     // A menu is not clicked through; a key in the footer is that key.
     press(&terminal, "s sort");
-    terminal.wait_text("Order by");
+    terminal.wait_text("Sort by");
     press(&terminal, &a);
     terminal.send("\x1b[<65;10;10M");
     terminal.wait_text("▸ ALLOC");
@@ -95,7 +95,7 @@ fn a_click_selects_a_second_opens_and_a_heading_orders() {
 }
 
 #[test]
-fn a_press_chooses_in_menus_and_goes_to_the_parts_of_a_screen() {
+fn click_chooses_in_menus_and_panes() {
     let [mut a, b] = ["a.py", "b.py"].map(RealProcess::start);
     let scenario = [
         "[[gpu]]\n".to_owned(),
@@ -107,12 +107,12 @@ fn a_press_chooses_in_menus_and_goes_to_the_parts_of_a_screen() {
     terminal.wait_for(|s| shows(s, b.pid(), &[]), "the processes");
     // The order: a press on it is enough.
     terminal.send("s");
-    press_last(terminal_with(&terminal, "Order by"), "  PID");
-    terminal.wait_for(|s| !s.contents().contains("Order by"), "the menu is closed");
+    press_last(terminal_with(&terminal, "Sort by"), "  PID");
+    terminal.wait_for(|s| !s.contents().contains("Sort by"), "the menu is closed");
     terminal.wait_text("▲PID");
     // A column: hidden by one press, shown by the next.
     terminal.send("C");
-    press(terminal_with(&terminal, "Columns of processes"), "[x] USER");
+    press(terminal_with(&terminal, "Process columns"), "[x] USER");
     terminal.wait_text("[ ] USER");
     press(&terminal, "[ ] USER");
     terminal.wait_text("[x] USER");
@@ -124,7 +124,7 @@ fn a_press_chooses_in_menus_and_goes_to_the_parts_of_a_screen() {
         terminal.send("x");
         press(terminal_with(&terminal, "Signal to"), "INT ");
         terminal.wait_text("Send INT to");
-        press(&terminal, "y sends it");
+        press(&terminal, "y send");
         terminal.send("q");
         terminal.wait_text("Signal to");
         terminal.send("q");
@@ -135,17 +135,20 @@ fn a_press_chooses_in_menus_and_goes_to_the_parts_of_a_screen() {
     }
     // What was sent to the clipboard is put away by a press.
     terminal.send("y");
-    terminal.wait_text("any key closes");
-    press(&terminal, "any key closes");
-    terminal.wait_for(|s| !s.contents().contains("any key closes"), "it is closed");
+    terminal.wait_text("any key to close");
+    press(&terminal, "any key to close");
+    terminal.wait_for(
+        |s| !s.contents().contains("any key to close"),
+        "it is closed",
+    );
     // On a GPU's screen: its processes, and its facts.
     terminal.send("g\r");
-    terminal.wait_text("Tab scrolls");
+    terminal.wait_text("Tab Scroll");
     press(&terminal, &b.pid().to_string());
     terminal.wait_for(marked(b.pid().to_string()), "the cursor on b");
     press(&terminal, "Activity");
     terminal.wait_for(
-        |s| !s.contents().contains("Tab scrolls"),
+        |s| !s.contents().contains("Tab Scroll"),
         "the facts have the keys",
     );
     press(&terminal, &b.pid().to_string());
@@ -166,7 +169,7 @@ fn terminal_with<'t>(terminal: &'t Terminal, words: &str) -> &'t Terminal {
 }
 
 #[test]
-fn the_mouse_is_left_alone_where_it_is_not_wanted() {
+fn no_mouse_leaves_the_mouse_to_the_terminal() {
     let process = RealProcess::start("a.py");
     let fake = FakeNvml::new(&["[[gpu]]\n", &on_gpu(0, &process, "")].concat());
     for (args, mode) in [

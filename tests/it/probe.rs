@@ -149,7 +149,7 @@ fn bytes(value: &Value) -> u64 {
 const AMPLE: &[&str] = &["--limit", "30s"];
 
 #[test]
-fn the_fill_finds_what_is_free_but_for_the_headroom_and_gives_it_back() {
+fn fill_allocates_all_but_the_headroom_and_returns_it() {
     let card = Card::new("");
     let probe = card.probe(AMPLE);
     let fill = &probe["driver"];
@@ -167,7 +167,7 @@ fn the_fill_finds_what_is_free_but_for_the_headroom_and_gives_it_back() {
 }
 
 #[test]
-fn a_card_that_refuses_large_pieces_is_said_to_be_fragmented() {
+fn refused_large_allocations_are_reported_as_fragmentation() {
     let card = Card::new("largest_mib = 1024");
     let probe = card.probe(AMPLE);
     let fill = &probe["driver"];
@@ -175,7 +175,10 @@ fn a_card_that_refuses_large_pieces_is_said_to_be_fragmented() {
     assert_eq!(bytes(&fill["held_bytes"]), 16 * GIB - 512 * MIB - GIB);
     let text = card.run(AMPLE);
     assert!(
-        text.out.contains("8192.00 MiB") || text.out.contains("fragmented: 8.00 GiB were refused"),
+        text.out.contains("8192.00 MiB")
+            || text
+                .out
+                .contains("fragmented, a request of 8.00 GiB failed"),
         "{}",
         text.out
     );
@@ -240,8 +243,8 @@ fn a_full_card_is_refused_without_a_context_and_halved_when_forced() {
     let refused = card.run(&[]);
     refused.assert_refused(
         1,
-        "not probed: 1024.00 MiB are free, and the probe wants 1.62 GiB: its headroom and a context of its own; \
-         --headroom sets less, --force takes half of what is free",
+        "not probed: only 1024.00 MiB is free, but the probe needs 1.62 GiB: the headroom plus its own context. \
+         Lower it with --headroom, or use half of the free memory with --force",
     );
     assert_eq!(card.holders(), []);
     let probe = card.probe(&["--force", "--limit", "30s"]);
@@ -251,7 +254,7 @@ fn a_full_card_is_refused_without_a_context_and_halved_when_forced() {
 }
 
 #[test]
-fn where_others_live_a_tenth_stays_free() {
+fn shared_gpu_keeps_a_tenth_free() {
     let nvml = format!(
         "context = {}\n[[process]]\npid = {}\ngpu = 0\nused = {}\n",
         0,
@@ -298,14 +301,14 @@ fn exclusive_mode_is_refused_unless_forced_and_prohibited_always() {
 }
 
 #[test]
-fn a_driver_that_is_not_there_or_denied_is_told_as_a_sentence() {
+fn missing_or_denied_driver_is_one_sentence() {
     let card = Card::new("");
     fs::remove_file(card.library()).unwrap();
     if !has_driver() {
         let refused = card.run(&[]);
         refused.assert_refused(
             1,
-            "not probed: there is no CUDA driver here: libcuda.so.1 was not found",
+            "not probed: no CUDA driver found: libcuda.so.1 is missing",
         );
     }
     let card = Card::new("[[call]]\nname = \"cuInit\"\nfails = 100\n");
@@ -322,7 +325,7 @@ fn has_driver() -> bool {
 }
 
 #[test]
-fn a_driver_too_old_for_a_policy_costs_that_policy_and_nothing_else() {
+fn old_driver_loses_only_unsupported_policies() {
     let card = Card::new("version = 11010").without("cuMemPoolCreate");
     let probe = card.probe(AMPLE);
     assert_eq!(probe["outcome"], "done");
@@ -331,7 +334,7 @@ fn a_driver_too_old_for_a_policy_costs_that_policy_and_nothing_else() {
         match run["policy"].as_str() {
             Some("pool") => assert_eq!(
                 why,
-                "the driver here is too old for this: it knows CUDA 11.1 and has no cuMemPoolCreate"
+                "the driver is too old: it supports CUDA 11.1 and has no cuMemPoolCreate"
             ),
             _ => assert_eq!(why, "", "{run}"),
         }
@@ -339,7 +342,7 @@ fn a_driver_too_old_for_a_policy_costs_that_policy_and_nothing_else() {
     let card = Card::new("version = 9000").without("cuDevicePrimaryCtxRetain");
     card.run(&[]).assert_refused(
         1,
-        "not probed: the driver here is too old for this: it knows CUDA 9.0 and has no cuDevicePrimaryCtxRetain",
+        "not probed: the driver is too old: it supports CUDA 9.0 and has no cuDevicePrimaryCtxRetain",
     );
 }
 
@@ -358,7 +361,7 @@ fn a_second_probe_of_the_same_card_is_refused_while_the_first_runs() {
     let second = card.run(&[]);
     second.assert_refused(
         1,
-        "not probed: another probe of this GPU is under way; wait until it has ended",
+        "not probed: another probe of this GPU is running; wait until it finishes",
     );
     drop(first);
 }
@@ -385,7 +388,7 @@ fn a_killed_probe_leaves_no_process_behind_that_holds_memory() {
 }
 
 #[test]
-fn a_child_that_is_killed_is_told_as_such() {
+fn killed_probe_child_is_reported() {
     let card = Card::new("[[call]]\nname = \"cuMemAlloc_v2\"\nhangs = true\n");
     let mut probe = card.command(&["--limit", "60s"]);
     let probe = probe
@@ -404,7 +407,7 @@ fn a_child_that_is_killed_is_told_as_such() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         String::from_utf8(output.stderr).unwrap(),
-        "gputop: not probed: it was ended by signal 9; the driver takes back what it held\n"
+        "gputop: not probed: the probe process was killed by signal 9; the driver releases its memory\n"
     );
 }
 
@@ -414,17 +417,17 @@ fn a_driver_that_does_not_come_back_ends_the_child_and_not_the_program() {
     let outcome = card.run(&["--limit", "10ms"]);
     outcome.assert_refused(
         1,
-        "not probed: the driver did not come back in time; the probe ended itself, and the driver takes back what it held",
+        "not probed: a driver call did not return in time, so the probe process stopped; the driver releases its memory",
     );
     assert!(!is_alive(card.holders()[0].0));
 }
 
 #[test]
-fn what_the_time_limit_cut_off_is_said() {
+fn probe_reports_what_the_time_limit_cut_off() {
     let card = Card::new("[[call]]\nname = \"cuMemAlloc_v2\"\ntakes_ms = 60\n");
     let probe = card.probe(&["--limit", "100ms", "--policy", "plain"]);
     assert_eq!(probe["driver"]["cut_short"], true);
-    assert_eq!(probe["patterns"][0]["missing"], "the time limit came first");
+    assert_eq!(probe["patterns"][0]["missing"], "time limit reached");
     card.assert_all_returned();
 }
 
@@ -435,7 +438,7 @@ fn mig_mode_names_the_device_to_probe() {
     let refused = card.run(&["--gpu", "0"]);
     refused.assert_refused(
         1,
-        "not probed: the GPU is in MIG mode, its memory belongs to its devices; probe one of those: \
+        "not probed: the GPU is in MIG mode; probe one of its MIG devices instead: \
          --gpu MIG-fa4e0000-0001-5000-8000-000000000000",
     );
     let mut args = AMPLE.to_vec();
@@ -444,7 +447,7 @@ fn mig_mode_names_the_device_to_probe() {
 }
 
 #[test]
-fn a_card_that_is_hidden_from_us_is_refused() {
+fn hidden_gpu_is_refused() {
     let card = Card::new("uuid = \"GPU-11111111-0000-4000-8000-000000000000\"");
     let refused = card.run(&[]);
     assert_eq!(refused.code, Some(1));
@@ -475,13 +478,13 @@ fn dashboard_of(card: &Card) -> crate::terminal::Launch {
 }
 
 #[test]
-fn p_probes_after_a_question_and_shows_what_came_of_it() {
+fn probe_key_asks_and_shows_the_result() {
     let card = Card::new("");
     let terminal = dashboard_of(&card).start();
-    terminal.wait_text("no process is on a GPU");
+    terminal.wait_text("No process uses a GPU");
     terminal.send("P");
     terminal.wait_text("Probe GPU 0 NVIDIA H200?");
-    terminal.wait_text("For at most 500 ms it holds what is free, 14.38 GiB");
+    terminal.wait_text("Allocates 14.38 GiB for at most 500 ms");
     // Only the letter probes.
     terminal.send("\r");
     terminal.send("\x1b");
@@ -494,7 +497,7 @@ fn p_probes_after_a_question_and_shows_what_came_of_it() {
     terminal.send("y");
     terminal.wait_text("PROBE GPU 0 NVIDIA H200");
     terminal.wait_text("PATTERN native");
-    terminal.wait_text("14.50 GiB held at most");
+    terminal.wait_text("at most 14.50 GiB held");
     card.assert_all_returned();
     terminal.send("P");
     terminal.wait_text("Probe GPU 0 NVIDIA H200?");
@@ -505,12 +508,12 @@ fn p_probes_after_a_question_and_shows_what_came_of_it() {
 }
 
 #[test]
-fn a_refusal_stands_where_the_answer_would_be() {
+fn probe_refusal_is_shown_in_place_of_the_result() {
     let card = Card::new("compute_mode = 3");
     let terminal = dashboard_of(&card).start();
-    terminal.wait_text("no process is on a GPU");
+    terminal.wait_text("No process uses a GPU");
     terminal.send("P");
-    terminal.wait_text("y probes");
+    terminal.wait_text("y probe");
     terminal.send("y");
     terminal.wait_text("The GPU is in exclusive mode");
 }
@@ -519,13 +522,13 @@ fn a_refusal_stands_where_the_answer_would_be() {
 fn nothing_is_probed_with_readonly_or_while_a_recording_plays() {
     let card = Card::new("");
     let terminal = dashboard_of(&card).args(["--readonly"]).start();
-    terminal.wait_text("no process is on a GPU");
+    terminal.wait_text("No process uses a GPU");
     terminal.send("P");
-    terminal.wait_text("no probe: gputop was started with --readonly");
+    terminal.wait_text("cannot probe: gputop was started with --readonly");
     let terminal = dashboard_of(&card).args(["demo"]).start();
     terminal.wait_text("REPLAY");
     terminal.send("P");
-    terminal.wait_text("this is a recording: its GPU is not here to be probed");
+    terminal.wait_text("cannot probe the GPU of a recording");
     assert_eq!(card.holders(), []);
 }
 
@@ -556,7 +559,7 @@ fn a_process_gives_its_sizes_and_shows_its_free_blocks_beside() {
         bars(&device["free_histogram"], "up_to_bytes")
     );
     for run in probe["patterns"].as_array().unwrap() {
-        assert_eq!(run["source"], format!("PID {pid}, its present blocks"));
+        assert_eq!(run["source"], format!("PID {pid}, current blocks"));
         assert!(bytes(&run["requests_made"]) > 0, "{run}");
     }
     let text = card.run(&args).out;
@@ -596,18 +599,19 @@ fn doctor_says_whether_a_probe_would_work_and_takes_nothing() {
     let (works, found) = told(&Card::new("lacks = [102]"));
     assert!(works);
     assert!(
-        found
-            .ends_with("; no expandable segments: driver or GPU have no virtual memory management"),
+        found.ends_with(
+            "; no expandable segments: driver or GPU does not support virtual memory management"
+        ),
         "{found}"
     );
     for (cuda, nvml, why) in [
         ("compute_mode = 3", "", "the GPU is in exclusive mode"),
         ("compute_mode = 2", "", "compute mode is prohibited"),
-        ("", "used = 16000000000\n", "are free, and the probe wants"),
+        ("", "used = 16000000000\n", "is free, but the probe needs"),
         (
             "uuid = \"GPU-00000000-0000-4000-8000-000000000001\"",
             "",
-            "not of this container or job",
+            "not assigned to this container or job",
         ),
     ] {
         let (works, found) = told(&Card::with(cuda, nvml));

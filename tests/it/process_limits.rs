@@ -62,7 +62,7 @@ fn how_long_five_hundred_take() {
 }
 
 #[test]
-fn ten_thousand_processes_are_counted_ordered_filtered_and_left() {
+fn ten_thousand_processes_are_counted_sorted_and_filtered() {
     const COUNT: u32 = 10_000;
     let members = throng(COUNT);
     let mut desk = Desk::new(8, &members);

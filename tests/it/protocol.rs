@@ -67,7 +67,7 @@ fn files(folder: &Path, kind: &str) -> Vec<(String, PathBuf)> {
 }
 
 #[test]
-fn what_any_version_ever_said_is_read() {
+fn every_recorded_protocol_version_is_read() {
     let versions = versions();
     assert!(versions.iter().any(|(version, _)| *version == PROTOCOL));
     for (version, folder) in versions {
@@ -84,7 +84,7 @@ fn what_any_version_ever_said_is_read() {
 }
 
 #[test]
-fn what_any_version_was_ever_asked_is_understood() {
+fn every_recorded_request_is_understood() {
     for (_, folder) in versions() {
         let asked = files(&folder, "asked").into_iter();
         let asked: String = asked
@@ -134,7 +134,7 @@ fn frame_summary(frame: &Frame) -> String {
     let processes = frame.processes.iter().flat_map(|list| &*list.list);
     let pools = frame.pools.iter().flat_map(|pools| &*pools.list);
     let pools = pools.map(|pool| (pool.process.pid, pool.stats.reserved.last()));
-    let told = frame.pools.iter().flat_map(|pools| &*pools.told);
+    let told = frame.pools.iter().flat_map(|pools| &*pools.reported);
     let told = told.map(|pool| (pool.framework.words(), pool.allocated.value().copied()));
     let told = told.collect::<Vec<_>>();
     let told = match told.is_empty() {
@@ -202,7 +202,7 @@ fn says_all(new: &Value, old: &Value) -> bool {
 }
 
 #[test]
-fn of_what_any_version_ever_said_nothing_is_left_out() {
+fn no_recorded_field_is_lost() {
     for (_, folder) in versions() {
         for (name, file) in said(&folder) {
             for old in lines(&file) {
@@ -274,7 +274,7 @@ fn add_fields(value: &mut Value, name: &str) {
 }
 
 #[test]
-fn a_later_version_that_says_more_is_understood_as_if_it_did_not() {
+fn unknown_fields_of_a_later_version_are_ignored() {
     for (name, file) in said(&versions().pop().unwrap().1) {
         let lines = lines(&file);
         let expected = heard(&packed(&lines));
@@ -328,7 +328,7 @@ fn without(value: &Value, at: &[String]) -> Value {
 
 /// An earlier version lacks what came later: no frame, no greeting and no event is lost over a field that is not there.
 #[test]
-fn an_earlier_version_that_says_less_is_understood_all_the_same() {
+fn missing_fields_of_an_earlier_version_are_accepted() {
     for (_, file) in said(&versions().pop().unwrap().1) {
         for line in lines(&file) {
             let kind = ["frame", "hello", "event"];
@@ -373,13 +373,13 @@ fn another_version_works_or_is_refused_in_one_sentence() {
         ("gputop-agent protocol=x", "?"),
     ] {
         let why = format!(
-            "gputop {there} there speaks another protocol than {here} here: one of them is old"
+            "gputop {there} on the remote host uses another protocol than {here} on this host. Update the older one"
         );
         assert_eq!(after(greeting), (false, why));
     }
     let needs = serde_json::json!({"hello": {"host": "x", "requires": ["telepathy"]}});
     let refused = heard(&packed(&[needs]));
-    let why = "it needs telepathy, which this version does not know";
+    let why = "the remote gputop requires telepathy, which this version does not support";
     assert_eq!(refused, (Vec::new(), why.to_owned()));
 }
 
@@ -459,7 +459,7 @@ fn store() -> Vec<Value> {
     };
     let lines = [
         reply(Reply {
-            shelf: Some(vec![list]),
+            stored_incidents: Some(vec![list]),
             ..Reply::default()
         }),
         reply(Reply {
@@ -532,7 +532,7 @@ fn failures() -> Vec<Update> {
         seq: 90,
         mono: Mono(90_500),
         pools: Some(Pools {
-            told: vec![pool].into(),
+            reported: vec![pool].into(),
             ..Pools::default()
         }),
         ..Frame::default()

@@ -189,7 +189,7 @@ fn what_a_killed_recorder_wrote_plays_up_to_its_last_second() {
 }
 
 #[test]
-fn a_folder_without_a_recording_and_a_file_for_a_folder_are_told() {
+fn empty_folder_and_file_target_are_reported() {
     let home = tempfile::tempdir().unwrap();
     let shown = home.path().display();
     let outcome = gputop(["replay"]).arg(home.path()).output().unwrap();

@@ -160,7 +160,7 @@ fn a_recording_without_maps_says_so() {
 }
 
 #[test]
-fn cut_off_anywhere_the_maps_before_the_cut_are_there() {
+fn truncated_recording_keeps_earlier_maps() {
     let (bytes, _) = recording(130, |seq| seq % 20 == 10);
     for cut in (1..8).map(|eighth| bytes.len() * eighth / 8) {
         let mut seen = start(bytes[..cut].to_vec(), PAUSED);
@@ -175,7 +175,7 @@ fn cut_off_anywhere_the_maps_before_the_cut_are_there() {
 }
 
 #[test]
-fn a_map_that_is_none_is_told_as_damage_and_the_one_before_stays() {
+fn invalid_map_is_damage_and_the_previous_map_stays() {
     let fine = r#""segments":[{"address":512,"size":512,"blocks":[{"size":512}]}]"#;
     let of = |rest: &str| {
         let process = serde_json::to_string(&pool(0).0).unwrap();
@@ -366,7 +366,7 @@ mod by_command {
         };
         let terminal = replay(&file);
         terminal.wait_text("MAP  cell");
-        terminal.wait_text("IDLE BLOCKS");
+        terminal.wait_text("FREE BLOCKS");
         terminal.wait_text("exact, read ");
         terminal.send("q");
 
@@ -381,6 +381,6 @@ mod by_command {
         wait_until("five frames", || frames() >= 8);
         recorder.0.kill().unwrap();
         assert_eq!(maps(&without), []);
-        replay(&without).wait_text("the recording holds no maps");
+        replay(&without).wait_text("the recording contains no maps");
     }
 }

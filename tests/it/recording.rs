@@ -282,7 +282,7 @@ fn a_repeated_recording_starts_over() {
 }
 
 #[test]
-fn steps_skips_and_moments_lead_to_their_frame() {
+fn steps_skips_and_times_seek_to_their_frame() {
     let mut seen = start(recording(300), PAUSED);
     seen.position(|_| true);
     assert_eq!(seen.go(Play::To(Mono(250_999))), 150);
@@ -402,7 +402,7 @@ fn ten_megabytes_of_garbage_cost_the_minute_they_are_in() {
 }
 
 #[test]
-fn damage_is_told_once() {
+fn damage_is_reported_once() {
     let mut bytes = recording(300);
     let middle = bytes.len() / 2;
     bytes[middle..middle + 40].fill(0xAA);
@@ -439,20 +439,20 @@ fn two_recordings_in_one_file_play_one_after_the_other() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused_with_a_sentence() {
+fn other_files_are_refused_with_a_sentence() {
     let text = |bytes: &[u8]| open(bytes.to_vec()).unwrap_err().to_string();
     assert_eq!(
         text(b""),
-        "the built-in recording is empty: nothing was recorded into it"
+        "the built-in recording is empty, so there is nothing to play"
     );
     assert_eq!(
         text(b"\x7fELF\x02\x01\x01\0 and more"),
-        "the built-in recording is not a gputop recording: it begins with 7f 45 4c 46 02 01 01 00; \
-         `gputop record` makes one"
+        "the built-in recording is not a gputop recording: it starts with 7f 45 4c 46 02 01 01 00. \
+         Record one with `gputop record`"
     );
-    assert!(text(b"#!/bin/sh").contains("it begins with \u{201c}#!/bin/s\u{201d};"));
+    assert!(text(b"#!/bin/sh").contains("it starts with \u{201c}#!/bin/s\u{201d}."));
     let zstd = zstd::bulk::compress(b"{}", 3).unwrap();
-    assert!(text(&zstd).contains("zstd data without gputop's header"));
+    assert!(text(&zstd).contains("zstd data without a gputop header"));
     let hello = Recorder::new(Vec::new(), &training_day::hello())
         .unwrap()
         .finish()
@@ -488,7 +488,7 @@ fn a_newer_recording_plays_unless_it_says_that_it_cannot() {
     assert!(
         error
             .to_string()
-            .contains("needs a gputop that knows \"telepathy\"")
+            .contains("\"telepathy\", which this version does not support")
     );
 }
 
@@ -542,7 +542,7 @@ fn a_small_file_that_unpacks_to_a_giant_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn flipped_bytes_cost_at_most_what_they_hit(flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
+    fn flipped_bytes_lose_only_their_minute(flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
         let mut bytes = recording(130);
         for (place, value) in flips {
             *place.get_mut(&mut bytes) = value;
@@ -570,16 +570,12 @@ fn a_file_that_exists_is_overwritten_only_when_asked_and_never_if_foreign() {
     let nowhere = Recorder::create(Path::new("/nonexistent/x"), &hello)
         .err()
         .unwrap();
-    assert!(
-        nowhere
-            .to_string()
-            .contains("choose a folder you may write to")
-    );
+    assert!(nowhere.to_string().contains("Choose a writable folder"));
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_is_told_as_such() {
+fn full_disk_is_reported() {
     let full = Recorder::create(Path::new("/dev/full"), &training_day::hello())
         .err()
         .unwrap();

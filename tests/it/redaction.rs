@@ -1,4 +1,4 @@
-//! Redaction: the forms of tests/data/redaction.txt one by one, and then from real processes through every way out.
+//! Redaction: each form in tests/data/redaction.txt, and then real processes through every output.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -19,7 +19,7 @@ use crate::run_explained::{EXPLAINED, OOM};
 
 const TABLE: &str = include_str!("../data/redaction.txt");
 
-/// One of them is in every secret of the table.
+/// Every secret in the table contains one of these.
 const MARKS: [&str; 2] = ["quokka", "c0ffee42"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,12 +30,12 @@ enum Kind {
     Log,
 }
 
-/// A line of the table.
+/// A line in the table.
 struct Form {
     kind: Kind,
-    /// As a program has it.
+    /// Original text.
     raw: String,
-    /// As it may be shown.
+    /// Expected redacted text.
     redacted: String,
 }
 
@@ -57,7 +57,7 @@ impl Form {
         self.raw != self.redacted
     }
 
-    /// As a line of a log.
+    /// Returns true if the form can be a line in a log.
     fn is_text(&self) -> bool {
         matches!(self.kind, Kind::CommandLine | Kind::Log)
     }
@@ -79,7 +79,7 @@ fn forms() -> Vec<Form> {
     forms
 }
 
-/// The log of a program that writes every secret of the table.
+/// Returns a log with every secret in the table.
 fn secret_log() -> String {
     let lines = forms()
         .into_iter()
@@ -87,7 +87,7 @@ fn secret_log() -> String {
     lines.map(|form| form.raw + "\n").collect()
 }
 
-/// Words as a shell splits them, without its escapes.
+/// Splits words as a shell does, without escapes.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut open = None;
@@ -137,7 +137,7 @@ fn as_text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn every_form_of_the_table_is_redacted_exactly() {
+fn redacts_every_form_exactly() {
     let forms = forms();
     assert!(forms.len() >= 200, "{}", forms.len());
     let mut wrong = Vec::new();
@@ -172,10 +172,10 @@ fn every_form_of_the_table_is_redacted_exactly() {
             }
         }
     }
-    // One after another they are as they are alone.
+    // All lines together give the same result as each alone.
     let all = || forms.iter().filter(|form| form.is_text());
     let lines = |of: fn(&Form) -> &String| all().map(move |form| format!("{}\n", of(form)));
-    // An apostrophe opens no quotation.
+    // An apostrophe does not open a quote.
     let before = || std::iter::once("it's a log\n".to_owned());
     let raw: String = before().chain(lines(|form| &form.raw)).collect();
     let redacted: String = before().chain(lines(|form| &form.redacted)).collect();
@@ -189,9 +189,9 @@ fn every_form_of_the_table_is_redacted_exactly() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// In front of the error on its line, where a quotation includes it.
+/// The secret is before the error on the same line, so that the quote contains it.
 #[test]
-fn no_explanation_shows_a_secret_of_the_table() {
+fn explanations_show_no_secrets() {
     let style = Style {
         width: 200,
         colour: false,
@@ -201,7 +201,7 @@ fn no_explanation_shows_a_secret_of_the_table() {
         .iter()
         .filter(|form| form.is_text() && form.is_secret())
     {
-        // Half a private key on the error's own line is nothing that a program writes.
+        // Programs do not write part of a private key on the line of an error.
         let log = match form.raw.contains('\n') {
             true => format!("{0}\n{OOM}\n{0}\n", form.raw),
             false => format!("{0}\n{0} {OOM} {0}\n", form.raw),
@@ -221,7 +221,7 @@ fn no_explanation_shows_a_secret_of_the_table() {
 }
 
 #[test]
-fn explain_redacts_unless_asked_for_the_original() {
+fn explain_redacts_unless_raw_is_given() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -229,7 +229,7 @@ fn explain_redacts_unless_asked_for_the_original() {
         path
     };
     let log = secret_log();
-    // A quotation is cut where the secret stands: in front of it the flag is missing, behind it the end of a token.
+    // The quote is cut at the secret: the flag before it is missing, or the end of a token.
     let far = "step 1, ".repeat(40);
     let oom = file(
         "oom-token=quokka901.log",
@@ -265,9 +265,9 @@ fn explain_redacts_unless_asked_for_the_original() {
     }
 }
 
-/// In its command line, its environment, its log and its error.
+/// Secrets are in the command line, the environment, the log and the error.
 #[test]
-fn no_secret_of_a_failed_run_is_printed_or_stored() {
+fn run_prints_and_stores_no_secrets() {
     let user = User::new();
     let folder = tempfile::tempdir().unwrap();
     let lines = folder.path().join("lines");
@@ -321,13 +321,13 @@ fn no_secret_of_a_failed_run_is_printed_or_stored() {
         assert_eq!(*code, Some(0), "{err}");
         assert_no_secret("gputop incidents", [out.as_str(), err].concat().as_bytes());
     }
-    // They are not clean for want of the text.
+    // The outputs do contain the log text.
     for (_, out, _) in &outputs[5..] {
         assert!(out.contains("Using API key ***"), "{out}");
     }
 }
 
-/// What is packed in `file` so far; it may still be written.
+/// Returns the decompressed content of `file`, which may still be written.
 fn unpacked(file: &Path) -> Vec<u8> {
     const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
     let bytes = fs::read(file).unwrap_or_default();
@@ -344,7 +344,7 @@ fn contains(bytes: &[u8], text: &str) -> bool {
     memchr::memmem::find(bytes, text.as_bytes()).is_some()
 }
 
-/// Processes with the command lines of the table, one of which writes the secrets into its log and runs out of memory.
+/// Processes with the command lines in the table. One of them writes the secrets to its log and runs out of memory.
 struct Watched {
     folder: tempfile::TempDir,
     fake: FakeNvml,
@@ -404,7 +404,7 @@ impl Watched {
 }
 
 #[test]
-fn no_secret_of_a_watched_process_leaves_the_collector() {
+fn the_collector_sends_no_secrets() {
     if !is_host() {
         return;
     }
@@ -423,7 +423,7 @@ fn no_secret_of_a_watched_process_leaves_the_collector() {
         .args([agent])
         .size(150, 250)
         .start();
-    // Everything is seen before anything fails; older text of a log is not read.
+    // All processes must be visible before the failure, since older log text is not read.
     terminal.wait_text("--api-key ***");
     let name = format!("\"pid\":{}", watched.trainer.pid());
     wait_until("the recorder to see the process", || {
@@ -431,7 +431,7 @@ fn no_secret_of_a_watched_process_leaves_the_collector() {
     });
     let mut tries = 0;
     wait_until("the failure to be recorded", || {
-        // Until it is attached to, what is written is too old.
+        // Text written before the watcher attaches is too old.
         tries += 1;
         if tries % 20 == 1 {
             watched.fail();
@@ -444,7 +444,7 @@ fn no_secret_of_a_watched_process_leaves_the_collector() {
     terminal.wait_text("expandable_segments:True");
     terminal.send("\x1b");
     terminal.wait_text("COMMAND");
-    // Its page, with arguments and environment, and its log.
+    // The process screen with arguments and environment, and its log.
     terminal.send("/the-trainer\r");
     terminal.wait_for(
         |screen| !screen.contents().contains("mysqldump"),
@@ -468,13 +468,13 @@ fn no_secret_of_a_watched_process_leaves_the_collector() {
             })
     });
 
-    let (recorded, said) = (unpacked(&recording), unpacked(&wire));
-    for bytes in [&recorded, &said] {
+    let (recorded, sent) = (unpacked(&recording), unpacked(&wire));
+    for bytes in [&recorded, &sent] {
         assert!(contains(bytes, "mysqldump -uroot -p***"));
         assert!(contains(bytes, "wandb: Using API key ***"));
     }
     assert_no_secret("the recording", &recorded);
-    assert_no_secret("the agent", &said);
+    assert_no_secret("the agent", &sent);
     assert_no_secret("the screen", &terminal.raw());
     assert!(assert_no_secret_in_files(&state) > 0);
 }

@@ -15,7 +15,7 @@ fn generate(args: &[&str]) -> String {
 }
 
 #[test]
-fn the_reference_is_what_the_program_says_of_itself() {
+fn reference_matches_the_program() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/REFERENCE.md");
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
     let written = generate(&["markdown"]);
@@ -64,7 +64,7 @@ echo "${COMPREPLY[*]}"
 "#;
 
 #[test]
-fn hosts_of_ssh_and_groups_are_offered_where_a_host_may_stand() {
+fn completions_offer_ssh_hosts_and_groups() {
     let home = tempfile::tempdir().unwrap();
     let at = |name: &str| home.path().join(name);
     for (name, text) in [
@@ -129,7 +129,7 @@ fn hosts_of_ssh_and_groups_are_offered_where_a_host_may_stand() {
 }
 
 #[test]
-fn the_manual_says_commands_settings_and_keys() {
+fn manual_page_lists_commands_settings_and_keys() {
     let page = generate(&["man"]);
     assert!(page.contains(".TH gputop 1"), "{page}");
     for word in ["explain", "GPUTOP_INTERVAL", "GPUTOP_CONFIG", "colour"] {

@@ -38,7 +38,7 @@ fn is_gone(pid: Pid) -> bool {
 }
 
 #[test]
-fn a_host_behind_a_command_is_shown_as_this_one_is() {
+fn remote_host_is_shown_like_the_local_host() {
     let process = RealProcess::start("train");
     let fake = FakeNvml::new(&format!(
         "[[gpu]]\nsm = 37\n{}",
@@ -68,7 +68,7 @@ fn a_host_behind_a_command_is_shown_as_this_one_is() {
 }
 
 #[test]
-fn what_a_login_shell_says_first_is_passed_over() {
+fn login_shell_noise_is_skipped() {
     let fake = FakeNvml::new("[[gpu]]\nsm = 41\n");
     let via = format!("via:printf 'Welcome to node 7\\n$ '; echo bad >&2; exec {GPUTOP} agent");
     let terminal = dashboard(&fake).args([via]).start();
@@ -76,7 +76,7 @@ fn what_a_login_shell_says_first_is_passed_over() {
 }
 
 #[test]
-fn a_link_that_ends_leaves_what_was_known_and_comes_back_by_itself() {
+fn lost_link_keeps_data_and_reconnects() {
     let fake = FakeNvml::new("[[gpu]]\nsm = 51\n");
     let file = tempfile::tempdir().unwrap();
     let terminal = dashboard(&fake).args([agent_of(&file, "")]).start();
@@ -86,7 +86,7 @@ fn a_link_that_ends_leaves_what_was_known_and_comes_back_by_itself() {
     wait_sm(&terminal, "52");
     kill(first, Signal::SIGKILL).unwrap();
     terminal.wait_text("no link");
-    terminal.wait_text("What is shown is old: the link is lost");
+    terminal.wait_text("Stale data: connection lost");
     assert!(gpu_shows(&terminal.screen(), "0", &[("SM%", "52")]));
     terminal.resize(6, 40);
     terminal.wait_text("no link");
@@ -98,7 +98,7 @@ fn a_link_that_ends_leaves_what_was_known_and_comes_back_by_itself() {
 }
 
 #[test]
-fn a_far_side_that_hangs_is_silent_and_heard_again() {
+fn hanging_agent_is_marked_silent_and_recovers() {
     let fake = FakeNvml::new("[[gpu]]\nsm = 61\n");
     let file = tempfile::tempdir().unwrap();
     let terminal = dashboard(&fake).args([agent_of(&file, "")]).start();
@@ -115,7 +115,7 @@ fn a_far_side_that_hangs_is_silent_and_heard_again() {
 }
 
 #[test]
-fn an_agent_ends_with_whoever_asked_also_when_that_is_killed() {
+fn agent_exits_with_its_client() {
     let fake = FakeNvml::new("[[gpu]]\n");
     let file = tempfile::tempdir().unwrap();
     let recording = file.path().join("x.gpt.zst");
@@ -130,7 +130,7 @@ fn an_agent_ends_with_whoever_asked_also_when_that_is_killed() {
 }
 
 #[test]
-fn a_command_that_listens_to_nobody_ends_with_the_dashboard() {
+fn unresponsive_command_ends_with_the_dashboard() {
     let fake = FakeNvml::new("[[gpu]]\n");
     let file = tempfile::tempdir().unwrap();
     let via = format!(
@@ -138,7 +138,7 @@ fn a_command_that_listens_to_nobody_ends_with_the_dashboard() {
         file.path().join("pid").display()
     );
     let terminal = dashboard(&fake).args([via]).start();
-    terminal.wait_text("no GPU yet");
+    terminal.wait_text("No GPU data yet");
     let command = pid(&file).unwrap();
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
@@ -146,7 +146,7 @@ fn a_command_that_listens_to_nobody_ends_with_the_dashboard() {
 }
 
 #[test]
-fn what_a_command_leaves_behind_does_not_keep_its_end_from_being_told() {
+fn leftover_child_does_not_hide_the_command_exit() {
     let fake = FakeNvml::new("[[gpu]]\n");
     let file = tempfile::tempdir().unwrap();
     let written = file.path().join("pid").display().to_string();
@@ -163,7 +163,7 @@ fn what_a_command_leaves_behind_does_not_keep_its_end_from_being_told() {
 }
 
 #[test]
-fn a_far_host_is_recorded_and_what_is_recorded_plays() {
+fn remote_host_is_recorded_and_replayed() {
     let fake = FakeNvml::new("[[gpu]]\nsm = 71\n");
     let file = tempfile::tempdir().unwrap();
     let recording = file.path().join("x.gpt.zst");
@@ -189,7 +189,7 @@ fn a_far_host_is_recorded_and_what_is_recorded_plays() {
 }
 
 #[test]
-fn what_is_no_agent_is_told_in_its_own_last_words() {
+fn non_agent_is_reported_with_its_last_output() {
     let fake = FakeNvml::new("[[gpu]]\n");
     for (via, sentence) in [
         (
@@ -198,32 +198,32 @@ fn what_is_no_agent_is_told_in_its_own_last_words() {
         ),
         (
             "via:exit 3",
-            "cannot record: the far side ended with exit code 3",
+            "cannot record: the remote command exited with code 3",
         ),
-        ("via:exit 0", "cannot record: the far side ended"),
+        ("via:exit 0", "cannot record: the remote command exited"),
         (
             "via:echo 'Account \u{1b}[31mdisabled.'",
             "cannot record: Account ^[[31mdisabled.",
         ),
         (
             "via:echo gputop-agent protocol=7 version=9.9",
-            "cannot record: gputop 9.9 there speaks another protocol than 0.1.0 here: one of them is old",
+            "cannot record: gputop 9.9 on the remote host uses another protocol than 0.1.0 on this host. Update the older one",
         ),
         (
             "via:echo gputop-agent protocol=1 version=0.1.0; echo this is no stream",
-            "cannot record: what it sent is damaged: Unknown frame descriptor",
+            "cannot record: the received data is damaged: Unknown frame descriptor",
         ),
     ] {
         fake_machine::run(&fake, ["record", via]).assert_refused(2, sentence);
     }
     fake_machine::run(&fake, ["record", "via:"]).assert_refused(
         2,
-        "`via:` wants a command behind it: `via:kubectl exec -i POD -- gputop agent`",
+        "`via:` requires a command, such as `via:kubectl exec -i POD -- gputop agent`",
     );
 }
 
 #[test]
-fn far_processes_get_no_signal_unless_it_was_allowed() {
+fn remote_signals_need_permission() {
     if !is_host() {
         return;
     }
@@ -285,7 +285,7 @@ fn a_remote_log_is_followed_by_name_only_if_both_sides_allow_it() {
     drop(terminal);
     let terminal = ask(&["--allow-watch"], "");
     type_path(&terminal);
-    terminal.wait_text("not followed: the remote agent runs without --allow-watch");
+    terminal.wait_text("cannot follow the log: the remote agent runs without --allow-watch");
     drop(terminal);
     let terminal = ask(&["--allow-watch"], " --allow-watch");
     type_path(&terminal);
@@ -373,7 +373,7 @@ fn a_group_of_the_configuration_is_its_hosts_also_where_a_host_has_its_name() {
 }
 
 #[test]
-fn a_list_of_hosts_that_is_wrong_is_told_with_its_line() {
+fn invalid_hosts_file_is_reported_with_its_line() {
     let fake = FakeNvml::new("[[gpu]]\n");
     let file = tempfile::tempdir().unwrap();
     let list = file.path().join("hosts");
@@ -384,7 +384,7 @@ fn a_list_of_hosts_that_is_wrong_is_told_with_its_line() {
     };
     refused(
         "gpu1\ngpu2:x\n",
-        &format!("{name}:2: `x` is no port: it is a number from 1 to 65535"),
+        &format!("{name}:2: `x` is not a valid port: use a number from 1 to 65535"),
     );
     refused(
         "# none\n",

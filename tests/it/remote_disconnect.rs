@@ -241,7 +241,7 @@ fn below(pid: u32) -> Vec<(u32, String)> {
 }
 
 #[test]
-fn what_was_observed_is_told_once_over_all_links() {
+fn observation_is_reported_once_across_reconnects() {
     if !sshd::is_here() || !is_host() {
         return;
     }
@@ -263,7 +263,7 @@ fn what_was_observed_is_told_once_over_all_links() {
 }
 
 #[test]
-fn each_failure_is_told_once_whenever_the_link_is_cut() {
+fn failure_is_reported_once_whenever_the_link_is_cut() {
     const SPAN: i64 = 2_500;
     if !sshd::is_here() || !is_host() {
         return;

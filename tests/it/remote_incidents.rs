@@ -86,7 +86,7 @@ fn is_calm(screen: &vt100::Screen) -> bool {
 }
 
 #[test]
-fn what_happened_there_unobserved_is_explained_here_once_and_nothing_is_changed_there() {
+fn unobserved_remote_failure_is_explained_once_and_store_unchanged() {
     if !sshd::is_here() {
         return;
     }
@@ -140,7 +140,7 @@ fn what_happened_there_unobserved_is_explained_here_once_and_nothing_is_changed_
 }
 
 #[test]
-fn what_is_read_there_is_listed_here_and_calls_nobody() {
+fn incident_read_on_the_remote_host_is_listed_without_notice() {
     if !sshd::is_here() {
         return;
     }
@@ -159,7 +159,7 @@ fn what_is_read_there_is_listed_here_and_calls_nobody() {
 }
 
 #[test]
-fn a_run_that_is_watched_from_here_and_kept_there_is_one_incident() {
+fn run_watched_locally_and_saved_remotely_is_one_incident() {
     if !sshd::is_here() || !is_host() {
         return;
     }
@@ -204,7 +204,7 @@ fn a_run_that_is_watched_from_here_and_kept_there_is_one_incident() {
 }
 
 #[test]
-fn what_was_kept_there_while_it_was_recorded_is_in_the_recording() {
+fn remote_incident_saved_during_recording_is_in_the_recording() {
     if !sshd::is_here() {
         return;
     }

@@ -43,7 +43,7 @@ fn far_processes(sshd: &Sshd) -> usize {
 }
 
 #[test]
-fn without_gputop_it_is_shown_by_its_nvidia_smi_over_one_connection() {
+fn host_without_gputop_is_shown_through_nvidia_smi() {
     if !sshd::is_here() {
         return;
     }
@@ -69,8 +69,7 @@ fn without_gputop_it_is_shown_by_its_nvidia_smi_over_one_connection() {
         terminal.wait_text("train.py --api-key ***");
         assert!(!terminal.text().contains("hunter2secret"));
         terminal.send("M");
-        terminal
-            .wait_text("nvidia-smi alone tells of far; `gputop --push far` copies gputop there");
+        terminal.wait_text("far has only nvidia-smi; `gputop --push far` copies gputop there");
         terminal.send("\x1b");
         terminal.wait_text("COMMAND");
         terminal.send("!");
@@ -89,7 +88,7 @@ fn without_gputop_it_is_shown_by_its_nvidia_smi_over_one_connection() {
 }
 
 #[test]
-fn what_each_process_does_and_who_only_draws_is_told_too() {
+fn nvidia_smi_reports_process_shares_and_graphics_processes() {
     if !sshd::is_here() || !is_host() {
         return;
     }
@@ -153,7 +152,7 @@ fn the_instances_of_mig_are_rows_with_their_memory() {
 }
 
 #[test]
-fn an_nvidia_smi_that_hangs_makes_its_figures_old_and_ends_with_the_near_side() {
+fn hanging_nvidia_smi_goes_stale_and_ends_with_the_client() {
     if !sshd::is_here() {
         return;
     }
@@ -179,14 +178,14 @@ fn an_nvidia_smi_that_hangs_makes_its_figures_old_and_ends_with_the_near_side() 
 }
 
 #[test]
-fn one_that_hangs_from_the_start_is_waited_for() {
+fn nvidia_smi_that_hangs_at_start_is_awaited() {
     if !sshd::is_here() {
         return;
     }
     let (sshd, smi) = host();
     smi.hang(true);
     let terminal = dashboard(&sshd);
-    terminal.wait_text("nvidia-smi there has not answered");
+    terminal.wait_text("nvidia-smi has not answered");
     smi.hang(false);
     wait_sm(&terminal, "31");
     terminal.send("q");
@@ -194,7 +193,7 @@ fn one_that_hangs_from_the_start_is_waited_for() {
 }
 
 #[test]
-fn one_that_fails_is_told_in_its_own_words() {
+fn failing_nvidia_smi_is_quoted() {
     if !sshd::is_here() {
         return;
     }
@@ -208,7 +207,7 @@ fn one_that_fails_is_told_in_its_own_words() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(
         said.ends_with(
-            "nvidia-smi says: NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. ^[[31mMake sure.\n"
+            "nvidia-smi reports: NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. ^[[31mMake sure.\n"
         ),
         "{said}"
     );
@@ -226,7 +225,7 @@ fn throttle_reasons_are_read_by_their_old_name_too() {
 }
 
 #[test]
-fn a_gputop_there_that_does_not_run_or_speaks_otherwise_leaves_nvidia_smi() {
+fn unusable_remote_gputop_falls_back_to_nvidia_smi() {
     if !sshd::is_here() {
         return;
     }
@@ -248,7 +247,7 @@ fn a_gputop_there_that_does_not_run_or_speaks_otherwise_leaves_nvidia_smi() {
 }
 
 #[test]
-fn a_fleet_marks_it_and_a_recording_of_it_holds_what_was_told() {
+fn fleet_marks_nvidia_smi_hosts_and_recordings_contain_them() {
     if !sshd::is_here() {
         return;
     }
@@ -267,7 +266,7 @@ fn a_fleet_marks_it_and_a_recording_of_it_holds_what_was_told() {
             .map(str::to_owned)
             .collect::<Vec<_>>()
             .into_iter();
-        rows.any(|row| row.contains("far ") && row.contains("reduced") && row.contains("1xH200"))
+        rows.any(|row| row.contains("far ") && row.contains("nvidia-smi") && row.contains("1xH200"))
     };
     terminal.wait_for(marked, "the mark");
     terminal.wait_text(" live ");
@@ -296,12 +295,12 @@ fn mount(args: &[&str], sshd: &Sshd) {
 }
 
 #[test]
-fn where_no_copy_has_room_nothing_is_left_of_it_and_nvidia_smi_tells() {
+fn failed_push_leaves_nothing_and_falls_back_to_nvidia_smi() {
     if !sshd::is_here()
         || !namespace::is_own(
             "-m",
             &["true"],
-            "remote_nvidia_smi::where_no_copy_has_room_nothing_is_left_of_it_and_nvidia_smi_tells",
+            "remote_nvidia_smi::failed_push_leaves_nothing_and_falls_back_to_nvidia_smi",
         )
     {
         return;

@@ -80,7 +80,7 @@ fn wait_file(path: &Path) -> String {
 }
 
 #[test]
-fn the_exit_code_is_the_commands() {
+fn exit_code_is_passed_on() {
     for code in [0, 1, 3, 255] {
         let line = format!("exit {code}");
         assert_eq!(output(["sh", "-c", &line]).status.code(), Some(code));
@@ -91,7 +91,7 @@ fn the_exit_code_is_the_commands() {
 }
 
 #[test]
-fn death_by_a_signal_is_told_as_a_shell_does() {
+fn signal_death_exits_with_128_plus_n() {
     for (signal, code) in [("TERM", 143), ("SEGV", 139), ("INT", 130), ("RTMIN", 162)] {
         let line = format!("ulimit -c 0; kill -{signal} $$");
         let line = ["bash", "-c", &line];
@@ -103,7 +103,7 @@ fn death_by_a_signal_is_told_as_a_shell_does() {
 }
 
 #[test]
-fn what_cannot_be_run_is_said_in_one_sentence() {
+fn unrunnable_command_is_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("plain");
     fs::write(&file, "echo\n").unwrap();
@@ -114,14 +114,14 @@ fn what_cannot_be_run_is_said_in_one_sentence() {
     let missing = path(&folder.path().join("missing"));
     let table = [
         ("frobnicate-gpus".to_owned(), 127, "command not found"),
-        (missing, 127, "there is no such file"),
+        (missing, 127, "no such file"),
         (
             path(&lost),
             127,
-            "the interpreter that its first line names is missing",
+            "the interpreter in its first line was not found",
         ),
-        (path(folder.path()), 126, "it is a directory"),
-        (path(&file), 126, "no permission to run it"),
+        (path(folder.path()), 126, "is a directory"),
+        (path(&file), 126, "permission denied"),
     ];
     for (command, code, why) in table {
         let said = format!("gputop: {command}: {why}");
@@ -151,7 +151,7 @@ fn a_script_without_a_first_line_is_run_by_the_shell() {
 }
 
 #[test]
-fn options_after_the_command_are_the_commands() {
+fn options_after_the_command_belong_to_it() {
     let result = gputop(["run", "echo", "--ascii", "--help", "-x", "--"]).output();
     assert_eq!(text(&result.unwrap().stdout), "--ascii --help -x --\n");
     assert_eq!(gputop(["run"]).output().unwrap().status.code(), Some(2));
@@ -229,7 +229,7 @@ fn the_same_bytes_reach_the_terminal() {
 }
 
 #[test]
-fn also_in_a_script_the_same_bytes_reach_the_terminal() {
+fn same_bytes_reach_the_terminal_in_a_script() {
     let line = "sh -c \"seq 1 200000; printf '\\tx\\n' >&2\"";
     let bare = Launch::shell(&format!("{line}; true")).start();
     bare.wait_exit();
@@ -419,7 +419,7 @@ fn signals_are_passed_on() {
 }
 
 #[test]
-fn killed_itself_it_leaves_nobody_behind() {
+fn killed_gputop_run_leaves_no_process() {
     let terminal = script("echo pid $$; exec sleep 1000").start();
     terminal.wait_text("pid ");
     let pid = child_of(terminal.pid(), &["gputop", "sleep"]);
@@ -535,7 +535,7 @@ fn keys_from(place: &str) -> String {
 }
 
 #[test]
-fn keys_are_handed_on_to_who_reads_them_where_it_writes() {
+fn keys_reach_a_process_that_reads_its_output_terminal() {
     let terminal = interactive();
     for place in ["/dev/fd/2", "/dev/tty"] {
         let form = keys_from(place);
@@ -554,7 +554,7 @@ fn keys_are_handed_on_to_who_reads_them_where_it_writes() {
 }
 
 #[test]
-fn what_is_typed_ahead_is_the_shells() {
+fn unread_input_goes_to_the_shell() {
     let allowed = fs::read_to_string("/proc/sys/dev/tty/legacy_tiocsti");
     if allowed.is_ok_and(|allowed| allowed.trim() == "0") {
         return;
@@ -609,7 +609,7 @@ fn in_the_background_it_works_until_it_wants_the_keyboard() {
 }
 
 #[test]
-fn what_runs_on_in_the_background_runs_on() {
+fn background_children_keep_running() {
     let folder = tempfile::tempdir().unwrap();
     let gate = folder.path().join("gate");
     let terminal = interactive();
@@ -629,7 +629,7 @@ fn what_runs_on_in_the_background_runs_on() {
 }
 
 #[test]
-fn a_terminal_that_goes_away_is_told_to_the_command() {
+fn closed_terminal_is_passed_on_to_the_command() {
     use nix::fcntl::OFlag;
     use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
     use std::os::unix::fs::OpenOptionsExt;
@@ -670,7 +670,7 @@ fn a_terminal_that_goes_away_is_told_to_the_command() {
 }
 
 #[test]
-fn where_no_pty_can_be_had_the_command_is_run_all_the_same() {
+fn command_runs_without_a_pty() {
     // No more files than the three: neither pty nor socket can be opened.
     let terminal = Launch::program("bash")
         .args([
@@ -686,7 +686,7 @@ fn where_no_pty_can_be_had_the_command_is_run_all_the_same() {
 }
 
 #[test]
-fn an_input_that_is_a_pipe_is_the_commands() {
+fn piped_input_reaches_the_command() {
     let mut child = piped(["cat"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -1,4 +1,4 @@
-//! `gputop run`: what is said after a command that failed, and what is not.
+//! Explanations that `gputop run` prints after a failed command.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ pub const OOM: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allo
 pub const EXPLAINED: &str = "FRAGMENTED MEMORY";
 
 #[test]
-fn an_out_of_memory_error_is_explained_below_the_output() {
+fn explains_an_out_of_memory_error_below_the_output() {
     let fails = format!("echo step 1; echo '{OOM}' >&2; exit 1");
     let terminal = script(&fails).size(60, 100).start();
     assert_eq!(terminal.wait_exit().exit_code(), 1);
@@ -27,8 +27,8 @@ fn an_out_of_memory_error_is_explained_below_the_output() {
         shown.contains("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
         "{shown}"
     );
-    assert!(shown.contains("SAID  output:2"), "{shown}");
-    // The text in a file is read from where it began.
+    assert!(shown.contains("LOG   output:2"), "{shown}");
+    // A log file is read from its length at the start.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("train.log");
     fs::write(
@@ -43,7 +43,7 @@ fn an_out_of_memory_error_is_explained_below_the_output() {
     let log = fs::read_to_string(&file).unwrap();
     assert!(log.contains(EXPLAINED) && !log.contains("ASSERT"), "{log}");
     assert!(log.contains("train.log:1"), "{log}");
-    // What it quotes is not the same once more, for whoever reads that file.
+    // The quote in the explanation is not counted as a second failure.
     let (_, today) = log.split_once('\n').unwrap();
     fs::write(&file, today).unwrap();
     let again = gputop(["explain"]).arg(&file).output().unwrap();
@@ -55,7 +55,7 @@ fn an_out_of_memory_error_is_explained_below_the_output() {
 }
 
 #[test]
-fn a_name_in_another_script_does_not_change_what_the_command_exits_with() {
+fn a_name_in_another_script_does_not_change_the_exit_code() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("kernel.log");
     fs::write(&file, long_named_xid()).unwrap();
@@ -64,12 +64,12 @@ fn a_name_in_another_script_does_not_change_what_the_command_exits_with() {
     assert_eq!(terminal.wait_exit().exit_code(), 3);
     terminal.assert_restored();
     let shown = terminal.text();
-    assert!(shown.contains("SAID"), "{shown}");
+    assert!(shown.contains("LOG   "), "{shown}");
     assert!(!shown.contains("diagnosis restarted"), "{shown}");
 }
 
 #[test]
-fn nothing_is_said_where_nothing_is_wrong_or_nothing_was_found() {
+fn prints_nothing_without_a_known_failure() {
     for line in [
         format!("echo '{OOM}'; exit 0"),
         "echo 'KeyError: labels' >&2; exit 1".to_owned(),
@@ -84,13 +84,13 @@ fn nothing_is_said_where_nothing_is_wrong_or_nothing_was_found() {
         bare.wait_exit();
         assert_eq!(terminal.text(), bare.text());
     }
-    // A pipe is not read, so there is nothing to say.
+    // Pipes are not read, so nothing is printed.
     let result = output(["sh", "-c", &format!("echo '{OOM}' >&2; exit 1")]);
     assert_eq!(text(&result.stderr), format!("{OOM}\n"));
 }
 
 #[test]
-fn signal_9_is_said_to_be_the_hosts_memory() {
+fn explains_signal_9_as_the_host_oom_killer() {
     let result = output(["sh", "-c", "kill -9 $$"]);
     assert_eq!(result.status.code(), Some(137));
     assert!(
@@ -100,7 +100,7 @@ fn signal_9_is_said_to_be_the_hosts_memory() {
     );
 }
 
-/// One rank of a job on a terminal.
+/// Starts one rank of a job on a terminal.
 fn rank(home: &TempDir, number: u32, line: &str) -> Launch {
     in_a_script(&format!("GPUTOP sh -c \"{line}\"; true"))
         .env("XDG_RUNTIME_DIR", home.path())
@@ -110,7 +110,7 @@ fn rank(home: &TempDir, number: u32, line: &str) -> Launch {
 }
 
 #[test]
-fn of_many_ranks_the_first_that_fails_explains() {
+fn only_the_first_failed_rank_explains() {
     let home = tempfile::tempdir().unwrap();
     let one = format!("GPUTOP sh -c \"echo '{OOM}'; exit 1\"");
     let job =
@@ -127,17 +127,17 @@ fn of_many_ranks_the_first_that_fails_explains() {
         .unwrap_or_else(|| panic!("{shown}"));
     assert!(first.contains(EXPLAINED), "{shown}");
     assert!(!others.contains(EXPLAINED), "{shown}");
-    let said: Vec<&str> = others
+    let messages: Vec<&str> = others
         .lines()
         .filter(|line| line.starts_with("gputop:"))
         .collect();
-    assert_eq!(said.len(), 1, "{shown}");
+    assert_eq!(messages.len(), 1, "{shown}");
     assert!(
-        said[0].contains("rank 1 failed too (exit 1, oom-")
-            && said[0].contains("rank 0 failed first"),
+        messages[0].contains("rank 1 failed too (exit 1, oom-")
+            && messages[0].contains("rank 0 failed first"),
         "{shown}"
     );
-    // Another job with the same ranks explains anew: its launcher is another.
+    // Another job with the same ranks explains again, since its launcher differs.
     let again = rank(&home, 1, &format!("echo '{OOM}'; exit 1")).start();
     again.wait_exit();
     assert!(again.text().contains(EXPLAINED), "{}", again.text());

@@ -77,7 +77,7 @@ fn every_theme_draws_every_screen_with_the_same_characters() {
 }
 
 #[test]
-fn a_held_display_shows_nothing_of_what_comes_after() {
+fn paused_display_shows_no_later_data() {
     let mut app = app_at(DEMO, 140, Palette::None, false, true);
     let shown = |app: &App| {
         let texts = openable(app)

@@ -60,7 +60,7 @@ fn a_signal_is_chosen_confirmed_and_delivered() {
     terminal.send("\r");
     terminal.send("K");
     terminal.send(ESC);
-    terminal.wait_text("asks it to end; it may save");
+    terminal.wait_text("asks the process to exit; it may save");
     terminal.send("y");
     terminal.send("\r");
     terminal.wait_text("Send TERM to");
@@ -116,7 +116,7 @@ fn tagged_processes_are_listed_counted_and_hit_and_no_other() {
 }
 
 #[test]
-fn one_that_ends_while_the_question_stands_is_gone() {
+fn process_that_exits_during_confirmation_is_reported() {
     if !is_host() {
         return;
     }
@@ -129,7 +129,7 @@ fn one_that_ends_while_the_question_stands_is_gone() {
     terminal.wait_text("Send TERM to");
     drop(process);
     terminal.send("y");
-    terminal.wait_text(&format!("TERM to {pid} not sent, gone: "));
+    terminal.wait_text(&format!("TERM to {pid} not sent, process exited: "));
 }
 
 #[test]
@@ -139,12 +139,12 @@ fn readonly_sends_nothing() {
     let terminal = dashboard(&fake).args(["--readonly"]).start();
     terminal.wait_for(|s| shows(s, process.pid(), &[]), "the process");
     terminal.send("\tx");
-    terminal.wait_text("no signals: gputop was started with --readonly");
+    terminal.wait_text("cannot send signals: gputop was started with --readonly");
     assert!(!terminal.text().contains("Signal to"));
 }
 
 #[test]
-fn the_collectors_refuse_under_readonly_whoever_asks() {
+fn collectors_refuse_signals_under_readonly() {
     use gputop::collect::agent::Options;
     use gputop::collect::process::container::Files;
     use gputop::model::units::Millis;
@@ -161,7 +161,9 @@ fn the_collectors_refuse_under_readonly_whoever_asks() {
         tmux_folder: None,
         cgroup_root: "/sys/fs/cgroup".into(),
         kernel_log: "/nonexistent".into(),
-        leave: gputop::model::permissions::Permissions::none("gputop was started with --readonly"),
+        permissions: gputop::model::permissions::Permissions::none(
+            "gputop was started with --readonly",
+        ),
         is_remote: false,
     };
     let mut source = gputop::source::local::start(options).unwrap();
@@ -192,7 +194,7 @@ fn the_collectors_refuse_under_readonly_whoever_asks() {
 
 /// As another user, who may see the process and not signal it.
 #[test]
-fn what_is_denied_comes_with_what_would_help() {
+fn denied_signal_comes_with_a_fix() {
     let set = std::process::Command::new("setpriv")
         .arg("--version")
         .output();
@@ -211,16 +213,16 @@ fn what_is_denied_comes_with_what_would_help() {
     terminal.wait_for(|s| shows(s, pid, &[]), "the process");
     terminal.send("\tx\ry");
     terminal.wait_text(&format!(
-        "TERM to {pid} denied: it is another user's; sudo kill -TERM {pid}"
+        "TERM to {pid} denied: it belongs to another user. Run sudo kill -TERM {pid}"
     ));
 }
 
 #[test]
-fn a_recording_has_no_one_to_signal() {
+fn recordings_offer_no_signals() {
     let terminal = Launch::gputop().args(["demo"]).size(30, 120).start();
     terminal.wait_text("REPLAY");
     terminal.send("x");
-    terminal.wait_text("this is a recording: its processes do not run here");
+    terminal.wait_text("cannot send signals to the processes of a recording");
 }
 
 fn desk() -> Desk {
@@ -241,7 +243,7 @@ fn signals(desk: &Desk) -> Vec<&Request> {
 }
 
 #[test]
-fn only_y_behind_the_question_sends_with_the_start_time() {
+fn only_y_confirms_and_sends_with_the_start_time() {
     let mut desk = desk();
     desk.send("\tx");
     desk.send("y");
@@ -256,7 +258,7 @@ fn only_y_behind_the_question_sends_with_the_start_time() {
     // On a process's own screen it is that process; on a GPU it is none.
     desk.send("\t\n");
     desk.send("\x1bx");
-    assert!(desk.text(100, 30).contains("the cursor is on no process"));
+    assert!(desk.text(100, 30).contains("no process selected"));
     desk.send("G\n");
     desk.send("x");
     assert!(desk.text(100, 30).contains("Signal to 421 eval.py"));
@@ -285,18 +287,18 @@ fn a_process_on_two_gpus_is_tagged_and_signalled_once() {
 }
 
 #[test]
-fn what_is_outside_this_namespace_is_neither_signalled_nor_tagged() {
+fn processes_outside_the_namespace_are_not_signalled() {
     let members = || vec![Member::new(418, "ana", "train.py", &[(0, 20)])];
     let mut unreadable = members();
     unreadable[0].process.key.start = StartTicks(0);
     let mut outside = frame(1, &members());
     outside.processes = None;
     let table = [
-        (outside, "418 is not visible here: another PID namespace"),
         (
-            frame(1, &unreadable),
-            "418 cannot be read: nothing tells it",
+            outside,
+            "process 418 is not visible: it is in another PID namespace",
         ),
+        (frame(1, &unreadable), "cannot identify process 418"),
     ];
     for (frame, why) in table {
         let mut desk = Desk::of_frame(frame);
@@ -311,20 +313,23 @@ fn what_is_outside_this_namespace_is_neither_signalled_nor_tagged() {
 }
 
 #[test]
-fn in_the_least_room_too_it_is_said_why_nothing_is_sent() {
+fn refusal_is_shown_in_the_smallest_pane() {
     let mut desk = desk();
-    desk.app.leave = gputop::model::permissions::Permissions::readonly(true);
+    desk.app.permissions = gputop::model::permissions::Permissions::readonly(true);
     desk.send("\tx");
     for (width, height) in [(40, 6), (80, 24)] {
         let text = desk.text(width, height);
         let last = text.lines().last().unwrap();
-        assert!(last.contains("no signals: gputop was started"), "{text}");
+        assert!(
+            last.contains("cannot send signals: gputop was started"),
+            "{text}"
+        );
     }
     assert_eq!(signals(&desk), Vec::<&Request>::new());
 }
 
 #[test]
-fn each_outcome_has_its_words() {
+fn each_signal_result_has_a_message() {
     let mut desk = desk();
     let missing = |reason, hint: &str| Err(Missing::new(reason, hint));
     let mut told = |outcomes: Vec<(ProcessKey, Result<(), Missing>)>| {
@@ -346,11 +351,11 @@ fn each_outcome_has_its_words() {
     let outcomes = vec![
         (key(418), Ok(())),
         (key(9), denied),
-        (key(8), missing(Reason::Gone, "it has ended")),
+        (key(8), missing(Reason::Gone, "it has exited")),
     ];
     assert_eq!(
         told(outcomes),
-        "INT: 1 delivered, 9 denied: another's, 8 not sent, gone: it has ended"
+        "INT: 1 delivered, 9 denied: another's, 8 not sent, process exited: it has exited"
     );
 }
 

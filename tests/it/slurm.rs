@@ -278,7 +278,7 @@ fn the_nodes_of_a_job_are_entered_through_slurm_itself() {
 }
 
 #[test]
-fn without_slurm_or_without_a_number_it_is_told_what_to_do() {
+fn missing_slurm_or_job_number_is_explained() {
     let output = |job: &str| {
         let mut command = fake_machine::gputop(["--slurm", job]);
         command.env("PATH", "/nowhere").output().unwrap()

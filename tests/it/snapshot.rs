@@ -38,7 +38,7 @@ fn fault(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_real_snapshot_is_what_pytorch_says_of_itself() {
+fn real_snapshot_matches_pytorch() {
     let snapshot = read(NATIVE).unwrap();
     let [first, second] = &snapshot.devices[..] else {
         panic!("two devices");
@@ -84,7 +84,7 @@ fn expandable_segments_are_mapped_and_unmapped() {
 }
 
 #[test]
-fn an_old_one_lacks_times_and_settings_and_says_as_much() {
+fn old_snapshot_reports_missing_times_and_settings() {
     let snapshot = read(OLD).unwrap();
     assert!(snapshot.settings.is_empty() && snapshot.conf().is_none());
     let device = &snapshot.devices[0];
@@ -108,7 +108,7 @@ fn an_old_one_lacks_times_and_settings_and_says_as_much() {
 }
 
 #[test]
-fn a_whole_history_begins_with_nothing_and_its_growth_is_what_is_held() {
+fn complete_history_starts_empty_and_ends_with_the_held_blocks() {
     let snapshot = read(NATIVE).unwrap();
     for device in &snapshot.devices {
         let study = Study::of(device);
@@ -123,7 +123,7 @@ fn a_whole_history_begins_with_nothing_and_its_growth_is_what_is_held() {
 }
 
 #[test]
-fn a_history_without_stacks_is_a_trace_all_the_same() {
+fn history_without_stacks_is_a_usable_trace() {
     let snapshot = read(HOOK).unwrap();
     assert_eq!(snapshot.stacks.count(), 0);
     let trace = snapshot.trace(&snapshot.devices[0]);
@@ -151,7 +151,7 @@ fn a_history_without_stacks_is_a_trace_all_the_same() {
 }
 
 #[test]
-fn played_again_under_its_own_settings_a_trace_leaves_the_very_blocks_of_the_map() {
+fn replay_under_own_settings_reproduces_the_map() {
     for file in [NATIVE, HOOK, EXPANDABLE] {
         let snapshot = read(file).unwrap();
         for device in &snapshot.devices {
@@ -196,7 +196,7 @@ fn played_again_under_its_own_settings_a_trace_leaves_the_very_blocks_of_the_map
 }
 
 #[test]
-fn what_was_there_before_a_trace_is_where_it_starts() {
+fn trace_starts_with_earlier_blocks() {
     let mut snapshot = read(HOOK).unwrap();
     let whole = snapshot.trace(&snapshot.devices[0]);
     let device = &mut snapshot.devices[0];
@@ -222,7 +222,7 @@ fn what_was_there_before_a_trace_is_where_it_starts() {
 }
 
 #[test]
-fn every_protocol_says_the_same() {
+fn every_pickle_protocol_gives_the_same_result() {
     let newest = read(LIST).unwrap();
     for protocol in 0..=5 {
         let bytes = fs::read(data(&format!("protocols/{protocol}.pickle"))).unwrap();
@@ -248,15 +248,15 @@ fn nothing_is_ever_executed() {
     for (body, says) in [
         (
             b"cos\nsystem\n(S'true'\ntR".to_vec(),
-            "at byte 2 it asks to import something (GLOBAL)",
+            "at byte 2 it asks Python to import an object (GLOBAL)",
         ),
         (
             system,
-            "at byte 14 it asks to import something (STACK_GLOBAL)",
+            "at byte 14 it asks Python to import an object (STACK_GLOBAL)",
         ),
         (
             b"]]R".to_vec(),
-            "at byte 4 it asks to call something (REDUCE)",
+            "at byte 4 it asks Python to call a function (REDUCE)",
         ),
         (b"(]S'x'\nios\nsystem\n".to_vec(), "(INST)"),
         (b"(]o".to_vec(), "(OBJ)"),
@@ -264,45 +264,42 @@ fn nothing_is_ever_executed() {
         (b"])}\x92".to_vec(), "(NEWOBJ_EX)"),
         (
             b"]}b".to_vec(),
-            "at byte 4 it asks to change an object (BUILD)",
+            "at byte 4 it asks Python to change an object (BUILD)",
         ),
         (b"\x82\x01".to_vec(), "(EXT1)"),
         (b"\x83\x01\x00".to_vec(), "(EXT2)"),
         (b"\x84\x01\x00\x00\x00".to_vec(), "(EXT4)"),
-        (
-            b"Pname\n".to_vec(),
-            "fetch an object from elsewhere (PERSID)",
-        ),
+        (b"Pname\n".to_vec(), "fetch an external object (PERSID)"),
         (b"]Q".to_vec(), "(BINPERSID)"),
         (b"\x97".to_vec(), "(NEXT_BUFFER)"),
         (b"]\x98".to_vec(), "(READONLY_BUFFER)"),
     ] {
         let said = fault(&pickle(&body));
         assert!(said.contains(says), "{body:?}: {said}");
-        assert!(said.ends_with("nothing of a file is ever executed here"));
+        assert!(said.ends_with("gputop executes nothing from a file"));
     }
 }
 
 #[test]
-fn other_files_are_told_by_what_they_are() {
+fn other_files_are_named_by_their_format() {
     for (bytes, says) in [
-        (&b""[..], "it is no pickle: it is empty"),
-        (b"PK\x03\x04rest", "zip archive, such as torch.save writes"),
+        (&b""[..], "not a pickle file: the file is empty"),
+        (b"PK\x03\x04rest", "zip archive as written by torch.save"),
         (b"{\n\"schema\": 1}", "it looks like JSON"),
         (b"{\"schema\": 1}", "it looks like JSON"),
         (b"<!DOCTYPE html>", "memory_viz"),
         (
             b"\x80\x06.",
-            "a pickle of protocol 6; protocols 0 to 5 can be read",
+            "unsupported pickle protocol 6: protocols 0 to 5 can be read",
         ),
-        (b"\x80\x04\xff.", "no pickle has an instruction 0xff"),
+        (b"\x80\x04\xff.", "unknown pickle instruction 0xff"),
         (
             b"\x80\x04K\x01.",
-            "no memory snapshot of PyTorch, but a number",
+            "not a PyTorch memory snapshot: it is a number",
         ),
-        (b"\x80\x04].", "no memory snapshot of PyTorch, but a list"),
+        (b"\x80\x04].", "not a PyTorch memory snapshot: it is a list"),
         (b"\x80\x04}.", "a dictionary without `segments`"),
-        (b"\x80\x04\x8c\x01a.", "but a text"),
+        (b"\x80\x04\x8c\x01a.", "it is a string"),
     ] {
         let said = fault(bytes);
         assert!(said.contains(says), "{bytes:?}: {said}");
@@ -310,40 +307,32 @@ fn other_files_are_told_by_what_they_are() {
 }
 
 #[test]
-fn values_that_cannot_be_are_told_with_their_place() {
+fn impossible_values_are_reported_with_their_position() {
     let event = |key: &str, value: &[u8]| {
         let items = [&text("action"), &text("alloc"), &text(key), value];
         pickle(&[&b"}("[..], &items.map(<[u8]>::to_vec).concat(), b"u"].concat())
     };
     for (key, value, says) in [
-        (
-            "size",
-            &b"N"[..],
-            "the `size` of something is nothing (None)",
-        ),
-        (
-            "size",
-            b"J\xff\xff\xff\xff",
-            "the `size` of something is below 0",
-        ),
-        ("addr", b"\x88", "the `addr` of something is a truth value"),
-        ("stream", b"]", "the `stream` of something is a list"),
-        ("size", b"G?\xf0\0\0\0\0\0\0", "no whole number of bytes"),
+        ("size", &b"N"[..], "the field `size` is None"),
+        ("size", b"J\xff\xff\xff\xff", "the field `size` is negative"),
+        ("addr", b"\x88", "the field `addr` is a boolean"),
+        ("stream", b"]", "the field `stream` is a list"),
+        ("size", b"G?\xf0\0\0\0\0\0\0", "not a whole number of bytes"),
         ("action", b"K\x01", "the action of an event is a number"),
     ] {
         let said = fault(&event(key, value));
-        assert!(said.starts_with("it is damaged at byte "), "{said}");
+        assert!(said.starts_with("damaged at byte "), "{said}");
         assert!(said.contains(says), "{key}: {said}");
     }
 }
 
 #[test]
-fn a_file_cut_at_any_byte_is_told_as_cut() {
+fn truncated_snapshot_is_reported_as_truncated() {
     for whole in [LIST, &fs::read(data("protocols/0.pickle")).unwrap()] {
         for length in 1..whole.len() {
             let said = fault(&whole[..length]);
             assert!(
-                said.starts_with(&format!("it is cut off at byte {length}, ")),
+                said.starts_with(&format!("truncated at byte {length}: ")),
                 "{length}: {said}"
             );
         }
@@ -359,25 +348,22 @@ fn a_file_cut_at_any_byte_is_told_as_cut() {
 #[test]
 fn deep_nesting_ends_in_a_sentence() {
     for (deep, says) in [
-        (vec![b'('; 3_000_000], "more than 10000 levels"),
-        (
-            vec![b']'; 6_000_000],
-            "too many values that belong to nothing yet",
-        ),
-        (b"](".repeat(1_000_000), "more than 10000 levels"),
+        (vec![b'('; 3_000_000], "more than 10000 nested levels"),
+        (vec![b']'; 6_000_000], "too many values on the stack"),
+        (b"](".repeat(1_000_000), "more than 10000 nested levels"),
     ] {
         assert!(fault(&pickle(&deep)).contains(says));
     }
     // A million lists in each other, which Python itself would not write, is no snapshot and no overflow.
     let count = 1_000_000;
     let nested = [vec![b']'; count], vec![b'a'; count - 1]].concat();
-    assert!(fault(&pickle(&nested)).contains("no memory snapshot of PyTorch, but a list"));
+    assert!(fault(&pickle(&nested)).contains("not a PyTorch memory snapshot: it is a list"));
     // A list that holds itself.
-    assert!(fault(&pickle(b"]\x94h\x00a")).contains("but a list"));
+    assert!(fault(&pickle(b"]\x94h\x00a")).contains("it is a list"));
 }
 
 #[test]
-fn claims_of_size_cost_nothing() {
+fn claimed_sizes_allocate_nothing() {
     let u64_max = u64::MAX.to_le_bytes();
     for (body, says) in [
         (
@@ -388,24 +374,24 @@ fn claims_of_size_cost_nothing() {
             [b"\x8e", &(1_u64 << 40).to_le_bytes()[..]].concat(),
             "a value of more than 6 MiB",
         ),
-        (b"X\xff\xff\x5f\x00".to_vec(), "it is cut off"),
+        (b"X\xff\xff\x5f\x00".to_vec(), "truncated"),
         (
             b"\x8b\xff\xff\xff\x7f".to_vec(),
             "a value of more than 6 MiB",
         ),
         (
             b"\x8b\xff\xff\xff\xff".to_vec(),
-            "a number of less than no bytes",
+            "a number of negative length",
         ),
         // A place in the memo far from all others.
         (
             b"]r\xff\xff\xff\xffj\xff\xff\xff\xff".to_vec(),
-            "but a list",
+            "it is a list",
         ),
-        (b"h\x05".to_vec(), "it uses a value that it did not keep"),
-        (b"t".to_vec(), "the end of a container that did not begin"),
-        (b"a".to_vec(), "finds nothing to work on"),
-        (b"](K\x01(a".to_vec(), "finds nothing to work on"),
+        (b"h\x05".to_vec(), "a reference to an unknown memo entry"),
+        (b"t".to_vec(), "a container ends that was not started"),
+        (b"a".to_vec(), "an instruction has no operand"),
+        (b"](K\x01(a".to_vec(), "an instruction has no operand"),
     ] {
         let said = fault(&pickle(&body));
         assert!(said.contains(says), "{body:?}: {said}");
@@ -426,7 +412,7 @@ fn the_same_events_twice_are_refused() {
     ]
     .concat();
     let said = fault(&pickle(&body));
-    assert!(said.contains("one that has the same event twice"), "{said}");
+    assert!(said.contains("it contains the same event twice"), "{said}");
 }
 
 proptest! {
@@ -461,7 +447,7 @@ proptest! {
 }
 
 #[test]
-fn what_the_file_says_does_nothing_to_a_terminal() {
+fn snapshot_text_is_escaped() {
     let frame = [
         &b"}("[..],
         &text("filename"),
@@ -526,7 +512,7 @@ fn said(output: &Output) -> String {
 }
 
 #[test]
-fn it_is_printed_where_there_is_no_terminal() {
+fn snapshot_prints_text_without_a_terminal() {
     let file = data("torch-2.15/native.pickle");
     let output = run(&[file.to_str().unwrap()]);
     assert!(output.status.success(), "{}", said(&output));
@@ -572,11 +558,11 @@ fn a_packed_file_is_unpacked() {
         assert!(output.status.success(), "{}", said(&output));
     }
     fs::write(&file, &packed[..packed.len() / 2]).unwrap();
-    assert!(said(&run(&[file.to_str().unwrap()])).contains("it is cut off at byte"));
+    assert!(said(&run(&[file.to_str().unwrap()])).contains("truncated at byte"));
 }
 
 #[test]
-fn what_is_no_file_is_told_at_once() {
+fn missing_file_is_reported_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     nix::unistd::mkfifo(path("fifo").as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -587,7 +573,7 @@ fn what_is_no_file_is_told_at_once() {
         ("fifo", "not a regular file"),
         (
             "evil\x1b[31m",
-            "evil^[[31m: at byte 2 it asks to import something (GLOBAL)",
+            "evil^[[31m: at byte 2 it asks Python to import an object (GLOBAL)",
         ),
     ] {
         let output = run(&[&path(name)]);

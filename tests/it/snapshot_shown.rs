@@ -59,7 +59,7 @@ impl Shown {
     }
 }
 
-const PARTS: [&str; 5] = ["summary", "map", "time", "stacks", "grown"];
+const PARTS: [&str; 5] = ["summary", "map", "time", "stacks", "growth"];
 
 #[test]
 fn every_part_at_every_size() {
@@ -100,16 +100,16 @@ fn it_can_be_drawn_at_any_size_with_whatever_it_holds() {
 }
 
 #[test]
-fn what_has_no_history_says_how_to_record_one() {
+fn snapshot_without_history_says_how_to_record_one() {
     let mut shown = Shown::open(LIST);
     assert!(shown.draw(120, 30).contains("_record_memory_history"));
     shown.key(KeyCode::Tab);
     shown.key(KeyCode::Tab);
-    assert!(shown.draw(120, 30).contains("no history was recorded"));
+    assert!(shown.draw(120, 30).contains("no history recorded"));
 }
 
 #[test]
-fn enter_in_time_shows_who_held_what_then_and_esc_the_end_again() {
+fn enter_shows_holders_at_a_time_and_esc_returns() {
     let mut shown = Shown::open(NATIVE);
     shown.draw(100, 26);
     shown.key(KeyCode::Tab);
@@ -131,7 +131,7 @@ fn enter_in_time_shows_who_held_what_then_and_esc_the_end_again() {
 }
 
 #[test]
-fn two_marks_say_what_grew_between_them() {
+fn two_marks_show_what_grew() {
     let mut shown = Shown::open(NATIVE);
     shown.draw(100, 26);
     shown.key(KeyCode::Tab);
@@ -143,9 +143,12 @@ fn two_marks_say_what_grew_between_them() {
     assert!(marked.contains("marks: event 0 and event 68"), "{marked}");
     shown.key(KeyCode::Tab);
     shown.key(KeyCode::Tab);
-    let grown = shown.draw(100, 26);
-    assert!(grown.contains("GREW from event 0 to event 68"), "{grown}");
-    assert!(grown.contains("216.86 MiB"), "{grown}");
+    let growth = shown.draw(100, 26);
+    assert!(
+        growth.contains("GROWTH from event 0 to event 68"),
+        "{growth}"
+    );
+    assert!(growth.contains("216.86 MiB"), "{growth}");
     // The next failure, from the beginning.
     let mut shown = Shown::open(NATIVE);
     shown.draw(100, 26);
@@ -153,7 +156,7 @@ fn two_marks_say_what_grew_between_them() {
     shown.key(KeyCode::Tab);
     shown.key(KeyCode::Char('n'));
     let oom = shown.draw(100, 26);
-    assert!(oom.contains("OUT OF MEMORY: 200.00 GiB wanted"), "{oom}");
+    assert!(oom.contains("OUT OF MEMORY: 200.00 GiB requested"), "{oom}");
     assert!(oom.contains("train.py:44 main"), "{oom}");
 }
 
@@ -163,7 +166,7 @@ fn stacks_are_searched_and_read_whole() {
     shown.key(KeyCode::Char('/'));
     shown.type_in("REMEmb");
     let typed = shown.draw(100, 26);
-    assert!(typed.contains("look for: REMEmb"), "{typed}");
+    assert!(typed.contains("search: REMEmb"), "{typed}");
     assert!(typed.contains("in 1 stacks, 3 hidden"), "{typed}");
     shown.key(KeyCode::Enter);
     shown.key(KeyCode::Enter);

@@ -52,11 +52,9 @@ fn a_host_of_the_users_configuration_is_shown_and_survives_a_cut() {
 }
 
 #[test]
-fn packets_that_vanish_are_a_silence_and_then_the_same_agent_is_heard_again() {
+fn lost_packets_are_a_silence_and_the_agent_recovers() {
     if !sshd::is_here()
-        || !test_network::is_own(
-            "ssh::packets_that_vanish_are_a_silence_and_then_the_same_agent_is_heard_again",
-        )
+        || !test_network::is_own("ssh::lost_packets_are_a_silence_and_the_agent_recovers")
     {
         return;
     }
@@ -83,7 +81,7 @@ fn packets_that_vanish_are_a_silence_and_then_the_same_agent_is_heard_again() {
 /// The far end stands still for half a minute: ssh's own heartbeat finds out, and another connection is made. At the end one
 /// agent is left.
 #[test]
-fn a_connection_that_freezes_is_silent_then_given_up_and_another_one_is_heard() {
+fn frozen_connection_is_replaced() {
     if !sshd::is_here() {
         return;
     }
@@ -174,7 +172,7 @@ fn a_link_that_wants_a_passphrase_again_asks_for_it_in_the_plain_terminal() {
         kill(Pid::from_raw(connection.cast_signed()), Signal::SIGKILL).unwrap();
     }
     terminal.wait_text("somebody has to answer on the way to it");
-    terminal.wait_text("c connects.");
+    terminal.wait_text("Press c to connect.");
     fake.replace("[[gpu]]\nsm = 46\n");
     // A person who gives up is back where they were. Between its question and its reading ssh misses a Ctrl-C.
     terminal.send("c");
@@ -269,7 +267,7 @@ fn a_host_without_gputop_gets_it_when_asked_for_and_never_else() {
 }
 
 #[test]
-fn a_gputop_of_another_protocol_is_told_and_stands_back_behind_a_copy_of_this_one() {
+fn other_protocol_is_reported_and_push_replaces_it() {
     if !sshd::is_here() {
         return;
     }
@@ -322,7 +320,7 @@ fn a_program_from_a_file_is_copied_where_it_fits_and_is_gputop() {
     let expected = format!("it is for Linux {elsewhere}, but far is Linux {there}.");
     assert!(said.contains(&expected), "{said}");
     let said = refused("true", &fs::read("/bin/true").unwrap());
-    let expected = format!("that program is no gputop {}", env!("CARGO_PKG_VERSION"));
+    let expected = format!("that program is not gputop {}", env!("CARGO_PKG_VERSION"));
     assert!(said.contains(&expected), "{said}");
     let folder = sshd
         .at("home/.cache/gputop")
@@ -338,7 +336,7 @@ fn a_program_from_a_file_is_copied_where_it_fits_and_is_gputop() {
 }
 
 #[test]
-fn a_copy_that_does_not_fit_there_is_told_and_leaves_nothing() {
+fn failed_copy_is_reported_and_leaves_nothing() {
     if !sshd::is_here() {
         return;
     }
@@ -453,7 +451,7 @@ fn a_pushed_program_is_private_and_whole_on_a_hostile_host() {
 }
 
 #[test]
-fn what_lies_at_the_target_of_a_push_is_replaced_or_refused() {
+fn existing_push_target_is_replaced_or_refused() {
     if !sshd::is_here() {
         return;
     }
@@ -498,7 +496,7 @@ fn what_lies_at_the_target_of_a_push_is_replaced_or_refused() {
 }
 
 #[test]
-fn who_is_not_let_in_or_not_known_is_told_by_ssh_itself() {
+fn ssh_login_errors_are_passed_on() {
     if !sshd::is_here() {
         return;
     }
@@ -521,7 +519,7 @@ fn who_is_not_let_in_or_not_known_is_told_by_ssh_itself() {
 }
 
 #[test]
-fn the_far_agent_ends_also_when_the_near_side_is_killed() {
+fn remote_agent_exits_when_the_client_is_killed() {
     if !sshd::is_here() {
         return;
     }

@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use crate::terminal::Launch;
 
 #[test]
-fn output_appears_and_the_end_is_seen() {
+fn output_and_exit_are_seen() {
     let terminal = Launch::shell("printf 'hello\\n'; exit 3").start();
     terminal.wait_text("hello");
     assert_eq!(terminal.wait_exit().exit_code(), 3);
@@ -89,7 +89,7 @@ fn a_screen_left_in_disorder_is_noticed() {
 }
 
 #[test]
-fn a_wait_in_vain_shows_the_screen() {
+fn failed_wait_shows_the_screen() {
     let terminal = Launch::shell("echo something else").start();
     let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         terminal.wait_text("never");
@@ -103,7 +103,7 @@ fn a_wait_in_vain_shows_the_screen() {
 }
 
 #[test]
-fn the_product_starts_on_it() {
+fn gputop_starts_in_the_harness() {
     let terminal = Launch::gputop().args(["--version"]).start();
     terminal.wait_exit();
 }

@@ -261,7 +261,7 @@ fn a_size_beyond_any_screen_costs_no_more_than_a_large_one() {
 }
 
 #[test]
-fn a_terminal_of_which_nothing_is_known_gets_the_screen_without_colour() {
+fn unknown_terminal_gets_no_colour() {
     let process = RealProcess::start("train.py");
     let fake = busy_machine(&process);
     for term in ["dumb", "unknown", "", "xterm-of-the-future"] {
@@ -375,7 +375,7 @@ fn a_terminal_that_vanishes_ends_it() {
 
 /// The product without a terminal, its output a pipe nobody reads.
 #[test]
-fn an_output_that_is_closed_is_told_on_the_other() {
+fn closed_stdout_is_reported_on_stderr() {
     let fake = FakeNvml::h200s(1, "");
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -409,14 +409,14 @@ fn visit_everything(terminal: &Terminal) {
     for (key, text) in [
         ("?", "Help: Overview"),
         ("q", "no answer"),
-        ("s", "Order by"),
+        ("s", "Sort by"),
         ("q", "Enter open"),
         ("/", "filter:"),
-        ("zzz", "no process matches"),
+        ("zzz", "No process matches"),
         ("\x7f\x7f\x7f\r", "train"),
-        ("\r", "Tab scrolls"),
+        ("\r", "Tab Scroll"),
         ("\r", "On the GPU"),
-        ("q", "Tab scrolls"),
+        ("q", "Tab Scroll"),
         ("q", "Enter open"),
         ("p", "held"),
         ("p", "live"),
@@ -512,7 +512,7 @@ fn without_a_driver_the_recording_plays_under_the_precise_reason() {
         // It stays on every screen.
         terminal.wait_for(|s| gpu_shows(s, "0", &[]), "the recording's GPU");
         terminal.send("\r");
-        terminal.wait_text("Tab scrolls");
+        terminal.wait_text("Tab Scroll");
         terminal.wait_text("REPLAY demo");
         terminal.wait_for(|s| words(&s.contents()).contains(&words(reason)), reason);
         terminal.send("\x03");

@@ -2,7 +2,7 @@
 //! differs, also to an eye that does not tell red from green.
 
 use gputop::tui::palette::{PALETTES, Palette};
-use gputop::tui::role::{Made, ROLES};
+use gputop::tui::role::{ContrastClass, ROLES};
 use gputop::tui::theme::{Role, Theme};
 use jiff::tz::TimeZone;
 use ratatui::style::{Color, Modifier, Style};
@@ -156,9 +156,9 @@ fn letters_and_shapes_stand_out_from_the_background() {
         let theme = theme(def.palette);
         for role in ROLES {
             let (front, back) = drawn(theme.style(role.role), assumed);
-            let (is, least) = match role.made {
-                Made::Text => (contrast(front, back), 4.5),
-                Made::Shape => (contrast(front, back), 3.0),
+            let (is, least) = match role.contrast {
+                ContrastClass::Text => (contrast(front, back), 4.5),
+                ContrastClass::Shape => (contrast(front, back), 3.0),
             };
             if is < least {
                 wrong.push(format!("{}: {}: {is:.2}", def.name, role.name));
@@ -166,7 +166,7 @@ fn letters_and_shapes_stand_out_from_the_background() {
             // The row under the cursor keeps the colours of what stands in it.
             let row = theme.style(Role::Cursor).bg;
             let on_row = row.map_or(21.0, |row| contrast(front, light(row)));
-            if role.made == Made::Text && role.role != Role::Banner && on_row < 3.0 {
+            if role.contrast == ContrastClass::Text && role.role != Role::Banner && on_row < 3.0 {
                 wrong.push(format!(
                     "{}: {} under the cursor: {on_row:.2}",
                     def.name, role.name
@@ -178,7 +178,7 @@ fn letters_and_shapes_stand_out_from_the_background() {
 }
 
 #[test]
-fn without_colour_there_is_no_colour() {
+fn mono_theme_has_no_colour() {
     let theme = theme(Palette::None);
     for role in ROLES {
         let style = theme.style(role.role);
@@ -211,7 +211,7 @@ fn states_and_the_parts_of_a_bar_differ() {
 }
 
 #[test]
-fn in_the_colour_blind_theme_they_differ_to_every_eye() {
+fn colour_blind_theme_differs_for_every_eye() {
     assert_apart(Palette::ColourBlind, &STATES, &EYES, 30.0);
     assert_apart(Palette::ColourBlind, &MEMORY, &EYES, 15.0);
     assert_apart(Palette::ColourBlind, &VRAM, &EYES, 15.0);

@@ -208,7 +208,7 @@ fn it_draws_at_every_size_and_follows_the_panes_size() {
 }
 
 #[test]
-fn who_detaches_finds_it_running_when_they_attach_again() {
+fn dashboard_survives_tmux_detach() {
     let Some(tmux) = Tmux::start("") else { return };
     tmux.gputop();
     let terminal = tmux.attach();
@@ -244,7 +244,7 @@ fn without_status(screen: &vt100::Screen) -> String {
 }
 
 #[test]
-fn y_puts_what_the_cursor_is_on_into_tmuxs_buffer() {
+fn copy_fills_the_tmux_buffer() {
     for configuration in CONFIGURATIONS {
         let Some(tmux) = Tmux::start(configuration) else {
             return;
@@ -301,7 +301,7 @@ fn the_mouse_of_a_terminal_in_front_of_tmux_reaches_it() {
 }
 
 #[test]
-fn doctor_says_what_tmux_takes_away() {
+fn doctor_lists_tmux_limitations() {
     let Some(tmux) = Tmux::start("set -g status off\n") else {
         return;
     };

@@ -125,11 +125,7 @@ fn every_dump_reads_as_pytorch_itself_answered() {
 }
 
 fn touched(stats: &[DeviceStats]) -> Vec<DeviceStats> {
-    stats
-        .iter()
-        .copied()
-        .filter(DeviceStats::is_touched)
-        .collect()
+    stats.iter().copied().filter(DeviceStats::is_used).collect()
 }
 
 /// As the user reads it.
@@ -272,7 +268,7 @@ fn a_backend_with_nothing_to_read_is_named() {
 }
 
 #[test]
-fn a_library_of_that_name_that_is_not_pytorchs_is_told() {
+fn foreign_library_with_the_same_name_is_reported() {
     let mut damaged = dump("2.6.0", "fresh");
     // Its symbols gone, nothing of it is known any more.
     for (_, bytes) in damaged.bytes_mut() {
@@ -346,7 +342,7 @@ fn device_of(dump: &mut Dump, truth: &TruthStats) -> u64 {
 }
 
 #[test]
-fn an_unheard_build_is_read_when_its_blocks_bear_it_out_and_else_refused() {
+fn unknown_build_is_read_only_if_its_blocks_are_consistent() {
     let recorded = recorded()
         .find(|r| r.version == "2.6.0" && r.name == "mixed")
         .unwrap();
@@ -406,7 +402,7 @@ impl Memory for Both {
 }
 
 #[test]
-fn of_two_torches_in_one_process_the_one_in_use_is_read() {
+fn torch_in_use_is_read_when_two_are_loaded() {
     let (idle, busy) = (dump("2.6.0", "fresh"), dump("2.13.0", "mixed"));
     let attached = Attached::attach(Both(idle.clone(), busy)).unwrap();
     assert_eq!(attached.library(), "torch 2.13 to 2.15");

@@ -184,7 +184,7 @@ fn an_allocator_that_is_being_changed_is_attached_to_later() {
 }
 
 #[test]
-fn a_target_in_a_namespace_of_its_own_is_read_by_its_pid_out_here() {
+fn target_in_a_pid_namespace_is_read_by_its_outer_pid() {
     let probe = Command::new("unshare")
         .args(["--pid", "--fork", "--mount", "true"])
         .output();
@@ -228,7 +228,7 @@ fn a_block_that_does_not_fit_makes_the_map_approximate() {
 }
 
 #[test]
-fn a_process_that_becomes_another_program_is_let_go() {
+fn process_is_detached_after_exec() {
     let mut target = Target::start(&dump_path());
     let mut live = open(&target);
     let sampler = start_sampler();
@@ -254,7 +254,7 @@ fn a_process_that_becomes_another_program_is_let_go() {
 }
 
 #[test]
-fn the_sampler_hands_out_pools_and_maps_and_tells_of_the_end() {
+fn sampler_delivers_pools_maps_and_the_exit() {
     let mut target = Target::start(&dump_path());
     let sampler = start_sampler();
     let key = key(target.pid());
@@ -295,7 +295,7 @@ fn the_sampler_hands_out_pools_and_maps_and_tells_of_the_end() {
 }
 
 #[test]
-fn a_target_that_dies_while_it_is_read_is_gone_and_nothing_worse() {
+fn target_that_exits_during_a_read_is_gone() {
     for _ in 0..5 {
         let mut target = Target::start(&dump_path());
         let mut live = open(&target);
@@ -345,7 +345,7 @@ fn the_command_prints_what_it_read_in_text_and_json() {
 }
 
 #[test]
-fn a_process_without_pytorch_is_told_with_exit_code_1() {
+fn process_without_pytorch_exits_1() {
     let sleeper = Sleeper::start();
     let output = gputop(sleeper.pid(), &[]);
     assert_eq!(output.status.code(), Some(1));
@@ -356,7 +356,7 @@ fn a_process_without_pytorch_is_told_with_exit_code_1() {
 }
 
 #[test]
-fn a_process_that_is_gone_is_told_with_exit_code_2() {
+fn exited_process_exits_2() {
     let mut sleeper = Sleeper::start();
     let pid = sleeper.pid();
     sleeper.0.kill().unwrap();
@@ -382,7 +382,7 @@ fn reachable(directory: &Path) -> Option<PathBuf> {
 }
 
 #[test]
-fn another_users_process_is_denied_with_the_way_out() {
+fn other_users_process_is_denied_with_a_fix() {
     let directory = tempfile::tempdir().unwrap();
     // Needs root, to become somebody else; the next test covers the rest.
     let Some(gputop) = reachable(directory.path()) else {

@@ -39,7 +39,7 @@ fn listed(pid: u32) -> FakeNvml {
 }
 
 #[test]
-fn what_living_processes_hold_is_no_one_elses() {
+fn memory_of_living_processes_is_attributed() {
     let process = RealProcess::start("train.py");
     let fake = FakeNvml::new(&("[[gpu]]\n".to_owned() + &on_gpu(0, &process, "used = \"20 GiB\"")));
     if is_host() {
@@ -48,7 +48,7 @@ fn what_living_processes_hold_is_no_one_elses() {
 }
 
 #[test]
-fn memory_that_nobody_claims_says_what_is_known_of_it() {
+fn unclaimed_memory_says_what_is_known() {
     if !is_host() {
         return;
     }
@@ -56,14 +56,13 @@ fn memory_that_nobody_claims_says_what_is_known_of_it() {
     let (cause, pids, sentence) = the_part(&fake);
     assert_eq!((&*cause, pids), ("unknown", Vec::new()));
     assert!(
-        sentence.starts_with("5.00 GiB are used by no process that the driver lists; "),
+        sentence.starts_with("5.00 GiB are not used by any process that the driver lists; "),
         "{sentence}"
     );
     let terminal = dashboard(&fake).size(50, 140).start();
     terminal.wait_text("5.0G unattributed");
     terminal.send("\r");
-    terminal.wait_text("5.00 GiB are used by no process that the");
-    terminal.wait_text("driver lists;");
+    terminal.wait_text("5.00 GiB are not used by any process");
     drop(terminal);
     // In the same test: beside it, the server would be seen by the half above.
     let folder = tempfile::tempdir().unwrap();
@@ -94,8 +93,8 @@ fn a_zombie_that_is_listed_is_named() {
     assert_eq!(
         sentence,
         format!(
-            "20.00 GiB are held for PID {pid} (true), a zombie: it has ended, and the driver has not let go of its \
-             memory."
+            "20.00 GiB are held for PID {pid} (true), a zombie: it has exited, but the driver has not freed its \
+            memory."
         )
     );
 }
@@ -167,7 +166,7 @@ fn leader() {
 }
 
 #[test]
-fn a_pid_that_is_nobodys_is_told_as_gone() {
+fn unknown_pid_is_reported_as_exited() {
     if !is_host() {
         return;
     }
@@ -175,6 +174,7 @@ fn a_pid_that_is_nobodys_is_told_as_gone() {
     let (cause, pids, sentence) = the_part(&listed(4_194_305));
     assert_eq!((&*cause, pids), ("gone", vec![4_194_305]));
     assert!(
-        sentence.starts_with("20.00 GiB are listed by the driver for PID 4194305, which has ended")
+        sentence
+            .starts_with("20.00 GiB are listed by the driver for PID 4194305, which has exited")
     );
 }

@@ -125,7 +125,7 @@ fn an_event_reads_back_as_it_was_written() {
 }
 
 #[test]
-fn an_incident_leaves_out_what_it_does_not_know_and_reads_words_of_a_later_version() {
+fn incident_omits_unknown_values_and_reads_later_versions() {
     let mut incident = Incident {
         id: "oom-capacity".into(),
         severity: Severity::Fatal,

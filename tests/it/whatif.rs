@@ -69,7 +69,7 @@ fn under_its_own_settings_a_program_reserves_what_it_reserved() {
 }
 
 #[test]
-fn without_a_setting_the_remedies_of_that_release_are_tried() {
+fn default_remedies_of_the_release_are_tried() {
     let document = json(&[&data(NATIVE), "--torch", "2.0", "--card", "400GiB"]);
     let played = document["devices"][0]["settings"].as_array().unwrap();
     let confs: Vec<&str> = played.iter().map(|p| p["conf"].as_str().unwrap()).collect();
@@ -93,7 +93,7 @@ fn without_a_setting_the_remedies_of_that_release_are_tried() {
 }
 
 #[test]
-fn the_table_is_for_people() {
+fn whatif_prints_a_table() {
     let out = whatif(&[
         &data(NATIVE),
         "--torch",
@@ -153,26 +153,29 @@ fn the_card_of_a_process_is_what_nvml_says_of_it() {
 }
 
 #[test]
-fn what_is_typed_wrong_is_told_with_the_nearest_right_thing() {
+fn mistyped_settings_get_the_nearest_name() {
     let file = data(NATIVE);
     for (args, told) in [
         (
             &["--conf", "expandable_segmets:True"][..],
-            "no option is called `expandable_segmets`: did you mean `expandable_segments`?",
+            "unknown option `expandable_segmets`: did you mean `expandable_segments`?",
         ),
         (
             &["--conf", "expandable_segments:yes"],
-            "`yes` is no value for `expandable_segments`: `True` or `False`",
+            "`yes` is not a valid value for `expandable_segments`: expected `True` or `False`",
         ),
         (
             &["--conf", "max_split_size_mb"],
-            "they are written `key:value`",
+            "write options as `key:value`",
         ),
         (
             &["--conf", "expandable_segments:True", "--torch", "2.0"],
-            "`expandable_segments` came with torch 2.1, and this is 2.0",
+            "`expandable_segments` requires torch 2.1, but this is 2.0",
         ),
-        (&["--conf", "backend:cudaMallocAsync"], "keeps no segments"),
+        (
+            &["--conf", "backend:cudaMallocAsync"],
+            "cannot be simulated",
+        ),
         (&["--card", "24"], "unit missing; use"),
         (
             &["--card", "1GiB", "--outside", "2GiB"],

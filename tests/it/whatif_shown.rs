@@ -150,7 +150,7 @@ fn the_cursor_chooses_whose_columns_are_drawn_and_brackets_the_device() {
     legend(&shown, "device 1 (2 of 2)");
     legend(
         &shown,
-        "card 8.79 GiB, 400.00 MiB of it not the allocator's",
+        "GPU memory 8.79 GiB, 400.00 MiB of it outside the allocator",
     );
     shown.key(KeyCode::Char('['));
     legend(&shown, "device 0 (1 of 2)");

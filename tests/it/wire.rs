@@ -62,7 +62,7 @@ pub fn written(updates: impl IntoIterator<Item = Update>) -> Vec<u8> {
 }
 
 #[test]
-fn all_that_is_sent_at_once_ends_with_a_line_end_for_who_passes_on_whole_lines() {
+fn every_flush_ends_with_a_newline() {
     let mut day = Day::new();
     let frames = (0..40).map(|_| Update::Frame(Arc::new(day.next().clone())));
     let pieces = fake_hosts::pieces(frames);
@@ -163,10 +163,10 @@ pub fn all_kinds() -> Vec<Update> {
 }
 
 #[test]
-fn what_is_told_there_is_told_here() {
+fn every_update_survives_the_wire() {
     let told = all_kinds();
     let (heard, why) = read_bytes(&written(told.clone()));
-    assert_eq!(why, "the far side ended");
+    assert_eq!(why, "the remote command exited");
     assert_eq!(heard.len(), told.len());
     assert_same(&heard, &told);
     // Of maps only the newest counts, so this one goes by itself.
@@ -178,7 +178,7 @@ fn what_is_told_there_is_told_here() {
 }
 
 #[test]
-fn an_event_is_told_once_however_often_the_far_side_begins_anew() {
+fn event_is_reported_once_across_agent_restarts() {
     let event = |agent: &str, seq| {
         Update::Event(Event {
             agent: agent.into(),
@@ -199,7 +199,7 @@ fn an_event_is_told_once_however_often_the_far_side_begins_anew() {
 }
 
 #[test]
-fn allocations_that_failed_while_the_link_was_lost_are_told_with_the_next() {
+fn failed_allocations_during_a_lost_link_are_reported_later() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
     let (mut day, mut process) = (Day::new(), ProcessKey::default());
@@ -347,7 +347,7 @@ fn a_large_map_that_is_open_takes_less_than_60_kilobytes_a_second() {
 }
 
 #[test]
-fn a_host_that_tells_control_characters_puts_none_on_the_screen() {
+fn remote_control_characters_are_escaped() {
     let mut day = Day::new();
     let mut frame = day.next().clone();
     frame.gpus[0].name = "H200\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}".into();
@@ -359,7 +359,7 @@ fn a_host_that_tells_control_characters_puts_none_on_the_screen() {
 }
 
 #[test]
-fn cut_off_anywhere_it_tells_what_came_whole() {
+fn truncated_stream_delivers_complete_lines() {
     let told = all_kinds();
     let bytes = written(told.clone());
     for cut in (0..bytes.len()).step_by(bytes.len() / 40) {
@@ -370,7 +370,7 @@ fn cut_off_anywhere_it_tells_what_came_whole() {
 }
 
 #[test]
-fn a_line_without_end_is_given_up_and_costs_no_memory() {
+fn endless_line_is_refused_without_memory() {
     let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
     let window = zstd::zstd_safe::CParameter::WindowLog(18);
     encoder.set_parameter(window).unwrap();
@@ -385,7 +385,7 @@ fn a_line_without_end_is_given_up_and_costs_no_memory() {
     assert!(bytes.len() < 1 << 20);
     let (heard, why) = read_bytes(&bytes);
     assert!(heard.is_empty());
-    assert_eq!(why, "a line is longer than 16 MiB");
+    assert_eq!(why, "a received line is longer than 16 MiB");
 }
 
 #[test]
@@ -400,7 +400,7 @@ fn a_window_that_is_larger_than_agreed_is_refused() {
     .unwrap();
     let greeting = gputop::source::remote::protocol::greeting();
     let (_, why) = read_bytes(&[greeting.as_bytes(), &encoder.finish().unwrap()].concat());
-    assert!(why.starts_with("what it sent is damaged"), "{why}");
+    assert!(why.starts_with("the received data is damaged"), "{why}");
 }
 
 proptest! {
@@ -408,7 +408,7 @@ proptest! {
 
     /// Whatever comes, in the stream or instead of it, ends in a reason.
     #[test]
-    fn noise_breaks_nothing(
+    fn random_bytes_break_nothing(
         noise in prop::collection::vec(any::<u8>(), 0..400),
         at in any::<prop::sample::Index>(),
         is_packed in any::<bool>(),

@@ -4,7 +4,7 @@ use std::thread;
 
 use super::Check;
 use crate::cli::probe::frame;
-use crate::collect::probe::{ProbeReadiness, outlook};
+use crate::collect::probe::{ProbeReadiness, readiness};
 use crate::model::frame::Frame;
 use crate::model::units::Bytes;
 
@@ -14,7 +14,7 @@ pub fn check_probe(has_driver: bool) -> Check {
         false => Err("requires the NVIDIA driver".to_owned()),
     };
     let (works, found) = match frame {
-        Ok(frame) => summary(&readiness(&frame)),
+        Ok(frame) => summary(&readiness_by_gpu(&frame)),
         Err(why) => (false, why),
     };
     Check {
@@ -26,12 +26,12 @@ pub fn check_probe(has_driver: bool) -> Check {
 }
 
 /// Checks all GPUs in parallel, because the driver may start slowly. Returns the results by GPU index.
-fn readiness(frame: &Frame) -> Vec<(u32, Result<ProbeReadiness, String>)> {
+fn readiness_by_gpu(frame: &Frame) -> Vec<(u32, Result<ProbeReadiness, String>)> {
     thread::scope(|scope| {
         let checks: Vec<_> = frame
             .gpus
             .iter()
-            .map(|gpu| (gpu.index, scope.spawn(|| outlook(&gpu.uuid, frame))))
+            .map(|gpu| (gpu.index, scope.spawn(|| readiness(&gpu.uuid, frame))))
             .collect();
         let result = |(index, check): (u32, thread::ScopedJoinHandle<'_, _>)| {
             let panicked = |_| Err("the check failed unexpectedly".to_owned());
@@ -96,7 +96,10 @@ mod tests {
             without: Vec::new(),
         };
         let old = ProbeReadiness {
-            without: vec![(Policy::Pool, "driver or GPU have no memory pools".into())],
+            without: vec![(
+                Policy::Pool,
+                "driver or GPU does not support memory pools".into(),
+            )],
             ..ready()
         };
         assert_eq!(
@@ -107,7 +110,7 @@ mod tests {
         assert_eq!(
             summary(&[(0, Ok(ready())), (1, full()), (2, Ok(old)), (3, full())]).1,
             "available on 2 of 4 GPUs, leaves 2.00 GiB free; GPU 1, 3: 0.20 GiB are free; \
-             GPU 2: no stream-ordered pool: driver or GPU have no memory pools"
+             GPU 2: no stream-ordered pool: driver or GPU does not support memory pools"
         );
         assert_eq!(
             summary(&[(0, full()), (1, full())]),

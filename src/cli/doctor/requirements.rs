@@ -10,7 +10,7 @@ use crate::incidents::Store;
 use crate::open_files::{Limit, limit};
 
 pub fn check_allocators() -> Check {
-    let (works, found) = match access::outlook(Path::new("/proc")) {
+    let (works, found) = match access::readable_scope(Path::new("/proc")) {
         Ok(scope) => (true, format!("readable: {scope}")),
         Err(why) => (false, why.to_owned()),
     };

@@ -33,7 +33,10 @@ impl RemoteIncidentEvents {
 
     /// Returns the event for an incident, or `None` if it happened before the recording began.
     pub fn event(&mut self, incident: &RemoteIncident) -> Option<Event> {
-        let (now, record) = (self.now.as_ref()?, Record::told(incident)?.recorded());
+        let (now, record) = (
+            self.now.as_ref()?,
+            Record::from_remote(incident)?.recorded(),
+        );
         let observed = &record.observed;
         if observed.boot_id != self.boot_id || observed.first < self.since? {
             return None;

@@ -25,7 +25,7 @@ pub fn agent_options(interval: Millis) -> agent::Options {
         cgroup_root: PathBuf::from("/sys/fs/cgroup"),
         kernel_log: kernel_log_path(),
         // Callers that allow signals override this.
-        leave: Permissions::none("this command does not act on processes or GPUs"),
+        permissions: Permissions::none("this command does not act on processes or GPUs"),
         is_remote: false,
     }
 }

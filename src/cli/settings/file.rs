@@ -341,11 +341,11 @@ mod tests {
             ),
             (
                 "[hosts]\nall = [\n  \"gpu1\",\n  \"gpu2:x\",\n]",
-                "c.toml, line 4: `x` is no port: it is a number from 1 to 65535",
+                "c.toml, line 4: `x` is not a valid port: use a number from 1 to 65535",
             ),
             (
                 "[hosts]\nall = [\"gpu1\\n\"]",
-                "c.toml, line 2: `gpu1^J` is no host: one is written [user@]host[:port]",
+                "c.toml, line 2: `gpu1^J` is not a valid host: use [user@]host[:port]",
             ),
             (
                 "[hosts]\nall = [\"gpu1\",\n\"gpu1\"]",

@@ -157,7 +157,7 @@ impl Settings {
         let mut app = App::new(self.theme.clone(), self.keymap.clone(), recording);
         app.density = self.density;
         app.mouse = self.mouse;
-        app.leave = Permissions::readonly(self.readonly);
+        app.permissions = Permissions::readonly(self.readonly);
         app.probe_interval = self.probe_interval;
         app
     }

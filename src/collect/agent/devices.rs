@@ -1,11 +1,10 @@
-//! Which GPU is device N of a process: CUDA numbers them inside the process, NVML outside.
+//! Maps device ordinals of a process to GPUs: CUDA numbers devices per process, NVML per host.
 //!
-//! CUDA_VISIBLE_DEVICES of the process's start tells, but a program may change it before it first uses CUDA, so the
-//! answer must agree with the driver: the process has a context there. Where it does not, a process with memory on
-//! just one GPU is still clear; everything else is said to be unsure.
+//! CUDA_VISIBLE_DEVICES is read from the environment that the process started with. A program may change it before it
+//! first uses CUDA, so the result counts only if the driver lists a context of the process on that GPU. Otherwise, a
+//! process with memory on exactly one GPU is still unambiguous; everything else is reported as unknown.
 //!
-//! Without the variable CUDA orders the fastest first; among equal GPUs that is the order of the PCI bus, which is
-//! NVML's.
+//! Without the variable CUDA puts the fastest GPU first. Equal GPUs are in PCI bus order, which is also NVML's order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,27 +16,28 @@ use crate::model::reading::{Reading, Reason};
 use crate::model::reported_pool::ReportedPool;
 use crate::model::units::{Bytes, GpuUuid};
 
-/// The pools, each with its GPU.
-pub fn placed(pools: Pools, gpus: &BTreeMap<u32, Gpu>, processes: &[Process]) -> Pools {
+/// Sets the GPU of each pool.
+pub fn assign_gpus(pools: Pools, gpus: &BTreeMap<u32, Gpu>, processes: &[Process]) -> Pools {
     let read = pools.list.iter().map(Device::of);
-    let devices: Vec<Device> = read.chain(pools.told.iter().map(Device::of_told)).collect();
+    let reported = pools.reported.iter().map(Device::of_reported);
+    let devices: Vec<Device> = read.chain(reported).collect();
     let gpu_of = |device: Device| gpu_of(device, &devices, gpus, processes);
     let list = pools.list.iter().map(|pool| Pool {
         gpu: gpu_of(Device::of(pool)),
         ..pool.clone()
     });
-    let told = pools.told.iter().map(|told| ReportedPool {
-        gpu: gpu_of(Device::of_told(told)),
-        ..told.clone()
+    let reported = pools.reported.iter().map(|pool| ReportedPool {
+        gpu: gpu_of(Device::of_reported(pool)),
+        ..pool.clone()
     });
     Pools {
         list: Arc::new(list.collect()),
-        told: Arc::new(told.collect()),
+        reported: Arc::new(reported.collect()),
         ..pools
     }
 }
 
-/// One device as a process counts it.
+/// A device, by the process's own numbering.
 #[derive(Debug, Clone, Copy)]
 struct Device {
     process: ProcessKey,
@@ -54,12 +54,12 @@ impl Device {
         }
     }
 
-    /// What tells no figure may be in use.
-    fn of_told(told: &ReportedPool) -> Self {
-        let held = told.reserved.get().or(told.allocated.get());
+    /// A pool without reported figures counts as in use.
+    fn of_reported(pool: &ReportedPool) -> Self {
+        let held = pool.reserved.get().or(pool.allocated.get());
         Self {
-            process: told.process,
-            ordinal: told.ordinal,
+            process: pool.process,
+            ordinal: pool.ordinal,
             is_in_use: held != Some(Bytes(0)),
         }
     }
@@ -93,12 +93,12 @@ fn gpu_of(
         }
         _ => Reading::missing(
             Reason::Unknown,
-            format!("which GPU is device {ordinal} of this process could not be told"),
+            format!("cannot determine which GPU is device {ordinal} of this process"),
         ),
     }
 }
 
-/// The GPUs on which the driver lists the process; in a container, those it holds open.
+/// Returns the GPUs on which the driver lists the process; in a container, those that it has open.
 fn contexts_of<'g>(
     key: ProcessKey,
     process: Option<&Process>,
@@ -124,7 +124,7 @@ fn nth_visible<'a>(
     let entry = visible.get(usize::try_from(ordinal).ok()?)?;
     match entry.parse::<usize>() {
         Ok(index) => in_order().nth(index),
-        // A UUID may be cut short as long as it is unique.
+        // A UUID may be abbreviated as long as it is unique.
         Err(_) => in_order().find(|uuid| !entry.is_empty() && uuid.0.starts_with(entry.as_str())),
     }
 }
@@ -180,7 +180,11 @@ mod tests {
         }
     }
 
-    fn place(visible: Option<&[&str]>, contexts: &[u32], pools: Vec<Pool>) -> Vec<Option<GpuUuid>> {
+    fn assign(
+        visible: Option<&[&str]>,
+        contexts: &[u32],
+        pools: Vec<Pool>,
+    ) -> Vec<Option<GpuUuid>> {
         let visible_devices = match visible {
             Some(entries) => Reading::Value(entries.iter().map(|&e| e.to_owned()).collect()),
             None => Reading::default(),
@@ -194,8 +198,8 @@ mod tests {
             list: Arc::new(pools),
             ..Pools::default()
         };
-        let placed = placed(pools, &gpus(contexts), &[process]);
-        placed
+        let assigned = assign_gpus(pools, &gpus(contexts), &[process]);
+        assigned
             .list
             .iter()
             .map(|pool| pool.gpu.value().cloned())
@@ -203,55 +207,61 @@ mod tests {
     }
 
     #[test]
-    fn visible_devices_are_counted_in_the_order_given() {
+    fn counts_visible_devices_in_the_order_given() {
         assert_eq!(
-            place(Some(&["3", "1"]), &[1, 3], vec![pool(0, 1), pool(1, 1)]),
+            assign(Some(&["3", "1"]), &[1, 3], vec![pool(0, 1), pool(1, 1)]),
             [Some(uuid(3)), Some(uuid(1))]
         );
         assert_eq!(
-            place(Some(&["GPU-2"]), &[2], vec![pool(0, 1)]),
+            assign(Some(&["GPU-2"]), &[2], vec![pool(0, 1)]),
             [Some(uuid(2))]
         );
         assert_eq!(
-            place(None, &[0, 1], vec![pool(0, 1), pool(1, 1)]),
+            assign(None, &[0, 1], vec![pool(0, 1), pool(1, 1)]),
             [Some(uuid(0)), Some(uuid(1))]
         );
     }
 
     #[test]
-    fn a_pool_that_is_told_of_is_placed_as_one_that_is_read() {
+    fn assigns_gpus_to_reported_pools_as_to_read_ones() {
         let process = Process {
             key: KEY,
             ..Process::default()
         };
-        let told = |ordinal, allocated: u64| ReportedPool {
+        let reported = |ordinal, allocated: u64| ReportedPool {
             process: KEY,
             ordinal,
             allocated: Bytes(allocated).into(),
             ..ReportedPool::default()
         };
-        let place = |list: Vec<Pool>, told: Vec<ReportedPool>| {
+        let assign = |list: Vec<Pool>, reported: Vec<ReportedPool>| {
             let pools = Pools {
                 list: Arc::new(list),
-                told: Arc::new(told),
+                reported: Arc::new(reported),
                 ..Pools::default()
             };
-            let placed = placed(pools, &gpus(&[2]), std::slice::from_ref(&process));
-            let told = placed.told.iter().map(|told| told.gpu.value().cloned());
-            told.collect::<Vec<_>>()
+            let assigned = assign_gpus(pools, &gpus(&[2]), std::slice::from_ref(&process));
+            let gpus = assigned
+                .reported
+                .iter()
+                .map(|pool| pool.gpu.value().cloned());
+            gpus.collect::<Vec<_>>()
         };
         // Two frameworks on the same device are on the same GPU.
-        assert_eq!(place(vec![pool(0, 1)], vec![told(0, 1)]), [Some(uuid(2))]);
-        assert_eq!(place(vec![pool(1, 1)], vec![told(0, 1)]), [None]);
-        assert_eq!(place(vec![], vec![told(0, 0)]), [None]);
+        assert_eq!(
+            assign(vec![pool(0, 1)], vec![reported(0, 1)]),
+            [Some(uuid(2))]
+        );
+        assert_eq!(assign(vec![pool(1, 1)], vec![reported(0, 1)]), [None]);
+        assert_eq!(assign(vec![], vec![reported(0, 0)]), [None]);
     }
 
     #[test]
-    fn what_the_driver_contradicts_is_not_believed() {
-        // The program set the variable itself: it has its one context on GPU 2.
-        assert_eq!(place(None, &[2], vec![pool(0, 1)]), [Some(uuid(2))]);
+    fn ignores_visible_devices_that_the_driver_contradicts() {
+        // The program set the variable itself: its only context is on GPU 2.
+        assert_eq!(assign(None, &[2], vec![pool(0, 1)]), [Some(uuid(2))]);
         assert_eq!(
-            place(None, &[2, 3], vec![pool(0, 1), pool(1, 1)]),
+            assign(None, &[2, 3], vec![pool(0, 1), pool(1, 1)]),
             [None, None]
         );
     }

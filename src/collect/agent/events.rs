@@ -1,9 +1,9 @@
-//! Events: each has the next number, and brings what is read because of it under way.
+//! Numbers and publishes events, and starts the reads that an event calls for.
 
-use super::xids::Half;
+use super::xids::XidReport;
 use super::{Agent, Section};
 use crate::collect::clock::{now_mono, now_wall};
-use crate::collect::exits::End;
+use crate::collect::exits::ProcessExit;
 use crate::collect::kernel_log::XidLine;
 use crate::collect::nvml::worker::WorkerCommand;
 use crate::collect::torch::allocation_spike::AllocationSpike;
@@ -18,7 +18,7 @@ use crate::source::Update;
 
 impl Agent {
     pub(super) fn take_xid(&mut self, gpu: Option<GpuUuid>, number: u64) {
-        let event = Half {
+        let event = XidReport {
             gpu,
             number,
             at: now_mono(),
@@ -29,9 +29,13 @@ impl Agent {
     }
 
     pub(super) fn take_xid_line(&mut self, line: XidLine) {
-        let is_it = |gpu: &&Gpu| gpu.board.pci_bus.value() == Some(&line.pci_bus);
-        let gpu = self.gpus.values().find(is_it).map(|gpu| gpu.uuid.clone());
-        let gpu = self.xids.line(Half {
+        let has_bus_id = |gpu: &&Gpu| gpu.board.pci_bus.value() == Some(&line.pci_bus);
+        let gpu = self
+            .gpus
+            .values()
+            .find(has_bus_id)
+            .map(|gpu| gpu.uuid.clone());
+        let gpu = self.xids.line(XidReport {
             gpu,
             number: line.number,
             at: now_mono(),
@@ -40,7 +44,7 @@ impl Agent {
             .pid
             .get()
             .filter(|_| self.namespace == PidNamespace::Host);
-        let process = pid.and_then(|pid| self.remembered.with_pid(pid, &self.processes.list));
+        let process = pid.and_then(|pid| self.last_seen.with_pid(pid, &self.processes.list));
         let xid = Xid {
             number: line.number,
             text: line.text.into(),
@@ -49,10 +53,10 @@ impl Agent {
         self.announce(process, gpu, Observation::Xid(xid));
     }
 
-    /// An Xid without its line.
-    pub(super) fn announce_driver_xid(&mut self, xid: Half) {
+    /// Announces an Xid that only the driver reported.
+    pub(super) fn announce_driver_xid(&mut self, xid: XidReport) {
         let why = match &self.log {
-            Ok(()) => Missing::new(Reason::Unknown, "the kernel log has no line of it"),
+            Ok(()) => Missing::new(Reason::Unknown, "the kernel log has no line for this Xid"),
             Err(why) => why.clone(),
         };
         let observation = Observation::Xid(Xid {
@@ -63,61 +67,66 @@ impl Agent {
         self.announce(None, xid.gpu, observation);
     }
 
-    pub(super) fn announce_exit(&mut self, end: End) {
-        // A forked copy was no user of a GPU.
-        if self.copies.contains(&end.process) {
+    pub(super) fn announce_exit(&mut self, found: ProcessExit) {
+        // A forked copy did not use a GPU.
+        if self.copies.contains(&found.process) {
             return;
         }
         let now = now_mono();
-        let told = self.remembered.tell(end.process, &self.processes.list, now);
-        let Some((last, peak)) = told else { return };
+        let last_seen = self
+            .last_seen
+            .take(found.process, &self.processes.list, now);
+        let Some((last, peak)) = last_seen else {
+            return;
+        };
         let exit = Exit {
             last: last.map(Box::new),
             gpus: peak.gpus,
-            status: end.code,
-            signal: end.signal,
-            oom: Box::new(end.oom),
+            status: found.code,
+            signal: found.signal,
+            oom: Box::new(found.oom),
             peak_vram: peak.vram,
-            noticed_after: now.since(end.since),
+            noticed_after: now.since(found.since),
         };
-        self.announce(Some(end.process), None, Observation::Exit(exit));
-        self.logs.ended(end.process);
+        self.announce(Some(found.process), None, Observation::Exit(exit));
+        self.logs.exited(found.process);
     }
 
-    pub(super) fn announce_ooms(&mut self, rise: AllocationSpike) {
-        let Some((before, after)) = rise.ooms else {
+    pub(super) fn announce_ooms(&mut self, spike: AllocationSpike) {
+        let Some((before, after)) = spike.ooms else {
             return;
         };
-        self.ask_for_failure_map(&rise);
-        let is_it = |pool: &&Pool| pool.process == rise.process && pool.ordinal == rise.ordinal;
-        let pool = self.pools.list.iter().find(is_it);
+        self.ask_for_failure_map(&spike);
+        let has_spike =
+            |pool: &&Pool| pool.process == spike.process && pool.ordinal == spike.ordinal;
+        let pool = self.pools.list.iter().find(has_spike);
         let gpu = pool.and_then(|pool| pool.gpu.value().cloned());
         let rose = OomsRose {
             before,
             after,
-            ordinal: rise.ordinal,
-            since: rise.since,
-            stats: rise.stats,
+            ordinal: spike.ordinal,
+            since: spike.since,
+            stats: spike.stats,
         };
-        self.ask_for_gpu(rise.process, gpu.as_ref());
-        self.announce(Some(rise.process), gpu, Observation::Ooms(Box::new(rose)));
+        self.ask_for_gpu(spike.process, gpu.as_ref());
+        self.announce(Some(spike.process), gpu, Observation::Ooms(Box::new(rose)));
     }
 
-    /// What is there now, before who failed lets go of it.
+    /// Reads the GPU immediately, before the process that failed frees its memory.
     pub(super) fn ask_for_gpu(&mut self, process: ProcessKey, gpu: Option<&GpuUuid>) {
-        let known = self.gpus.values().find(|known| Some(&known.uuid) == gpu);
-        let worker = known.and_then(|known| Some((known, self.workers.get(&known.index)?)));
-        if let Some((known, worker)) = worker
+        let gpu = self.gpus.values().find(|known| Some(&known.uuid) == gpu);
+        let worker = gpu.and_then(|gpu| Some((gpu, self.workers.get(&gpu.index)?)));
+        if let Some((gpu, worker)) = worker
             && worker.send(WorkerCommand::Now).is_ok()
         {
-            self.at_oom.ask(process, known.uuid.clone(), now_mono());
+            self.at_oom.ask(process, gpu.uuid.clone(), now_mono());
         }
     }
 
-    /// The sooner it is read, the less of what failed is taken apart.
-    pub(super) fn ask_for_failure_map(&self, rise: &AllocationSpike) {
-        let (sections, since) = (self.sections.clone(), rise.since);
-        self.sampler.map(rise.process, rise.ordinal, move |map| {
+    /// Reads the pool immediately, before the process frees it while it handles the failure.
+    pub(super) fn ask_for_failure_map(&self, spike: &AllocationSpike) {
+        let (sections, since) = (self.sections.clone(), spike.since);
+        self.sampler.map(spike.process, spike.ordinal, move |map| {
             if let Ok(map) = map {
                 let _ = sections.send(Section::FailureMap(Box::new(FailureMap { since, map })));
             }

@@ -1,8 +1,8 @@
-//! GPUs that are read at once because an allocation on them failed: the newest reading may be a whole interval old, and
-//! a process that took the memory in between would not be seen.
+//! Reads a GPU immediately when an allocation on it fails. The latest reading may be a whole interval old and miss the
+//! process that took the memory in between.
 //!
 //! ```text
-//! the sampler saw OOMs ─► Order::Now ─► the GPU's worker ─► Section::Gpu ─► told here ─► Observation::GpuAtOom
+//! sampler sees OOMs ─► WorkerCommand::Now ─► GPU worker ─► Section::Gpu ─► AtOom::answers ─► Observation::GpuAtOom
 //! ```
 
 use crate::model::event::GpuAtOom;
@@ -11,32 +11,33 @@ use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;
 use crate::model::units::{GpuUuid, Millis, Mono};
 
-/// What comes later is of another moment.
-const IN_TIME: Millis = Millis(1_000);
-/// Questions that wait for a GPU that hangs.
-const MAX_WAITING: usize = 64;
-/// Processes of a GPU that are told, those that hold most.
+/// A reading that is later than this no longer describes the failure.
+const MAX_LAG: Millis = Millis(1_000);
+/// Maximum number of pending failures, in case a GPU hangs.
+const MAX_PENDING: usize = 64;
+/// Maximum number of processes in an observation; those with the most memory are included.
 const MAX_PROCESSES: usize = 32;
 
 #[derive(Debug, Default)]
 pub struct AtOom {
-    asked: Vec<(ProcessKey, GpuUuid, Mono)>,
+    pending: Vec<(ProcessKey, GpuUuid, Mono)>,
 }
 
 impl AtOom {
     pub fn ask(&mut self, process: ProcessKey, gpu: GpuUuid, now: Mono) {
-        if self.asked.len() < MAX_WAITING {
-            self.asked.push((process, gpu, now));
+        if self.pending.len() < MAX_PENDING {
+            self.pending.push((process, gpu, now));
         }
     }
 
-    /// Whose failures this reading of a GPU answers.
+    /// Removes the failures that this reading of a GPU answers, and returns an observation for each.
     pub fn answers(&mut self, gpu: &Gpu) -> Vec<(ProcessKey, GpuAtOom)> {
-        let is_its = |(_, uuid, at): &(_, GpuUuid, Mono)| *uuid == gpu.uuid && gpu.at >= *at;
-        let answered: Vec<_> = self.asked.extract_if(.., |asked| is_its(asked)).collect();
+        let is_answered = |(_, uuid, at): &(_, GpuUuid, Mono)| *uuid == gpu.uuid && gpu.at >= *at;
+        let answered = self.pending.extract_if(.., |pending| is_answered(pending));
+        let answered: Vec<_> = answered.collect();
         let in_time = answered
             .into_iter()
-            .filter(|(_, _, at)| gpu.at.since(*at) <= IN_TIME);
+            .filter(|(_, _, at)| gpu.at.since(*at) <= MAX_LAG);
         in_time
             .map(|(process, _, at)| (process, at_oom(gpu, gpu.at.since(at))))
             .collect()
@@ -69,17 +70,17 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_answers_those_who_asked_before_it_and_not_long_before() {
-        let mut asked = AtOom::default();
+    fn a_reading_answers_only_recent_earlier_failures() {
+        let mut pending = AtOom::default();
         let name = || GpuUuid("GPU-1".into());
-        asked.ask(ProcessKey::default(), name(), Mono(1_000));
-        assert!(asked.answers(&gpu("GPU-2", 1_010)).is_empty());
-        assert!(asked.answers(&gpu("GPU-1", 990)).is_empty(), "older");
-        let told = asked.answers(&gpu("GPU-1", 1_010));
-        assert_eq!(told.len(), 1);
-        assert_eq!(told[0].1.lag, Millis(10));
-        assert!(asked.answers(&gpu("GPU-1", 1_020)).is_empty(), "once");
-        asked.ask(ProcessKey::default(), name(), Mono(2_000));
-        assert!(asked.answers(&gpu("GPU-1", 9_000)).is_empty(), "too late");
+        pending.ask(ProcessKey::default(), name(), Mono(1_000));
+        assert!(pending.answers(&gpu("GPU-2", 1_010)).is_empty());
+        assert!(pending.answers(&gpu("GPU-1", 990)).is_empty(), "older");
+        let answers = pending.answers(&gpu("GPU-1", 1_010));
+        assert_eq!(answers.len(), 1);
+        assert_eq!(answers[0].1.lag, Millis(10));
+        assert!(pending.answers(&gpu("GPU-1", 1_020)).is_empty(), "once");
+        pending.ask(ProcessKey::default(), name(), Mono(2_000));
+        assert!(pending.answers(&gpu("GPU-1", 9_000)).is_empty(), "too late");
     }
 }

@@ -1,5 +1,5 @@
-//! The kernel's side of a frame, and what the Python hook wrote, on a thread of their own: reading a process that is
-//! stuck in the kernel can block.
+//! Reads host and process data from `/proc`, and the hook's spool, on a separate thread, because reading a process that
+//! is stuck in the kernel can block.
 
 use std::sync::mpsc::{Receiver, Sender};
 
@@ -11,24 +11,24 @@ use crate::collect::process::{ProcessReadout, ProcessTable};
 use crate::model::host::PidNamespace;
 use crate::model::units::{GpuUuid, Millis, Mono, Pid};
 
-/// How often processes are read while the driver lists the same ones. Each tick would be a third of all the work on a
-/// machine with 64 of them, and a share of CPU over two seconds is the steadier figure.
-const PROCESS_PERIOD: Millis = Millis(2_000);
+/// How often processes are read while the driver lists the same ones. Reading them on each tick would be a third of
+/// all the work on a machine with 64 processes, and CPU usage over two seconds fluctuates less.
+const PROCESS_INTERVAL: Millis = Millis(2_000);
 
 pub struct Kernel {
     host: HostReader,
     table: ProcessTable,
     hook: SpoolReader,
-    /// The order that was last carried out in full, and when.
-    done: Option<(KernelOrder, Mono)>,
+    /// The last request that was completed, and when.
+    done: Option<(ReadRequest, Mono)>,
 }
 
-/// What the host thread is to read: these PIDs, or inside a container whoever holds these devices open.
+/// Processes for the host thread to read: these PIDs, or inside a container all that have these devices open.
 #[derive(Debug, PartialEq)]
-pub struct KernelOrder {
+pub struct ReadRequest {
     pub pids: Vec<Pid>,
     pub devices: Vec<(u32, GpuUuid)>,
-    /// Memory is missing: who else may hold it is to be looked for.
+    /// Search for other processes that may hold GPU memory, because some is unattributed.
     pub leftovers: bool,
 }
 
@@ -46,16 +46,16 @@ impl Kernel {
         }
     }
 
-    pub fn run(mut self, orders: &Receiver<KernelOrder>, sections: &Sender<Section>) {
-        while let Ok(mut order) = orders.recv() {
-            // After a stall only the newest order counts.
-            while let Ok(newer) = orders.try_recv() {
-                order = newer;
+    pub fn run(mut self, requests: &Receiver<ReadRequest>, sections: &Sender<Section>) {
+        while let Ok(mut request) = requests.recv() {
+            // After a stall, serve only the newest request.
+            while let Ok(newer) = requests.try_recv() {
+                request = newer;
             }
             let now = now_mono();
-            let readout = self.is_due(&order, now).then(|| self.read(order, now));
+            let readout = self.is_due(&request, now).then(|| self.read(request, now));
             let host = self.host.read(now);
-            if sections.send(Section::Hook(self.hook.news())).is_err() {
+            if sections.send(Section::Hook(self.hook.read())).is_err() {
                 return;
             }
             if sections
@@ -67,23 +67,23 @@ impl Kernel {
         }
     }
 
-    fn is_due(&self, order: &KernelOrder, now: Mono) -> bool {
-        // A tick may come a little early.
-        self.done
-            .as_ref()
-            .is_none_or(|(done, at)| done != order || now.since(*at).0 + 250 >= PROCESS_PERIOD.0)
+    fn is_due(&self, request: &ReadRequest, now: Mono) -> bool {
+        // A tick may be slightly early.
+        self.done.as_ref().is_none_or(|(done, at)| {
+            done != request || now.since(*at).0 + 250 >= PROCESS_INTERVAL.0
+        })
     }
 
-    fn read(&mut self, order: KernelOrder, now: Mono) -> ProcessReadout {
-        let mut readout = if order.devices.is_empty() {
-            self.table.read(&order.pids, now)
+    fn read(&mut self, request: ReadRequest, now: Mono) -> ProcessReadout {
+        let mut readout = if request.devices.is_empty() {
+            self.table.read(&request.pids, now)
         } else {
-            self.table.local(&order.devices, now)
+            self.table.local(&request.devices, now)
         };
-        if order.leftovers {
-            readout.leftovers = Some(self.table.leftovers(&order.pids, now));
+        if request.leftovers {
+            readout.leftovers = Some(self.table.leftovers(&request.pids, now));
         }
-        self.done = Some((order, now));
+        self.done = Some((request, now));
         readout
     }
 }

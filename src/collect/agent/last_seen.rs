@@ -1,8 +1,8 @@
-//! What is remembered of processes for the moment they end: the row they had last, the most memory they were seen
-//! with, and whose end was told already.
+//! Remembers data about processes for the time they exit: the last row, the peak memory, and which exits were already
+//! reported.
 //!
-//! The driver drops a dying process from its list while the kernel still takes it apart, so a process that left the
-//! list is remembered and watched a while longer.
+//! The driver drops a process from its list while the kernel is still tearing it down, so a process that left the list
+//! is remembered and watched for a few more minutes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,30 +11,31 @@ use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::Reading;
 use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Pid, StartTicks};
 
-/// As long as the process table watches for an end, and a little longer.
-const REMEMBER: Millis = Millis(6 * 60 * 1_000);
-/// Of more processes that left the list than this, the first that did are forgotten: each holds an open file.
+/// Slightly longer than the process table watches for an exit.
+const RETENTION: Millis = Millis(6 * 60 * 1_000);
+/// Beyond this number of departed processes the oldest are forgotten, because each keeps a file open.
 const MAX_DEPARTED: usize = 1_024;
 
-/// The most memory a process was seen with, and where.
+/// Peak memory of a process, and its GPUs.
 #[derive(Debug, Clone, Default)]
 pub struct Peak {
     pub vram: Reading<Bytes>,
     pub gpus: Vec<GpuUuid>,
-    /// When the driver last listed it.
+    /// Time at which the driver last listed it.
     pub seen: Mono,
 }
 
 #[derive(Debug, Default)]
-pub struct Remembered {
+pub struct LastSeen {
     peaks: HashMap<ProcessKey, Peak>,
-    /// Those that left the list, and when.
+    /// Processes that left the list, and when.
     departed: BTreeMap<ProcessKey, (Mono, Process)>,
-    told: HashMap<ProcessKey, Mono>,
+    /// Exits that were reported, and when.
+    reported: HashMap<ProcessKey, Mono>,
 }
 
-impl Remembered {
-    /// Memory of a process over all its GPUs, at its highest.
+impl LastSeen {
+    /// Updates the peak memory of each process, summed over its GPUs.
     pub fn note_peaks<'g>(&mut self, gpus: impl Iterator<Item = &'g Gpu>, at: Mono) {
         let mut now: HashMap<ProcessKey, (u64, bool, Vec<GpuUuid>)> = HashMap::new();
         for gpu in gpus {
@@ -60,27 +61,29 @@ impl Remembered {
                 }
             }
         }
-        self.peaks.retain(|_, peak| at.since(peak.seen) < REMEMBER);
-        self.told.retain(|_, told| at.since(*told) < REMEMBER);
+        self.peaks.retain(|_, peak| at.since(peak.seen) < RETENTION);
+        self.reported
+            .retain(|_, reported| at.since(*reported) < RETENTION);
     }
 
     pub fn peaks(&self) -> &HashMap<ProcessKey, Peak> {
         &self.peaks
     }
 
-    /// Two successive lists, each in the order of PIDs.
+    /// Compares two successive lists, each sorted by PID.
     pub fn note_list(&mut self, before: &[Process], now: &[Process], at: Mono) {
         for process in now {
             self.departed.remove(&process.key);
         }
         for process in before {
-            let is_there = find(now, process.key).is_some();
-            if !is_there && is_known(process.key) && !self.told.contains_key(&process.key) {
+            let is_listed = find(now, process.key).is_some();
+            let is_reported = self.reported.contains_key(&process.key);
+            if !is_listed && has_start(process.key) && !is_reported {
                 self.departed.insert(process.key, (at, process.clone()));
             }
         }
         self.departed
-            .retain(|_, (left, _)| at.since(*left) < REMEMBER);
+            .retain(|_, (left, _)| at.since(*left) < RETENTION);
         while self.departed.len() > MAX_DEPARTED {
             let oldest = self.departed.iter().min_by_key(|(_, (left, _))| *left);
             let Some(key) = oldest.map(|(key, _)| *key) else {
@@ -90,29 +93,29 @@ impl Remembered {
         }
     }
 
-    /// Whose ends are waited for, in order.
+    /// Returns the processes whose exits are to be watched, sorted.
     pub fn awaited(&self, list: &[Process]) -> Vec<ProcessKey> {
         let listed = list.iter().map(|process| process.key);
         let mut keys: Vec<ProcessKey> = listed
-            .filter(|key| is_known(*key))
+            .filter(|key| has_start(*key))
             .chain(self.departed.keys().copied())
-            .filter(|key| !self.told.contains_key(key))
+            .filter(|key| !self.reported.contains_key(key))
             .collect();
         keys.sort_unstable();
         keys.dedup();
         keys
     }
 
-    /// The process table found the end of this one; whether that is still to be told.
-    pub fn is_news(&mut self, key: ProcessKey, last: Process, at: Mono) -> bool {
-        let is_news = !self.told.contains_key(&key);
-        if is_news {
+    /// Notes an exit that the process table found. Returns true if it is still to be reported.
+    pub fn note_exit(&mut self, key: ProcessKey, last: Process, at: Mono) -> bool {
+        let is_new = !self.reported.contains_key(&key);
+        if is_new {
             self.departed.insert(key, (at, last));
         }
-        is_news
+        is_new
     }
 
-    /// The process that has this PID, or had it last.
+    /// Returns the process that has this PID, or had it last.
     pub fn with_pid(&self, pid: Pid, list: &[Process]) -> Option<ProcessKey> {
         let at = list.binary_search_by_key(&pid, |process| process.key.pid);
         let listed = at.ok().map(|at| list[at].key);
@@ -123,17 +126,17 @@ impl Remembered {
                 .find(|key| key.pid == pid)
                 .copied()
         };
-        listed.filter(|key| is_known(*key)).or_else(departed)
+        listed.filter(|key| has_start(*key)).or_else(departed)
     }
 
-    /// What there was of a process that has ended, the first time it is asked for.
-    pub fn tell(
+    /// Removes and returns the data about an exited process, on the first call for that process.
+    pub fn take(
         &mut self,
         key: ProcessKey,
         list: &[Process],
         at: Mono,
     ) -> Option<(Option<Process>, Peak)> {
-        if self.told.insert(key, at).is_some() {
+        if self.reported.insert(key, at).is_some() {
             return None;
         }
         let departed = self.departed.remove(&key).map(|(_, process)| process);
@@ -147,7 +150,7 @@ fn find(list: &[Process], key: ProcessKey) -> Option<&Process> {
     at.ok().map(|at| &list[at]).filter(|p| p.key == key)
 }
 
-/// A process that could not be opened has no start, and can be taken for another.
-fn is_known(key: ProcessKey) -> bool {
+/// A process that could not be opened has no start time and can be mistaken for another.
+fn has_start(key: ProcessKey) -> bool {
     key.start != StartTicks(0)
 }

@@ -1,11 +1,13 @@
-//! Brings the sections of all collectors together into one frame a tick, and turns requests into orders.
+//! Merges the sections of all collectors into one frame per tick, and turns requests into commands.
 //!
 //! Threads: one per GPU (`nvml/worker.rs`), `nvml` (loads the driver, counts the GPUs, starts the workers), `host`
-//! (the kernel's side), `ends` (of processes, and the kernel's log), `xid` (the driver's events), `torch`
-//! (allocators), `python` (stacks), `logs` (what the processes write), `detail` (one process on request), `probe` (a card
-//! on request), `replay` (allocation traces of failures, from the first on), `requests`, and this one. They only meet in the channel of [`Section`]s; answers to a request go straight to the reader. A frame is published when every GPU that answers has reported for the tick, or a quarter of the
-//! interval later without the late ones: a late GPU keeps its last readings, grows old on the screen, and holds up
-//! nothing.
+//! (`/proc` and the hook's spool), `exits` (process exits and the kernel log), `xid` (the driver's events), `torch`
+//! (allocators), `python` (stacks), `logs` (the output of processes), `detail` (one process on request), `probe` (one
+//! GPU on request), `replay` (allocation traces, started for the first failure), `requests`, and this one. They share
+//! only the channel of [`Section`]s; answers to a request go straight to the reader.
+//!
+//! A frame is published when every GPU that answers has reported for the tick, or a quarter of the interval later
+//! without the late ones. A late GPU keeps its last readings, which are shown as stale, and delays nothing.
 
 mod devices;
 mod events;
@@ -25,15 +27,15 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use self::gpu_at_oom::AtOom;
-use self::kernel::KernelOrder;
-use self::last_seen::Remembered;
+use self::kernel::ReadRequest;
+use self::last_seen::LastSeen;
 pub use self::start::start;
-use self::unattributed::{GpuContext, explain, is_worth_a_look};
+use self::unattributed::{GpuContext, explain, needs_leftover_search};
 use self::xids::Xids;
 use super::clock::{now_mono, now_wall};
-use super::exits::{Ends, ExitReport};
-use super::hook::{News, ToldPools, Traced};
-use super::logs::{Excerpted, Logs};
+use super::exits::{ExitReport, ExitWatcher};
+use super::hook::{HookUpdate, ReportedPools, Traced};
+use super::logs::{Logs, ProcessExcerpt};
 use super::nvml::library::Library;
 use super::nvml::worker::{self, WorkerCommand};
 use super::nvml::xid;
@@ -60,7 +62,7 @@ use crate::open_files::limit;
 use crate::source::stream::Feed;
 use crate::source::{Request, Update};
 
-/// What the agent needs to know before it starts.
+/// Settings of the agent.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub interval: Millis,
@@ -68,20 +70,20 @@ pub struct Options {
     pub library: Option<std::ffi::OsString>,
     pub proc_root: PathBuf,
     pub container_files: Files,
-    /// The values of TMUX and TMUX_TMPDIR: where this user's tmux servers are.
+    /// The values of TMUX and TMUX_TMPDIR, which locate this user's tmux servers.
     pub tmux: Option<std::ffi::OsString>,
     pub tmux_folder: Option<std::ffi::OsString>,
     /// `/sys/fs/cgroup`
     pub cgroup_root: PathBuf,
     /// `/dev/kmsg`, or the value of [`KERNEL_LOG_VARIABLE`](super::kernel_log::KERNEL_LOG_VARIABLE).
     pub kernel_log: PathBuf,
-    /// What else is refused, whoever asks.
-    pub leave: Permissions,
+    /// Actions that requests may ask for.
+    pub permissions: Permissions,
     /// True if requests come from a client on another host.
     pub is_remote: bool,
 }
 
-/// What a collector's thread hands in.
+/// A message from a collector thread to the agent.
 #[derive(Debug)]
 pub enum Section {
     Gpu(Box<Gpu>),
@@ -93,37 +95,38 @@ pub enum Section {
     Stack(ProcessKey, Box<Stack>),
     /// Allocations of a watched process failed.
     Ooms(Box<AllocationSpike>),
-    Log(Box<Excerpted>),
-    Hook(News),
-    /// An allocation trace was played.
+    Log(Box<ProcessExcerpt>),
+    Hook(HookUpdate),
+    /// An allocation trace was replayed.
     Replayed(ProcessKey, Box<Replayed>),
     Exit(ExitReport),
     /// The driver reported an Xid of this number.
     Xid(Option<GpuUuid>, u64),
     Request(Request),
-    /// The reader is gone.
+    /// The reader has disconnected.
     Closed,
 }
 
-/// How long the driver's start may hold back the first frame.
-const PATIENCE: Duration = Duration::from_millis(1_500);
-/// More than any machine has: a driver that counts wildly must not start a thread for each.
+/// How long loading the driver may delay the first frame.
+const FIRST_FRAME_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// Limits the threads that are started if a driver reports an absurd count.
 const MAX_GPUS: u32 = 256;
+
 struct Agent {
     feed: Arc<Feed>,
-    ends: Ends,
-    /// Whether the kernel's log is being read.
+    exits: ExitWatcher,
+    /// The error if the kernel log is not being read.
     log: Result<(), Missing>,
     xids: Xids,
-    /// Ends the thread of the driver's Xid events when it is dropped.
+    /// Stops the thread of the driver's Xid events when it is dropped.
     xid_thread: Option<Sender<()>>,
     sampler: Sampler,
     python: Python,
     logs: Logs,
     pools: Pools,
-    /// What programs say of themselves that nobody may read.
-    told: ToldPools,
-    /// The processes whose allocators are sampled: those that the driver lists, and no others.
+    /// Pools that the hook inside running programs reported.
+    reported: ReportedPools,
+    /// Processes whose allocators are sampled: those that the driver lists.
     watched: Vec<ProcessKey>,
     /// The pool whose map a screen shows.
     map_wanted: Option<(ProcessKey, u32)>,
@@ -133,7 +136,7 @@ struct Agent {
     interval: Millis,
     library: Arc<Library>,
     sections: Sender<Section>,
-    kernel: Sender<KernelOrder>,
+    kernel: Sender<ReadRequest>,
     details: Sender<ProcessKey>,
     probes: Sender<(ProbeRequest, Frame)>,
     replays: Option<Sender<Traced>>,
@@ -143,20 +146,20 @@ struct Agent {
     driver: Option<Driver>,
     host: Option<Host>,
     processes: ProcessList,
-    remembered: Remembered,
-    /// Those whose ends are waited for.
+    last_seen: LastSeen,
+    /// Processes whose exits are watched.
     awaited: Vec<ProcessKey>,
-    /// In a container: forked copies of processes there, which use no GPU themselves.
+    /// In a container: forked children, which do not use a GPU themselves.
     copies: HashSet<ProcessKey>,
     leftovers: Option<Vec<Leftover>>,
     focus: Option<GpuUuid>,
-    leave: Permissions,
+    permissions: Permissions,
     proc_root: PathBuf,
     frame_seq: u64,
     event_seq: u64,
 }
 
-/// The agent's reader is gone; everything winds up.
+/// The agent's reader has disconnected, so all threads stop.
 struct Closed;
 
 impl Agent {
@@ -168,9 +171,9 @@ impl Agent {
         }
     }
 
-    /// As soon as every GPU has reported once; with what is there when the driver takes its time.
+    /// Publishes as soon as every GPU has reported once, or with the data available at the timeout.
     fn first_frame(&mut self, inbox: &Receiver<Section>) -> Result<(), Closed> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + FIRST_FRAME_TIMEOUT;
         self.take_until(inbox, deadline, |agent| {
             agent.driver.is_some() && agent.gpus.len() == agent.workers.len()
         })?;
@@ -180,7 +183,7 @@ impl Agent {
     fn tick(&mut self, inbox: &Receiver<Section>) -> Result<(), Closed> {
         let interval = self.interval.0.max(1);
         let due = (now_mono().0 / interval + 1) * interval;
-        // Until the tick, requests are served and late sections taken; then the workers' reports are awaited.
+        // Until the tick, serve requests and apply late sections; then wait for the workers' reports.
         self.take_until(inbox, instant_of(due), |_| false)?;
         self.take_until(inbox, instant_of(due + interval / 4), |agent| {
             agent.all_reported(Mono(due))
@@ -224,31 +227,31 @@ impl Agent {
             Section::Driver(found) => self.take_driver(found),
             Section::Kernel(kernel) => self.take_kernel(*kernel),
             Section::Pools(pools) => self.take_pools(pools),
-            Section::Ooms(rise) => self.announce_ooms(*rise),
+            Section::Ooms(spike) => self.announce_ooms(*spike),
             Section::Stack(key, stack) => self.feed.push(Update::Stacks(key, Arc::new(*stack))),
             Section::FailureMap(map) => self.feed.push(Update::FailureMap(Arc::new(*map))),
             Section::Map(_, Ok(map)) => self.feed.push(Update::Map(Arc::new(map))),
             Section::Map(pool, Err(why)) => self.feed.push(Update::NoMap(pool, why)),
-            Section::Log(told) => {
-                self.announce(told.process, None, Observation::Log(Box::new(told.excerpt)));
+            Section::Log(log) => {
+                self.announce(log.process, None, Observation::Log(Box::new(log.excerpt)));
             }
-            Section::Hook(news) => {
-                self.told = news.told;
-                for (key, event) in news.events {
+            Section::Hook(update) => {
+                self.reported = update.reported;
+                for (key, event) in update.events {
                     self.announce(Some(key), None, Observation::Hook(event));
                 }
-                self.replay(news.traced);
+                self.replay(update.traced);
             }
-            Section::Replayed(key, told) => {
-                self.announce(Some(key), None, Observation::Replayed(told));
+            Section::Replayed(key, replayed) => {
+                self.announce(Some(key), None, Observation::Replayed(replayed));
             }
-            Section::Exit(ExitReport::End(end)) => self.announce_exit(*end),
+            Section::Exit(ExitReport::Exit(exit)) => self.announce_exit(*exit),
             Section::Exit(ExitReport::Xid(line)) => self.take_xid_line(*line),
             Section::Exit(ExitReport::Unwatched(count)) => self.feed.push(Update::Notice(format!(
                 "open-file limit {}: exits of {count} processes are noticed up to 2 s late (see `gputop doctor`)",
                 limit().now
             ))),
-            Section::Exit(ExitReport::LogEnded(why)) => self.log = Err(why),
+            Section::Exit(ExitReport::LogClosed(why)) => self.log = Err(why),
             Section::Xid(gpu, number) => self.take_xid(gpu, number),
             Section::Request(request) => self.serve(request),
             Section::Closed => return Err(Closed),
@@ -260,32 +263,32 @@ impl Agent {
         if let Some(readout) = readout {
             let list = self.without_copies(&readout.list);
             let before = std::mem::take(&mut self.processes);
-            self.remembered.note_list(&before.list, &list, host.at);
+            self.last_seen.note_list(&before.list, &list, host.at);
             self.processes = ProcessList { at: host.at, list };
             for (key, last) in readout.ended {
-                if !self.copies.contains(&key) && self.remembered.is_news(key, last, host.at) {
-                    self.ends.found(key, before.at);
+                if !self.copies.contains(&key) && self.last_seen.note_exit(key, last, host.at) {
+                    self.exits.exit_found(key, before.at);
                 }
             }
-            let is_there = |key: &ProcessKey| readout.list.iter().any(|p| p.key == *key);
-            self.copies.retain(is_there);
+            let is_listed = |key: &ProcessKey| readout.list.iter().any(|p| p.key == *key);
+            self.copies.retain(is_listed);
             self.leftovers = readout.leftovers;
-            self.await_ends();
+            self.watch_exits();
         }
         self.host = Some(host);
     }
 
-    fn await_ends(&mut self) {
-        let awaited = self.remembered.awaited(&self.processes.list);
+    fn watch_exits(&mut self) {
+        let awaited = self.last_seen.awaited(&self.processes.list);
         if awaited != self.awaited {
-            self.ends.watch(awaited.clone(), self.processes.at);
+            self.exits.watch(awaited.clone(), self.processes.at);
             self.awaited = awaited;
         }
     }
 
     fn take_gpu(&mut self, mut gpu: Gpu) {
         if gpu.uuid == GpuUuid::default() {
-            gpu.uuid = unnamed(gpu.index);
+            gpu.uuid = placeholder_uuid(gpu.index);
         }
         let before = self.gpus.get(&gpu.index).map(|g| g.health.state);
         if before.is_some_and(|before| before != gpu.health.state)
@@ -293,15 +296,15 @@ impl Agent {
         {
             self.announce_health(&gpu.uuid, &gpu.health);
         }
-        for (process, there) in self.at_oom.answers(&gpu) {
-            let there = Observation::GpuAtOom(Box::new(there));
-            self.announce(Some(process), Some(gpu.uuid.clone()), there);
+        for (process, at_oom) in self.at_oom.answers(&gpu) {
+            let observation = Observation::GpuAtOom(Box::new(at_oom));
+            self.announce(Some(process), Some(gpu.uuid.clone()), observation);
         }
         self.gpus.insert(gpu.index, gpu);
     }
 
     fn take_driver(&mut self, driver: Driver) {
-        // A driver that is gone for a moment does not take away the workers: each waits for its own GPU.
+        // The workers stay if the driver is briefly unavailable: each waits for its own GPU.
         for index in 0..driver.gpus.get().unwrap_or(0).min(MAX_GPUS) {
             self.start_worker(index);
         }
@@ -315,7 +318,7 @@ impl Agent {
         let (alive, is_alive) = mpsc::channel();
         match xid::spawn(Arc::clone(&self.library), is_alive, self.sections.clone()) {
             Ok(()) => self.xid_thread = Some(alive),
-            Err(error) => tracing::error!(%error, "no thread for Xids"),
+            Err(error) => tracing::error!(%error, "cannot start the Xid thread"),
         }
     }
 
@@ -323,7 +326,7 @@ impl Agent {
         if self.workers.contains_key(&index) {
             return;
         }
-        let (orders, inbox) = mpsc::channel();
+        let (commands, inbox) = mpsc::channel();
         match worker::spawn(
             index,
             Arc::clone(&self.library),
@@ -332,9 +335,9 @@ impl Agent {
             self.sections.clone(),
         ) {
             Ok(()) => {
-                self.workers.insert(index, orders);
+                self.workers.insert(index, commands);
             }
-            Err(error) => tracing::error!(index, %error, "no thread for a GPU"),
+            Err(error) => tracing::error!(index, %error, "cannot start a GPU worker thread"),
         }
     }
 
@@ -343,7 +346,7 @@ impl Agent {
         self.mark_silent(now);
         self.read_kernel(now, inbox)?;
         self.link_processes();
-        self.remembered.note_peaks(self.gpus.values(), now);
+        self.last_seen.note_peaks(self.gpus.values(), now);
         self.read_pools(now, inbox)?;
         self.drop_copies();
         self.explain_unattributed();
@@ -363,7 +366,7 @@ impl Agent {
         Ok(())
     }
 
-    /// A GPU whose worker has not come back from a call for two ticks.
+    /// Marks GPUs whose worker has been stuck in a driver call for two ticks.
     fn mark_silent(&mut self, now: Mono) {
         let limit = Millis(self.interval.0 * 2 + 500);
         let mut silent = Vec::new();
@@ -380,11 +383,11 @@ impl Agent {
         for (uuid, health) in silent {
             self.announce_health(&uuid, &health);
         }
-        // A GPU that never reported has no section to grow old.
+        // A GPU that never reported has no previous section to show as stale.
         for index in self.workers.keys() {
             self.gpus.entry(*index).or_insert_with(|| Gpu {
                 index: *index,
-                uuid: unnamed(*index),
+                uuid: placeholder_uuid(*index),
                 name: "GPU that has not answered yet".into(),
                 health: Health {
                     state: HealthState::Silent,
@@ -396,26 +399,26 @@ impl Agent {
         }
     }
 
-    /// Has the host thread read the processes of this tick, and waits for it only a moment.
+    /// Makes the host thread read the processes of this tick, and waits briefly for the result.
     fn read_kernel(&mut self, now: Mono, inbox: &Receiver<Section>) -> Result<(), Closed> {
-        let order = self.kernel_order();
-        if self.kernel.send(order).is_err() {
+        let request = self.read_request();
+        if self.kernel.send(request).is_err() {
             return Err(Closed);
         }
-        let patience = Duration::from_millis((self.interval.0 / 4).clamp(20, 200));
-        self.take_until(inbox, Instant::now() + patience, |agent| {
+        let timeout = Duration::from_millis((self.interval.0 / 4).clamp(20, 200));
+        self.take_until(inbox, Instant::now() + timeout, |agent| {
             agent.host.as_ref().is_some_and(|host| host.at >= now)
         })
     }
 
-    fn kernel_order(&self) -> KernelOrder {
+    fn read_request(&self) -> ReadRequest {
         if self.namespace != PidNamespace::Host {
             let devices = self
                 .gpus
                 .values()
                 .filter_map(|g| Some((g.board.minor.get()?, g.uuid.clone())))
                 .collect();
-            return KernelOrder {
+            return ReadRequest {
                 pids: Vec::new(),
                 devices,
                 leftovers: false,
@@ -431,16 +434,16 @@ impl Agent {
         let leftovers = self
             .gpus
             .values()
-            .any(|gpu| is_worth_a_look(gpu, processes));
-        KernelOrder {
+            .any(|gpu| needs_leftover_search(gpu, processes));
+        ReadRequest {
             pids,
             devices: Vec::new(),
             leftovers,
         }
     }
 
-    /// Ties the driver's entries to the kernel's processes: only here, where both were read in the same tick, and
-    /// only where PIDs mean the same to both.
+    /// Links the driver's entries to processes by PID. This needs both lists from the same tick and the same PID
+    /// namespace.
     fn link_processes(&mut self) {
         if self.namespace != PidNamespace::Host {
             return;
@@ -457,7 +460,7 @@ impl Agent {
         }
     }
 
-    /// What the allocators were sampled as since the last frame; asked for right after the processes were read.
+    /// Requests the allocator samples since the last frame, right after the processes were read.
     fn read_pools(&mut self, now: Mono, inbox: &Receiver<Section>) -> Result<(), Closed> {
         self.watch_processes();
         if self.watched.is_empty() {
@@ -472,20 +475,20 @@ impl Agent {
         self.sampler.pools(move |pools| {
             let _ = sections.send(Section::Pools(pools));
         });
-        // Attaching to many processes takes longer than reading them: the first frame does not wait for it.
-        let patience = if self.frame_seq == 0 {
+        // Attaching to many processes takes longer than reading them, so the first frame does not wait.
+        let timeout = if self.frame_seq == 0 {
             Duration::ZERO
         } else {
             Duration::from_millis((self.interval.0 / 10).clamp(10, 50))
         };
-        self.take_until(inbox, Instant::now() + patience, |agent| {
+        self.take_until(inbox, Instant::now() + timeout, |agent| {
             agent.pools.at >= now
         })
     }
 
     fn take_pools(&mut self, pools: Pools) {
-        let pools = reported_pools::added(pools, &self.told);
-        self.pools = devices::placed(pools, &self.gpus, &self.processes.list);
+        let pools = reported_pools::merge(pools, &self.reported);
+        self.pools = devices::assign_gpus(pools, &self.gpus, &self.processes.list);
     }
 
     fn watch_processes(&mut self) {
@@ -503,7 +506,7 @@ impl Agent {
             .filter_map(|process| process.process)
             // In a container, those that hold a device open.
             .chain(local)
-            // A process that could not be opened has no start, and no memory to read.
+            // A process that could not be opened has no start time, and its memory cannot be read.
             .filter(|key| key.start != StartTicks(0))
             .collect();
         keys.sort_unstable();
@@ -516,8 +519,8 @@ impl Agent {
         }
     }
 
-    /// In a container nobody says who really uses a GPU: a worker that was forked holds its parent's devices open and
-    /// a copy of its allocator, and none of its memory.
+    /// Removes forked children from the process list. In a container the driver's process list is not available, and a
+    /// forked child has its parent's devices open and a copy of its allocator, but none of its GPU memory.
     fn drop_copies(&mut self) {
         let why = Failure::Forked.missing();
         let unread = self.pools.unread.iter();
@@ -531,39 +534,39 @@ impl Agent {
     }
 
     fn without_copies(&self, list: &[Process]) -> Arc<Vec<Process>> {
-        let is_kept = |process: &&Process| !self.copies.contains(&process.key);
-        Arc::new(list.iter().filter(is_kept).cloned().collect())
+        let is_original = |process: &&Process| !self.copies.contains(&process.key);
+        Arc::new(list.iter().filter(is_original).cloned().collect())
     }
 
     fn explain_unattributed(&mut self) {
-        let known = GpuContext {
+        let context = GpuContext {
             namespace: self.namespace,
             processes: &self.processes.list,
             pools: &self.pools,
             leftovers: self.leftovers.as_deref(),
-            peaks: self.remembered.peaks(),
+            peaks: self.last_seen.peaks(),
         };
         for gpu in self.gpus.values_mut() {
-            gpu.unattributed = explain(gpu, &known);
+            gpu.unattributed = explain(gpu, &context);
         }
     }
 }
 
-/// The stack at what the sampler saw.
-fn wanted_at(rise: &AllocationSpike) -> StackRequest {
+/// Returns the request for the Python stack at an allocation spike.
+fn stack_request(spike: &AllocationSpike) -> StackRequest {
     StackRequest {
-        process: rise.process,
-        why: if rise.is_oom() {
+        process: spike.process,
+        why: if spike.is_oom() {
             StackWhy::Oom
         } else {
             StackWhy::NewMaximum
         },
-        since: rise.since,
-        allocated: Some(rise.allocated),
+        since: spike.since,
+        allocated: Some(spike.allocated),
     }
 }
 
-/// The driver while `nvmlInit` has not returned.
+/// Returns the driver section used while `nvmlInit` has not returned.
 fn not_answering() -> Driver {
     let why = Missing::new(Reason::NotRead, "the driver has not answered yet");
     Driver {
@@ -573,12 +576,12 @@ fn not_answering() -> Driver {
     }
 }
 
-/// What stands for the UUID of a GPU that was never opened: screens tell GPUs apart by it.
-fn unnamed(index: u32) -> GpuUuid {
-    GpuUuid(format!("unknown, of the GPU with index {index}").into())
+/// Returns a placeholder UUID for a GPU that was never opened, because screens tell GPUs apart by UUID.
+fn placeholder_uuid(index: u32) -> GpuUuid {
+    GpuUuid(format!("unknown (GPU index {index})").into())
 }
 
-/// The moment on the program's clock at which the boot clock will read `mono`.
+/// Converts a boot clock time in milliseconds to an `Instant`.
 fn instant_of(mono: u64) -> Instant {
     Instant::now() + Duration::from_millis(mono.saturating_sub(now_mono().0))
 }

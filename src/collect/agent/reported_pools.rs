@@ -1,18 +1,21 @@
-//! What programs tell of their own pools by the hook inside them: of PyTorch's where nobody may read them, better than
-//! nothing; of other frameworks' always, since nobody reads those.
+//! Adds the pools that the hook inside a program reports. PyTorch's are used only if gputop cannot read the allocator;
+//! other frameworks' always, because gputop does not read those.
 
 use std::sync::Arc;
 
-use crate::collect::hook::ToldPools;
+use crate::collect::hook::ReportedPools;
 use crate::model::pool::{Pool, Pools, Unread};
 
-/// What was read, of what could not be what was told, and the pools that are only ever told of.
-pub fn added(pools: Pools, told: &ToldPools) -> Pools {
+/// Merges the pools that were read with the reported ones. A pool that was read takes precedence.
+pub fn merge(pools: Pools, reported: &ReportedPools) -> Pools {
     let unread = |pool: &&Pool| pools.why_unread(pool.process).is_some();
-    let list = pools.list.iter().chain(told.torch.iter().filter(unread));
-    let is_told = |unread: &Unread| {
-        let by_torch = told.torch.iter().map(|pool| pool.process);
-        let by_others = told.others.iter().map(|pool| pool.process);
+    let list = pools
+        .list
+        .iter()
+        .chain(reported.torch.iter().filter(unread));
+    let is_reported = |unread: &Unread| {
+        let by_torch = reported.torch.iter().map(|pool| pool.process);
+        let by_others = reported.others.iter().map(|pool| pool.process);
         by_torch.chain(by_others).any(|key| key == unread.process)
     };
     Pools {
@@ -21,11 +24,11 @@ pub fn added(pools: Pools, told: &ToldPools) -> Pools {
             pools
                 .unread
                 .iter()
-                .filter(|u| !is_told(u))
+                .filter(|u| !is_reported(u))
                 .cloned()
                 .collect(),
         ),
-        told: Arc::new(told.others.clone()),
+        reported: Arc::new(reported.others.clone()),
         ..pools
     }
 }
@@ -38,7 +41,7 @@ mod tests {
     use crate::model::units::{Pid, StartTicks};
 
     #[test]
-    fn what_was_read_comes_before_what_was_told() {
+    fn prefers_read_pools_over_reported_ones() {
         let key = |pid| ProcessKey {
             pid: Pid(pid),
             start: StartTicks(1),
@@ -57,21 +60,21 @@ mod tests {
             unread: Arc::new(vec![unread(2), unread(3), unread(4)]),
             ..Pools::default()
         };
-        let told = ToldPools {
-            torch: vec![pool(1, "told"), pool(2, "told")],
+        let reported = ReportedPools {
+            torch: vec![pool(1, "reported"), pool(2, "reported")],
             others: vec![ReportedPool {
                 process: key(3),
                 ..ReportedPool::default()
             }],
         };
-        let all = added(pools, &told);
+        let all = merge(pools, &reported);
         let list: Vec<(u32, &str)> = all
             .list
             .iter()
             .map(|pool| (pool.process.pid.0, pool.library.as_str()))
             .collect();
-        assert_eq!(list, [(1, "read"), (2, "told")]);
-        assert_eq!(all.told.len(), 1);
+        assert_eq!(list, [(1, "read"), (2, "reported")]);
+        assert_eq!(all.reported.len(), 1);
         let unread: Vec<u32> = all.unread.iter().map(|one| one.process.pid.0).collect();
         assert_eq!(unread, [4]);
     }

@@ -1,4 +1,4 @@
-//! What is asked of the agent, passed on to who does it; what it may not do is refused here as well.
+//! Dispatches requests to the threads that serve them, and refuses those that are not permitted.
 
 use std::sync::{Arc, mpsc};
 
@@ -22,14 +22,14 @@ impl Agent {
             Request::Detail(key) => {
                 let _ = self.details.send(key);
             }
-            Request::Stacks(key) => self.python.take(StackRequest::asked(key)),
+            Request::Stacks(key) => self.python.take(StackRequest::by_user(key)),
             Request::Log(key) => {
                 let feed = Arc::clone(&self.feed);
                 self.logs
                     .view(key, move |view| feed.push(Update::Log(Arc::new(view))));
             }
             Request::Watch { process, path } => {
-                if let Err(why) = self.leave.watches {
+                if let Err(why) = self.permissions.watches {
                     let refused = Err(Missing::new(Reason::Denied, why));
                     self.feed.push(Update::Watched(process, refused));
                     return;
@@ -39,7 +39,7 @@ impl Agent {
                 self.logs.name(process, path.into(), answer);
             }
             Request::Signal { signal, processes } => self.send_signal(signal, processes),
-            Request::Probe(wish) => self.probe(wish),
+            Request::Probe(request) => self.probe(request),
             Request::Focus(focus) => self.set_focus(focus),
             Request::Interval(interval) => {
                 self.interval = interval;
@@ -55,10 +55,10 @@ impl Agent {
         }
     }
 
-    /// On the probe's own thread, one after the other: it waits for its child.
-    pub(super) fn probe(&self, wish: ProbeRequest) {
-        if let Err(why) = self.leave.probes {
-            let refused = probe::refused(&wish.gpu, why.into());
+    /// Queues a probe for the probe thread, which runs one at a time because it waits for a child process.
+    pub(super) fn probe(&self, request: ProbeRequest) {
+        if let Err(why) = self.permissions.probes {
+            let refused = probe::refused(&request.gpu, why.into());
             self.feed.push(Update::Probed(Arc::new(refused)));
             return;
         }
@@ -67,11 +67,11 @@ impl Agent {
             pools: Some(self.pools.clone()),
             ..Frame::default()
         };
-        let _ = self.probes.send((wish, known));
+        let _ = self.probes.send((request, known));
     }
 
-    /// On a thread that is started for the first and plays them one after the other: the largest takes a second and
-    /// more memory than everything else here.
+    /// Replays allocation traces one at a time, on a thread that the first one starts. The largest takes a second and
+    /// more memory than the rest of the agent.
     pub(super) fn replay(&mut self, failures: Vec<Traced>) {
         if failures.is_empty() {
             return;
@@ -81,11 +81,11 @@ impl Agent {
             let sections = self.sections.clone();
             let work = move || {
                 while let Ok(failure) = inbox.recv() {
-                    let Some(told) = failure.replay() else {
+                    let Some(replayed) = failure.replay() else {
                         continue;
                     };
-                    let told = Section::Replayed(failure.process, Box::new(told));
-                    if sections.send(told).is_err() {
+                    let replayed = Section::Replayed(failure.process, Box::new(replayed));
+                    if sections.send(replayed).is_err() {
                         return;
                     }
                 }
@@ -93,7 +93,9 @@ impl Agent {
             let thread = std::thread::Builder::new().name("replay".into());
             match thread.spawn(work) {
                 Ok(_) => self.replays = Some(replays),
-                Err(error) => tracing::error!(%error, "no thread for allocation traces"),
+                Err(error) => {
+                    tracing::error!(%error, "cannot start the thread for allocation traces");
+                }
             }
         }
         let Some(replays) = &self.replays else { return };
@@ -103,7 +105,7 @@ impl Agent {
     }
 
     pub(super) fn send_signal(&self, signal: Signal, processes: Vec<ProcessKey>) {
-        let send = |key| match self.leave.signals {
+        let send = |key| match self.permissions.signals {
             Err(why) => Err(Missing::new(Reason::Denied, why)),
             Ok(()) => send_signal(&self.proc_root, key, signal),
         };

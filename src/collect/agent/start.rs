@@ -1,4 +1,4 @@
-//! All threads of the agent, and the driver, which may take its time.
+//! Starts all threads of the agent, and loads the driver on one of them because that can take long.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use super::gpu_at_oom::AtOom;
 use super::kernel::Kernel;
-use super::last_seen::Remembered;
+use super::last_seen::LastSeen;
 use super::xids::Xids;
-use super::{Agent, Options, Section, wanted_at};
+use super::{Agent, Options, Section, stack_request};
 use crate::collect::driver::{NvmlFailure, diagnose_driver};
-use crate::collect::exits::Ends;
+use crate::collect::exits::ExitWatcher;
 use crate::collect::exits::oom::OomCounterPaths;
-use crate::collect::hook::ToldPools;
+use crate::collect::hook::ReportedPools;
 use crate::collect::host::hello;
 use crate::collect::nvml::library::Library;
 use crate::collect::process::detail;
@@ -30,13 +30,10 @@ use crate::model::text::visible;
 use crate::source::stream::Feed;
 use crate::source::{Request, Update};
 
-/// How long a driver that did not load is left alone.
-const RETRY_DRIVER: Duration = Duration::from_secs(10);
+/// Time between attempts to load the driver and between counts of its GPUs.
+const DRIVER_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Starts all threads; the stream ends when the reader drops its end.
-///
-/// # Errors
-/// When the system gives no thread.
+/// Starts all threads. They stop when the reader drops its end of the feed.
 pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::io::Result<()> {
     let (sections, inbox) = mpsc::channel();
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
@@ -56,26 +53,26 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
     thread("nvml").spawn(move || load_driver(&driver_library, &to_agent))?;
 
     let hello = hello();
-    let (kernel_orders, orders) = mpsc::channel();
+    let (kernel_requests, read_requests) = mpsc::channel();
     let (kernel, to_agent) = (Kernel::new(&options, hello.namespace), sections.clone());
-    thread("host").spawn(move || kernel.run(&orders, &to_agent))?;
+    thread("host").spawn(move || kernel.run(&read_requests, &to_agent))?;
 
     let feed = Arc::new(feed);
-    let (details, detail_orders) = mpsc::channel();
+    let (details, detail_requests) = mpsc::channel();
     let detail_feed = Arc::clone(&feed);
     let proc_root = options.proc_root.clone();
     thread("detail").spawn(move || {
-        while let Ok(key) = detail_orders.recv() {
+        while let Ok(key) = detail_requests.recv() {
             detail_feed.push(Update::Detail(key, Box::new(detail(&proc_root, key))));
         }
     })?;
 
-    let (probes, wishes) = mpsc::channel::<(ProbeRequest, Frame)>();
+    let (probes, probe_requests) = mpsc::channel::<(ProbeRequest, Frame)>();
     let probe_feed = Arc::clone(&feed);
     let proc_root = options.proc_root.clone();
     thread("probe").spawn(move || {
-        while let Ok((wish, known)) = wishes.recv() {
-            let probe = probe::probe(&wish, &known, &proc_root);
+        while let Ok((request, known)) = probe_requests.recv() {
+            let probe = probe::probe(&request, &known, &proc_root);
             probe_feed.push(Update::Probed(Arc::new(probe)));
         }
     })?;
@@ -86,7 +83,7 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
     })?;
     let sampler = Sampler::start(&options.proc_root, PERIOD)?;
     if hello.namespace != PidNamespace::Host {
-        sampler.suspect_copies();
+        sampler.detect_copies();
     }
     let to_agent = sections.clone();
     let (tmux, tmux_folder) = (options.tmux.as_deref(), options.tmux_folder.as_deref());
@@ -94,39 +91,39 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         is_remote: options.is_remote,
         ..logs::Settings::new(&options.proc_root, tmux, tmux_folder)
     };
-    let logs = logs::start(settings, move |told| {
-        let _ = to_agent.send(Section::Log(Box::new(told)));
+    let logs = logs::start(settings, move |excerpt| {
+        let _ = to_agent.send(Section::Log(Box::new(excerpt)));
     })?;
-    let (at_rise, at_oom, to_agent) = (python.clone(), logs.clone(), sections.clone());
-    sampler.alert(move |rise| {
-        let wanted = wanted_at(&rise);
-        if rise.is_oom() {
-            at_oom.ooms_rose(rise.process);
-            // Before its stack can be there: who hears of that must know of what it is.
-            let _ = to_agent.send(Section::Ooms(Box::new(rise)));
+    let (stacks, oom_logs, to_agent) = (python.clone(), logs.clone(), sections.clone());
+    sampler.alert(move |spike| {
+        let request = stack_request(&spike);
+        if spike.is_oom() {
+            oom_logs.ooms_rose(spike.process);
+            // Before the stack is requested, so that the reader learns of the failure first.
+            let _ = to_agent.send(Section::Ooms(Box::new(spike)));
         }
-        at_rise.take(wanted);
+        stacks.take(request);
     });
     let to_agent = sections.clone();
-    let places = OomCounterPaths {
+    let oom_paths = OomCounterPaths {
         proc_root: options.proc_root.clone(),
         cgroup_root: options.cgroup_root,
         is_host: hello.namespace == PidNamespace::Host,
     };
-    let ends = Ends::start(places, &options.kernel_log, move |seen| {
-        let _ = to_agent.send(Section::Exit(seen));
+    let exits = ExitWatcher::start(oom_paths, &options.kernel_log, move |report| {
+        let _ = to_agent.send(Section::Exit(report));
     })?;
     let agent = Agent {
         feed,
-        log: ends.log().clone(),
-        ends,
+        log: exits.log().clone(),
+        exits,
         xids: Xids::default(),
         xid_thread: None,
         sampler,
         python,
         logs,
         pools: Pools::default(),
-        told: ToldPools::default(),
+        reported: ReportedPools::default(),
         watched: Vec::new(),
         map_wanted: None,
         boot_id: hello.boot_id.clone(),
@@ -135,7 +132,7 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         interval: options.interval,
         library,
         sections,
-        kernel: kernel_orders,
+        kernel: kernel_requests,
         details,
         probes,
         replays: None,
@@ -146,11 +143,11 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         processes: ProcessList::default(),
         copies: HashSet::new(),
         leftovers: None,
-        remembered: Remembered::default(),
+        last_seen: LastSeen::default(),
         awaited: Vec::new(),
         at_oom: AtOom::default(),
         focus: None,
-        leave: options.leave,
+        permissions: options.permissions,
         proc_root: options.proc_root,
         frame_seq: 0,
         event_seq: 0,
@@ -159,7 +156,7 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
     Ok(())
 }
 
-/// Loads the driver, says what was found, and looks again while there is none or its GPUs may have changed.
+/// Loads the driver and reports the result, repeatedly: a driver may be installed later and GPUs may change.
 fn load_driver(library: &Library, sections: &Sender<Section>) {
     loop {
         if sections
@@ -168,24 +165,24 @@ fn load_driver(library: &Library, sections: &Sender<Section>) {
         {
             return;
         }
-        std::thread::sleep(RETRY_DRIVER);
+        std::thread::sleep(DRIVER_INTERVAL);
     }
 }
 
 fn find_driver(library: &Library) -> Driver {
-    let nothing = |failure: &NvmlFailure| {
-        let trouble = diagnose_driver(Path::new("/"), failure);
+    let missing = |failure: &NvmlFailure| {
+        let diagnosis = diagnose_driver(Path::new("/"), failure);
         let reason = if *failure == NvmlFailure::NoPermission {
             Reason::Denied
         } else {
             Reason::Unsupported
         };
-        Missing::new(reason, trouble.reason())
+        Missing::new(reason, diagnosis.reason())
     };
     let nvml = match library.acquire() {
         Ok(nvml) => nvml,
         Err(error) => {
-            let why = nothing(&NvmlFailure::from(&error));
+            let why = missing(&NvmlFailure::from(&error));
             return Driver {
                 version: Reading::Missing(why.clone()),
                 cuda: Reading::Missing(why.clone()),
@@ -193,17 +190,18 @@ fn find_driver(library: &Library) -> Driver {
             };
         }
     };
-    let say =
+    let reading =
         |r: Result<String, _>| Reading::from(r.map_err(|e| crate::collect::nvml::missing(&e)));
     Driver {
-        version: say(nvml.sys_driver_version().map(|v| visible(v.as_bytes(), 40))),
-        cuda: say(nvml
-            .sys_cuda_driver_version()
-            .map(|v| format!("{}.{}", v / 1_000, v % 1_000 / 10))),
+        version: reading(nvml.sys_driver_version().map(|v| visible(v.as_bytes(), 40))),
+        cuda: reading(
+            nvml.sys_cuda_driver_version()
+                .map(|v| format!("{}.{}", v / 1_000, v % 1_000 / 10)),
+        ),
         gpus: match nvml.device_count() {
-            Ok(0) => Reading::Missing(nothing(&NvmlFailure::NoGpus)),
+            Ok(0) => Reading::Missing(missing(&NvmlFailure::NoGpus)),
             Ok(count) => count.into(),
-            Err(error) => Reading::Missing(nothing(&NvmlFailure::from(&error))),
+            Err(error) => Reading::Missing(missing(&NvmlFailure::from(&error))),
         },
     }
 }

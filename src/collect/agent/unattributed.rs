@@ -1,9 +1,8 @@
-//! Memory that no living process here can be seen to hold, and what is known of why.
+//! Explains GPU memory that cannot be attributed to a running process.
 //!
-//! used − what the processes seen here hold − what the driver reserves, taken apart: entries of the driver's list
-//! behind which no process can be seen, or an ended one; then what no entry claims at all. Each part comes with one
-//! sentence. Nothing is guessed: a cause is named where something of it was seen, else the sentence says that nothing
-//! was.
+//! The amount is used memory minus the memory of visible processes and the driver's reservation. It is split into
+//! driver list entries whose process is not visible or has exited, and memory without any entry. Each part has a cause
+//! and one sentence. A cause is named only if gputop found evidence for it.
 
 use std::fmt::Write as _;
 
@@ -17,39 +16,39 @@ use crate::model::process::{Process, ProcessKey, RunState};
 use crate::model::reading::Reason;
 use crate::model::units::{Bytes, Pid, StartTicks};
 
-/// What rounding and the driver's own bookkeeping leave over on an idle card is less.
+/// Larger than what rounding and the driver's own bookkeeping leave over on an idle card.
 const MIN_REPORTED: Bytes = Bytes(64 << 20);
-/// So many PIDs are named in a sentence.
-const NAMED: usize = 4;
+/// Maximum number of PIDs named in a sentence.
+const MAX_NAMED: usize = 4;
 
-/// What a tick knows beside the GPU.
+/// Data of a tick besides the GPU itself.
 pub struct GpuContext<'a> {
     pub namespace: PidNamespace,
     pub processes: &'a [Process],
     pub pools: &'a Pools,
-    /// Not there before they were looked for.
+    /// `None` until the first search.
     pub leftovers: Option<&'a [Leftover]>,
     pub peaks: &'a std::collections::HashMap<ProcessKey, Peak>,
 }
 
-/// Whether it is worth going through all of /proc.
-pub fn is_worth_a_look(gpu: &Gpu, processes: &[Process]) -> bool {
+/// Returns true if searching all of /proc may explain memory of this GPU.
+pub fn needs_leftover_search(gpu: &Gpu, processes: &[Process]) -> bool {
     let missing = account(gpu)
         .is_some_and(|split| split.unattributed >= MIN_REPORTED && !split.processes_unknown);
-    // By PID: an entry that has just come is not tied to a process yet.
+    // Compare PIDs, because a new entry is not linked to a process yet.
     let is_dead = |pid| processes.iter().any(|p| p.key.pid == pid && is_zombie(p));
     missing || listed(gpu).any(|entry| is_dead(entry.pid))
 }
 
-/// The parts of the GPU's memory that belong to no living process here; none where all of it does.
-pub fn explain(gpu: &Gpu, seen: &GpuContext<'_>) -> Vec<Unattributed> {
-    if seen.namespace != PidNamespace::Host {
-        return outside(gpu, seen).into_iter().collect();
+/// Returns the parts of the GPU's memory that do not belong to a running process on this host.
+pub fn explain(gpu: &Gpu, context: &GpuContext<'_>) -> Vec<Unattributed> {
+    if context.namespace != PidNamespace::Host {
+        return outside(gpu, context).into_iter().collect();
     }
     let mut parts = Vec::new();
-    parts.extend(behind_nobody(gpu, seen));
-    parts.extend(listed_zombies(gpu, seen));
-    parts.extend(unclaimed(gpu, seen));
+    parts.extend(without_process(gpu, context));
+    parts.extend(listed_zombies(gpu, context));
+    parts.extend(unclaimed(gpu, context));
     parts
 }
 
@@ -75,21 +74,22 @@ fn held<'g>(entries: impl Iterator<Item = &'g GpuProcess>) -> (Bytes, Vec<Pid>) 
     (Bytes(bytes), pids)
 }
 
-/// In a container no entry of the driver's can be matched: what the allocators here do not account for.
-fn outside(gpu: &Gpu, seen: &GpuContext<'_>) -> Option<Unattributed> {
-    let split = account_pools(gpu, Some(seen.pools))?;
+/// Returns the memory that the allocators inside this container do not account for. In a container the driver's entries
+/// cannot be matched to processes.
+fn outside(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
+    let split = account_pools(gpu, Some(context.pools))?;
     let bytes = Bytes(split.processes.0 + split.unattributed.0);
     if bytes < MIN_REPORTED {
         return None;
     }
-    let here = seen.processes.iter();
-    let here = here.filter(|process| process.open_gpus.iter().any(|uuid| is_on(gpu, uuid)));
-    let unknown = here.filter(|process| seen.pools.of(process.key).next().is_none());
+    let users = context.processes.iter();
+    let users = users.filter(|process| process.open_gpus.iter().any(|uuid| is_on(gpu, uuid)));
+    let unknown = users.filter(|process| context.pools.of(process.key).next().is_none());
     let pids: Vec<Pid> = unknown.map(|process| process.key.pid).collect();
     let or = match pids.len() {
         0 => String::new(),
         _ => format!(
-            ", or held by {} in it, whose memory nothing tells here",
+            ", or held by {} inside it, whose memory use cannot be read",
             named(&pids)
         ),
     };
@@ -101,10 +101,11 @@ fn outside(gpu: &Gpu, seen: &GpuContext<'_>) -> Option<Unattributed> {
     })
 }
 
-/// Entries whose process cannot be opened: hidden from this user, or gone while the driver still lists it.
-fn behind_nobody(gpu: &Gpu, seen: &GpuContext<'_>) -> Vec<Unattributed> {
-    let because = |entry: &&GpuProcess| {
-        let process = facts(entry, seen.processes)?;
+/// Returns entries whose process cannot be opened: it is hidden from this user, or exited while the driver still lists
+/// it.
+fn without_process(gpu: &Gpu, context: &GpuContext<'_>) -> Vec<Unattributed> {
+    let reason_of = |entry: &&GpuProcess| {
+        let process = facts(entry, context.processes)?;
         let is_unseen = process.key.start == StartTicks(0);
         process
             .command
@@ -112,9 +113,9 @@ fn behind_nobody(gpu: &Gpu, seen: &GpuContext<'_>) -> Vec<Unattributed> {
             .filter(|_| is_unseen)
             .map(|why| why.reason)
     };
-    let of = |reason| held(listed(gpu).filter(|entry| because(entry) == Some(reason)));
+    let entries = |reason| held(listed(gpu).filter(|entry| reason_of(entry) == Some(reason)));
     let mut parts = Vec::new();
-    let (bytes, pids) = of(Reason::Denied);
+    let (bytes, pids) = entries(Reason::Denied);
     if bytes >= MIN_REPORTED {
         let sentence = format!(
             "{bytes} belong to {}, hidden from this user: /proc is mounted with hidepid.",
@@ -122,10 +123,10 @@ fn behind_nobody(gpu: &Gpu, seen: &GpuContext<'_>) -> Vec<Unattributed> {
         );
         parts.push(part(bytes, UnattributedCause::Hidden, pids, sentence));
     }
-    let (bytes, pids) = of(Reason::Gone);
+    let (bytes, pids) = entries(Reason::Gone);
     if bytes >= MIN_REPORTED {
         let sentence = format!(
-            "{bytes} are listed by the driver for {}, which {} ended, or never ran in this PID namespace.",
+            "{bytes} are listed by the driver for {}, which {} exited or never ran in this PID namespace.",
             named(&pids),
             if pids.len() == 1 { "has" } else { "have" },
         );
@@ -134,21 +135,22 @@ fn behind_nobody(gpu: &Gpu, seen: &GpuContext<'_>) -> Vec<Unattributed> {
     parts
 }
 
-fn listed_zombies(gpu: &Gpu, seen: &GpuContext<'_>) -> Vec<Unattributed> {
-    let entries = listed(gpu).filter_map(|entry| Some((entry, facts(entry, seen.processes)?)));
+fn listed_zombies(gpu: &Gpu, context: &GpuContext<'_>) -> Vec<Unattributed> {
+    let entries = listed(gpu).filter_map(|entry| Some((entry, facts(entry, context.processes)?)));
     entries
         .filter(|(_, process)| is_zombie(process))
         .map(|(entry, process)| {
             let (bytes, pids) = held(std::iter::once(entry));
             let (pid, name) = (entry.pid, &process.name);
-            let Some(leftovers) = seen.leftovers else {
+            let Some(leftovers) = context.leftovers else {
                 let sentence = format!(
-                    "{bytes} are held for PID {pid} ({name}), a zombie; whether threads of it live is being looked for."
+                    "{bytes} are held for PID {pid} ({name}), a zombie. gputop is searching for its remaining threads."
                 );
                 return part(bytes, UnattributedCause::NotRead, pids, sentence);
             };
-            let mut its = leftovers.iter().filter(|leftover| leftover.pid == pid);
-            let sentence = ended_sentence(bytes, pid, name, its.find_map(Leftover::threads));
+            let mut of_process = leftovers.iter().filter(|leftover| leftover.pid == pid);
+            let threads = of_process.find_map(Leftover::threads);
+            let sentence = zombie_sentence(bytes, pid, name, threads);
             part(bytes, UnattributedCause::Zombie, pids, sentence)
         })
         .collect()
@@ -163,31 +165,31 @@ impl Leftover {
     }
 }
 
-fn ended_sentence(bytes: Bytes, pid: Pid, name: &str, threads: Option<usize>) -> String {
+fn zombie_sentence(bytes: Bytes, pid: Pid, name: &str, threads: Option<usize>) -> String {
     match threads {
         Some(threads) if threads > 0 => {
             let run = match threads {
-                1 => "1 thread still runs and holds",
-                _ => &format!("{threads} threads still run and hold"),
+                1 => "1 thread still runs and has",
+                _ => &format!("{threads} threads still run and have"),
             };
-            format!("{bytes} are held by PID {pid} ({name}), a zombie of which {run} the GPU open.")
+            format!("{bytes} are held by PID {pid} ({name}), a zombie. {run} the GPU open.")
         }
         _ => format!(
-            "{bytes} are held for PID {pid} ({name}), a zombie: it has ended, and the driver has not let go of its memory."
+            "{bytes} are held for PID {pid} ({name}), a zombie: it has exited, but the driver has not freed its memory."
         ),
     }
 }
 
-/// What no entry of the driver's list claims.
-fn unclaimed(gpu: &Gpu, seen: &GpuContext<'_>) -> Option<Unattributed> {
+/// Explains memory without an entry in the driver's process list.
+fn unclaimed(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
     let split = account(gpu).filter(|split| !split.processes_unknown)?;
     let bytes = split.unattributed;
     if bytes < MIN_REPORTED {
         return None;
     }
-    let Some(leftovers) = seen.leftovers else {
+    let Some(leftovers) = context.leftovers else {
         let sentence = format!(
-            "{bytes} are used by no process that the driver lists; who else holds them is being looked for."
+            "{bytes} are not used by any process that the driver lists. gputop is searching for other holders."
         );
         return Some(part(
             bytes,
@@ -197,18 +199,22 @@ fn unclaimed(gpu: &Gpu, seen: &GpuContext<'_>) -> Option<Unattributed> {
         ));
     };
     let minor = gpu.board.minor.get();
-    let here = |leftover: &&Leftover| minor.is_some_and(|minor| leftover.minors.contains(&minor));
-    let was_here = |leftover: &&Leftover| {
-        let of_pid = seen.peaks.iter().find(|(key, _)| key.pid == leftover.pid);
+    let has_open =
+        |leftover: &&Leftover| minor.is_some_and(|minor| leftover.minors.contains(&minor));
+    let was_listed = |leftover: &&Leftover| {
+        let of_pid = context
+            .peaks
+            .iter()
+            .find(|(key, _)| key.pid == leftover.pid);
         of_pid.is_some_and(|(_, peak)| peak.gpus.contains(&gpu.uuid))
     };
     let is_listed = |pid: Pid| listed(gpu).any(|entry| entry.pid == pid);
     let zombie = leftovers
         .iter()
         .filter(|leftover| leftover.threads().is_some() && !is_listed(leftover.pid))
-        .find(|leftover| here(leftover) || was_here(leftover));
+        .find(|leftover| has_open(leftover) || was_listed(leftover));
     if let Some(zombie) = zombie {
-        let sentence = ended_sentence(bytes, zombie.pid, &zombie.name, zombie.threads());
+        let sentence = zombie_sentence(bytes, zombie.pid, &zombie.name, zombie.threads());
         return Some(part(
             bytes,
             UnattributedCause::Zombie,
@@ -221,14 +227,14 @@ fn unclaimed(gpu: &Gpu, seen: &GpuContext<'_>) -> Option<Unattributed> {
             .iter()
             .filter(move |leftover| leftover.what == what);
         found
-            .filter(move |leftover| what == LeftoverKind::MpsServer || here(leftover))
+            .filter(move |leftover| what == LeftoverKind::MpsServer || has_open(leftover))
             .map(|l| l.pid)
     };
     let open: Vec<Pid> = of(LeftoverKind::HoldsOpen).collect();
     if !open.is_empty() {
         let sentence = format!(
-            "{bytes} may be held by {}: the driver lists no memory of it, but it holds the GPU open, as a worker does \
-             whose parent has ended.",
+            "{bytes} may be held by {}: the driver lists no memory for it, but it has the GPU open, like a worker \
+            whose parent has exited.",
             named(&open)
         );
         return Some(part(bytes, UnattributedCause::HeldOpen, open, sentence));
@@ -241,12 +247,12 @@ fn unclaimed(gpu: &Gpu, seen: &GpuContext<'_>) -> Option<Unattributed> {
         );
         return Some(part(bytes, UnattributedCause::MpsServer, servers, sentence));
     }
-    let who = if nix::unistd::geteuid().is_root() {
-        "nothing that can be seen here tells whose they are"
+    let hint = if nix::unistd::geteuid().is_root() {
+        "gputop found no other holder"
     } else {
-        "root sees more of other users' processes"
+        "run gputop as root to see more of other users' processes"
     };
-    let sentence = format!("{bytes} are used by no process that the driver lists; {who}.");
+    let sentence = format!("{bytes} are not used by any process that the driver lists; {hint}.");
     Some(part(
         bytes,
         UnattributedCause::Unknown,
@@ -264,18 +270,18 @@ fn part(bytes: Bytes, cause: UnattributedCause, pids: Vec<Pid>, sentence: String
     }
 }
 
-/// `PID 418`, `PID 418, 421 and 3 more`.
+/// Formats PIDs: `PID 418`, `PID 418, 421 and 3 more`.
 fn named(pids: &[Pid]) -> String {
-    let mut words = "PID ".to_owned();
-    for (i, pid) in pids.iter().take(NAMED).enumerate() {
+    let mut text = "PID ".to_owned();
+    for (i, pid) in pids.iter().take(MAX_NAMED).enumerate() {
         let comma = if i > 0 { ", " } else { "" };
         // Writing into a String cannot fail.
-        let _ = write!(words, "{comma}{pid}");
+        let _ = write!(text, "{comma}{pid}");
     }
-    if pids.len() > NAMED {
-        let _ = write!(words, " and {} more", pids.len() - NAMED);
+    if pids.len() > MAX_NAMED {
+        let _ = write!(text, " and {} more", pids.len() - MAX_NAMED);
     }
-    words
+    text
 }
 
 #[cfg(test)]
@@ -287,7 +293,7 @@ mod tests {
     use std::collections::HashMap;
     use std::sync::Arc;
 
-    /// 100 GiB, of which `used` are: by one process of 20 GiB, which is 418.
+    /// Returns a GPU of 100 GiB with `used` GiB in use, of which process 418 has 20 GiB.
     fn gpu(used: u64) -> Gpu {
         let entry = GpuProcess {
             pid: Pid(418),
@@ -336,7 +342,7 @@ mod tests {
         }
     }
 
-    /// Cause and GiB of each part.
+    /// Returns the cause and the GiB of each part.
     fn causes(
         namespace: PidNamespace,
         gpu: &Gpu,
@@ -347,14 +353,14 @@ mod tests {
             gpus: vec![gpu.uuid.clone()],
             ..Peak::default()
         };
-        let seen = GpuContext {
+        let context = GpuContext {
             namespace,
             processes: std::slice::from_ref(process),
             pools: &Pools::default(),
             leftovers: Some(leftovers),
             peaks: &HashMap::from([(key(77), peak)]),
         };
-        let parts = explain(gpu, &seen);
+        let parts = explain(gpu, &context);
         assert!(parts.iter().all(|part| part.sentence.ends_with('.')));
         parts
             .iter()
@@ -367,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_named_where_something_of_it_was_seen() {
+    fn names_a_cause_only_with_evidence() {
         use UnattributedCause as Cause;
         let zombie =
             |pid, threads, minors: &[u32]| leftover(pid, LeftoverKind::Zombie { threads }, minors);
@@ -381,7 +387,7 @@ mod tests {
         );
         let held = zombie(20, 2, &[1]);
         assert_eq!(on_host(&[mps, open, held]), [(Cause::Zombie, 5)]);
-        // Known on this GPU before it ended; another that never was; one that holds another GPU.
+        // The first was seen on this GPU before it exited, the second never was, the third has another GPU open.
         assert_eq!(on_host(&[zombie(77, 0, &[])]), [(Cause::Zombie, 5)]);
         assert_eq!(on_host(&[zombie(78, 0, &[])]), [(Cause::Unknown, 5)]);
         assert_eq!(on_host(&[zombie(78, 1, &[0])]), [(Cause::Unknown, 5)]);
@@ -392,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_process_cannot_be_seen_is_told_apart() {
+    fn distinguishes_hidden_exited_and_zombie_processes() {
         use UnattributedCause as Cause;
         let unseen = |reason| {
             let mut process = process();
@@ -406,15 +412,15 @@ mod tests {
         };
         assert_eq!(unseen(Reason::Denied), [(Cause::Hidden, 20)]);
         assert_eq!(unseen(Reason::Gone), [(Cause::Gone, 20)]);
-        let mut ended = process();
-        ended.state = RunState::Zombie;
-        let of = |process| causes(PidNamespace::Host, &gpu(20), process, &[]);
-        assert_eq!(of(&ended), [(Cause::Zombie, 20)]);
-        assert_eq!(of(&process()), []);
+        let mut zombie = process();
+        zombie.state = RunState::Zombie;
+        let causes_of = |process| causes(PidNamespace::Host, &gpu(20), process, &[]);
+        assert_eq!(causes_of(&zombie), [(Cause::Zombie, 20)]);
+        assert_eq!(causes_of(&process()), []);
     }
 
     #[test]
-    fn in_a_container_all_that_is_not_accounted_for_here_is_outside() {
+    fn attributes_unaccounted_memory_to_outside_the_container() {
         let mut gpu = gpu(25);
         if let Reading::Value(list) = &mut gpu.processes {
             list[0].process = None;

@@ -1,24 +1,25 @@
-//! One Xid is told once, though two places may report it: the driver's event and the kernel log's line.
+//! Reports each Xid once, although both the driver's event and a line in the kernel log may describe it.
 //!
-//! The line has the text and the process, so it is told as soon as it comes. The driver's event waits for its line two
-//! seconds, and is told without one only when none came; where the log cannot be read, at once. What the driver says
-//! of an Xid whose line was told already is passed over. Pairs are formed one by one, on the same GPU within two
-//! seconds, the same number first: after several Xids at once the driver gives all of them the last one's number
-//! (nvml.h, `nvmlEventSetWait_v2`).
+//! The log line contains the text and the process, so it is reported immediately. A driver event waits two seconds for
+//! its line and is reported without one after that, or at once if the log cannot be read. An event whose line was
+//! already reported is dropped. An event and a line match if they name the same GPU within two seconds; the same number
+//! is preferred, because after several Xids at once the driver gives all of them the number of the last one (nvml.h,
+//! `nvmlEventSetWait_v2`).
 
 use std::collections::VecDeque;
 
 use crate::model::units::{GpuUuid, Millis, Mono};
 
-/// How far the two reports of one Xid may lie apart.
-pub const APART: Millis = Millis(2_000);
-/// Of each kind, so that a broken GPU costs no memory; what is pushed out is told, or has been.
-const MAX_OF_KIND: usize = 256;
+/// Maximum time between the two reports of one Xid.
+pub const MAX_DISTANCE: Millis = Millis(2_000);
+/// Maximum number of unmatched events, and of unmatched lines. An event that is evicted is reported; a line already
+/// was.
+const MAX_UNMATCHED: usize = 256;
 
-/// One report, until its other half comes.
+/// One of the two reports of an Xid.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Half {
-    /// None when the log names a GPU that is not known here.
+pub struct XidReport {
+    /// `None` if the log names a GPU that the driver has not listed.
     pub gpu: Option<GpuUuid>,
     pub number: u64,
     pub at: Mono,
@@ -26,15 +27,15 @@ pub struct Half {
 
 #[derive(Debug, Default)]
 pub struct Xids {
-    /// The driver's events without a line: not told yet.
-    events: VecDeque<Half>,
-    /// The log's lines without an event: told.
-    lines: VecDeque<Half>,
+    /// Driver events without a matching line, which are not reported yet.
+    events: VecDeque<XidReport>,
+    /// Log lines without a matching event, which are already reported.
+    lines: VecDeque<XidReport>,
 }
 
 impl Xids {
-    /// What of the driver's report is to be told now.
-    pub fn event(&mut self, event: Half, has_log: bool) -> Option<Half> {
+    /// Adds a driver event. Returns the event that must be reported now, if any.
+    pub fn event(&mut self, event: XidReport, has_log: bool) -> Option<XidReport> {
         self.forget_lines(event.at);
         if !has_log {
             return Some(event);
@@ -43,62 +44,67 @@ impl Xids {
             return None;
         }
         self.events.push_back(event);
-        (self.events.len() > MAX_OF_KIND)
+        (self.events.len() > MAX_UNMATCHED)
             .then(|| self.events.pop_front())
             .flatten()
     }
 
-    /// A line of the log, which is always told: on which GPU.
-    pub fn line(&mut self, line: Half) -> Option<GpuUuid> {
+    /// Adds a log line, which is always reported. Returns its GPU.
+    pub fn line(&mut self, line: XidReport) -> Option<GpuUuid> {
         self.forget_lines(line.at);
         let event = take_pair(&mut self.events, &line);
         if event.is_none() {
             self.lines.push_back(line.clone());
-            if self.lines.len() > MAX_OF_KIND {
+            if self.lines.len() > MAX_UNMATCHED {
                 self.lines.pop_front();
             }
         }
         line.gpu.or_else(|| event.and_then(|event| event.gpu))
     }
 
-    /// The driver's events that have waited long enough for their lines.
-    pub fn due(&mut self, now: Mono) -> Vec<Half> {
-        let is_due = |event: &Half| now.since(event.at) >= APART;
+    /// Removes and returns the driver events that have waited long enough for their lines.
+    pub fn due(&mut self, now: Mono) -> Vec<XidReport> {
+        let is_due = |event: &XidReport| now.since(event.at) >= MAX_DISTANCE;
         let due = self.events.iter().take_while(|event| is_due(event)).count();
         self.events.drain(..due).collect()
     }
 
-    /// When the next one has.
+    /// Time at which the next event becomes due.
     pub fn next_due(&self) -> Option<Mono> {
-        self.events.front().map(|event| Mono(event.at.0 + APART.0))
+        self.events
+            .front()
+            .map(|event| Mono(event.at.0 + MAX_DISTANCE.0))
     }
 
     fn forget_lines(&mut self, now: Mono) {
-        self.lines.retain(|line| now.since(line.at) <= APART);
+        self.lines.retain(|line| now.since(line.at) <= MAX_DISTANCE);
     }
 }
 
-fn take_pair(halves: &mut VecDeque<Half>, other: &Half) -> Option<Half> {
-    let is_near = |half: &Half| {
-        let on_one = half.gpu.is_none() || other.gpu.is_none() || half.gpu == other.gpu;
-        on_one && half.at.since(other.at) <= APART && other.at.since(half.at) <= APART
+fn take_pair(reports: &mut VecDeque<XidReport>, other: &XidReport) -> Option<XidReport> {
+    let is_near = |report: &XidReport| {
+        let on_one = report.gpu.is_none() || other.gpu.is_none() || report.gpu == other.gpu;
+        on_one
+            && report.at.since(other.at) <= MAX_DISTANCE
+            && other.at.since(report.at) <= MAX_DISTANCE
     };
-    let same = |half: &Half| is_near(half) && half.number == other.number;
-    // A GPU that is not known can be any; then at least the number must be the same.
-    let renumbered = |half: &Half| is_near(half) && half.gpu.is_some() && half.gpu == other.gpu;
-    let at = halves
+    let same = |report: &XidReport| is_near(report) && report.number == other.number;
+    // An unknown GPU matches any GPU, but only with the same number.
+    let renumbered =
+        |report: &XidReport| is_near(report) && report.gpu.is_some() && report.gpu == other.gpu;
+    let at = reports
         .iter()
         .position(same)
-        .or_else(|| halves.iter().position(renumbered))?;
-    halves.remove(at)
+        .or_else(|| reports.iter().position(renumbered))?;
+    reports.remove(at)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn half(gpu: &str, number: u64, at: u64) -> Half {
-        Half {
+    fn report(gpu: &str, number: u64, at: u64) -> XidReport {
+        XidReport {
             gpu: (!gpu.is_empty()).then(|| GpuUuid(gpu.into())),
             number,
             at: Mono(at),
@@ -106,73 +112,73 @@ mod tests {
     }
 
     #[test]
-    fn whichever_comes_first_an_xid_is_told_once() {
+    fn reports_an_xid_once_in_either_order() {
         let mut xids = Xids::default();
-        assert_eq!(xids.event(half("a", 79, 100), true), None);
-        assert_eq!(xids.line(half("a", 79, 150)), half("a", 0, 0).gpu);
+        assert_eq!(xids.event(report("a", 79, 100), true), None);
+        assert_eq!(xids.line(report("a", 79, 150)), report("a", 0, 0).gpu);
         assert_eq!(xids.due(Mono(10_000)), []);
 
-        xids.line(half("a", 31, 20_000));
-        assert_eq!(xids.event(half("a", 31, 21_000), true), None);
+        xids.line(report("a", 31, 20_000));
+        assert_eq!(xids.event(report("a", 31, 21_000), true), None);
         assert_eq!(xids.due(Mono(60_000)), []);
     }
 
     #[test]
-    fn without_a_line_the_event_is_told_after_a_while_or_at_once() {
+    fn reports_an_event_without_a_line_after_two_seconds_or_at_once() {
         let mut xids = Xids::default();
-        assert_eq!(xids.event(half("a", 79, 100), true), None);
+        assert_eq!(xids.event(report("a", 79, 100), true), None);
         assert_eq!(xids.next_due(), Some(Mono(2_100)));
         assert_eq!(xids.due(Mono(2_099)), []);
-        assert_eq!(xids.due(Mono(2_100)), [half("a", 79, 100)]);
+        assert_eq!(xids.due(Mono(2_100)), [report("a", 79, 100)]);
         assert_eq!(xids.next_due(), None);
-        let event = half("a", 79, 3_000);
+        let event = report("a", 79, 3_000);
         assert_eq!(xids.event(event.clone(), false), Some(event));
     }
 
     #[test]
-    fn two_xids_are_two_and_other_gpus_have_their_own() {
+    fn does_not_merge_two_xids_or_xids_of_different_gpus() {
         let mut xids = Xids::default();
-        xids.line(half("a", 31, 100));
-        xids.line(half("b", 31, 100));
-        assert_eq!(xids.event(half("a", 31, 200), true), None);
-        assert_eq!(xids.event(half("a", 31, 200), true), None);
-        assert_eq!(xids.event(half("b", 31, 200), true), None);
-        // The second of GPU a has no line.
-        assert_eq!(xids.due(Mono(9_000)), [half("a", 31, 200)]);
-        // Three seconds apart, they are two.
-        xids.line(half("a", 31, 10_000));
-        xids.event(half("a", 31, 13_000), true);
-        assert_eq!(xids.due(Mono(15_000)), [half("a", 31, 13_000)]);
+        xids.line(report("a", 31, 100));
+        xids.line(report("b", 31, 100));
+        assert_eq!(xids.event(report("a", 31, 200), true), None);
+        assert_eq!(xids.event(report("a", 31, 200), true), None);
+        assert_eq!(xids.event(report("b", 31, 200), true), None);
+        // The second event of GPU a has no line.
+        assert_eq!(xids.due(Mono(9_000)), [report("a", 31, 200)]);
+        // Reports three seconds apart are two Xids.
+        xids.line(report("a", 31, 10_000));
+        xids.event(report("a", 31, 13_000), true);
+        assert_eq!(xids.due(Mono(15_000)), [report("a", 31, 13_000)]);
     }
 
     #[test]
-    fn the_last_number_of_several_at_once_is_no_xid_of_its_own() {
+    fn matches_events_that_carry_the_number_of_the_last_xid() {
         let mut xids = Xids::default();
-        xids.line(half("a", 31, 100));
-        xids.line(half("a", 79, 101));
-        assert_eq!(xids.event(half("a", 79, 110), true), None);
-        assert_eq!(xids.event(half("a", 79, 110), true), None);
+        xids.line(report("a", 31, 100));
+        xids.line(report("a", 79, 101));
+        assert_eq!(xids.event(report("a", 79, 110), true), None);
+        assert_eq!(xids.event(report("a", 79, 110), true), None);
         assert_eq!(xids.due(Mono(9_000)), []);
     }
 
     #[test]
-    fn a_line_of_a_gpu_that_is_not_known_takes_the_drivers_word() {
+    fn a_line_of_an_unknown_gpu_takes_the_gpu_of_the_event() {
         let mut xids = Xids::default();
-        xids.event(half("a", 79, 100), true);
-        assert_eq!(xids.line(half("", 31, 110)), None);
-        assert_eq!(xids.line(half("", 79, 120)), half("a", 0, 0).gpu);
+        xids.event(report("a", 79, 100), true);
+        assert_eq!(xids.line(report("", 31, 110)), None);
+        assert_eq!(xids.line(report("", 79, 120)), report("a", 0, 0).gpu);
     }
 
     #[test]
-    fn a_broken_gpu_costs_no_memory_and_no_event() {
+    fn limits_memory_without_losing_events() {
         let mut xids = Xids::default();
-        let told = (0..1_000).filter_map(|i| xids.event(half("a", i, 1), true));
-        let told = told.count();
+        let reported = (0..1_000).filter_map(|i| xids.event(report("a", i, 1), true));
+        let reported = reported.count();
         let waiting = xids.due(Mono(9_000)).len();
-        assert_eq!((told + waiting, waiting), (1_000, MAX_OF_KIND));
+        assert_eq!((reported + waiting, waiting), (1_000, MAX_UNMATCHED));
         (0..1_000).for_each(|i| {
-            xids.line(half("a", i, 20_000));
+            xids.line(report("a", i, 20_000));
         });
-        assert_eq!(xids.lines.len(), MAX_OF_KIND);
+        assert_eq!(xids.lines.len(), MAX_UNMATCHED);
     }
 }

@@ -1,62 +1,64 @@
-//! What to do about each trouble, in commands that this user may run.
+//! Fixes for each driver problem, as commands that this user can run.
 //!
-//! A command stands alone on its line or at the end of a clause, without a period behind it, so that it can be
-//! copied. An ordinary user is not told to load a module but whom to ask, and for what.
+//! A command is alone on its line or at the end of a clause, without a period after it, so that it can be copied.
+//! Users other than root are advised to ask the administrator to run it.
 
 use std::path::Path;
 
 use super::{DriverTrouble, Runtime};
 
-pub fn of(trouble: &DriverTrouble, user_is_root: bool) -> Vec<String> {
-    let who = Who {
+pub fn fixes(trouble: &DriverTrouble, user_is_root: bool) -> Vec<String> {
+    let user = User {
         is_root: user_is_root,
     };
     match trouble {
         DriverTrouble::NoHardware => vec![
-            "run gputop for the machine that has the GPU: gputop HOST".into(),
-            "if this machine should have one, look for it: lspci -d 10de:".into(),
+            "monitor the machine that has the GPU: gputop HOST".into(),
+            "if this machine should have a GPU, check the PCI bus: lspci -d 10de:".into(),
         ],
-        DriverTrouble::NoLibrary => who.install(),
-        DriverTrouble::LibraryNotOnPath { path } => on_path(path, &who),
+        DriverTrouble::NoLibrary => user.install(),
+        DriverTrouble::LibraryNotOnPath { path } => on_path(path, &user),
         DriverTrouble::LibraryBroken(_) => {
             let mut fixes = vec![
-                "see what the loader says: ldd $(ldconfig -p | grep -m1 -o '/.*libnvidia-ml.so.1')"
+                "check which dependency is missing: ldd $(ldconfig -p | grep -m1 -o '/.*libnvidia-ml.so.1')"
                     .into(),
             ];
-            fixes.extend(who.install());
+            fixes.extend(user.install());
             fixes
         }
-        DriverTrouble::ModuleNotLoaded { nouveau } => load_module(*nouveau, &who),
+        DriverTrouble::ModuleNotLoaded { nouveau } => load_module(*nouveau, &user),
         DriverTrouble::ModuleNotBuilt { kernel } => vec![
-            who.does(
+            user.step(
                 "build it for this kernel",
                 &format!("dkms autoinstall -k {kernel} && modprobe nvidia"),
             ),
-            who.does("or start the kernel that it was built for", "reboot"),
+            user.step("or boot the kernel that it was built for", "reboot"),
         ],
         DriverTrouble::NoDeviceFile { .. } => vec![
-            who.does("create the device files", "nvidia-modprobe -c 0 -u"),
-            who.does("or let nvidia-smi create them", "nvidia-smi"),
+            user.step("create the device files", "nvidia-modprobe -c 0 -u"),
+            user.step("or let nvidia-smi create them", "nvidia-smi"),
         ],
         DriverTrouble::Mismatch { .. } => vec![
-            who.does("finish the upgrade by a restart", "reboot"),
-            who.does(
-                "or, with no program on any GPU, load the new module",
+            user.step("finish the upgrade with a reboot", "reboot"),
+            user.step(
+                "or load the new module, after all programs that use a GPU have exited",
                 "rmmod nvidia_drm nvidia_modeset nvidia_uvm nvidia && modprobe nvidia",
             ),
-            "in a container: restart the container, so that it gets the host's present library"
+            "in a container: restart the container, so that it gets the host's current library"
                 .into(),
         ],
-        DriverTrouble::NoPermission { path, mode, group } => permission(path, *mode, group, &who),
-        DriverTrouble::Refused => vec![who.does("let the driver say why", "dmesg | grep -i nvrm")],
+        DriverTrouble::NoPermission { path, mode, group } => permission(path, *mode, group, &user),
+        DriverTrouble::Refused => {
+            vec![user.step("check the driver's messages", "dmesg | grep -i nvrm")]
+        }
         DriverTrouble::NoGpus { slurm: true } => {
-            vec!["ask Slurm for one: srun --gres=gpu:1 --pty gputop".into()]
+            vec!["request a GPU from Slurm: srun --gres=gpu:1 --pty gputop".into()]
         }
         DriverTrouble::NoGpus { slurm: false } => vec![
-            "see whether the driver has dropped them: cat /proc/driver/nvidia/gpus/*/information"
+            "check whether the driver still lists them: cat /proc/driver/nvidia/gpus/*/information"
                 .into(),
-            who.does(
-                "look for the reason in the kernel's log",
+            user.step(
+                "look for the reason in the kernel log",
                 "dmesg | grep -iE 'nvrm|xid'",
             ),
         ],
@@ -68,9 +70,9 @@ pub fn of(trouble: &DriverTrouble, user_is_root: bool) -> Vec<String> {
             has_library,
         } => in_wsl(*has_device, *has_library),
         DriverTrouble::Other(_) => vec![
-            "see what NVIDIA's own tool says: nvidia-smi".into(),
-            who.does(
-                "look for the reason in the kernel's log",
+            "check the message of NVIDIA's own tool: nvidia-smi".into(),
+            user.step(
+                "look for the reason in the kernel log",
                 "dmesg | grep -i nvrm",
             ),
         ],
@@ -80,43 +82,43 @@ pub fn of(trouble: &DriverTrouble, user_is_root: bool) -> Vec<String> {
 pub fn mismatch(library: Option<&str>, kernel: Option<&str>) -> String {
     match (library, kernel) {
         (Some(library), Some(kernel)) if library != kernel => format!(
-            "Driver and library do not match: the kernel module is {kernel}, the library {library}; \
-             the driver was upgraded and the old module still runs."
+            "Driver and library do not match: the kernel module is {kernel}, the library is {library}. \
+             The driver was upgraded, but the old module is still loaded."
         ),
-        (_, Some(kernel)) => format!("Driver and library do not match: the kernel module is {kernel}, the library another version."),
-        _ => "Driver and library do not match: the driver was upgraded and the old module still runs.".into(),
+        (_, Some(kernel)) => format!("Driver and library do not match: the kernel module is {kernel}, the library has another version."),
+        _ => "Driver and library do not match: the driver was upgraded, but the old module is still loaded.".into(),
     }
 }
 
 pub fn wsl(has_device: bool, has_library: bool) -> String {
     match (has_device, has_library) {
-        (false, _) => "Windows gives this WSL no GPU: /dev/dxg is missing.",
-        (true, false) => "Windows has no NVIDIA driver for this WSL: /usr/lib/wsl/lib/libnvidia-ml.so.1 is missing.",
-        (true, true) => "The NVIDIA driver of Windows is not found by this WSL.",
+        (false, _) => "Windows does not pass a GPU to this WSL: /dev/dxg is missing.",
+        (true, false) => "The NVIDIA driver for WSL is not installed in Windows: /usr/lib/wsl/lib/libnvidia-ml.so.1 is missing.",
+        (true, true) => "This WSL does not find the NVIDIA driver of Windows.",
     }
     .into()
 }
 
-struct Who {
+struct User {
     is_root: bool,
 }
 
-impl Who {
-    /// Root gets the command alone, everybody else what to ask for.
-    fn does(&self, aim: &str, command: &str) -> String {
+impl User {
+    /// Returns the command for root, and a request to the administrator for other users.
+    fn step(&self, purpose: &str, command: &str) -> String {
         if self.is_root {
             return command.to_owned();
         }
-        match aim.strip_prefix("or ") {
-            Some(aim) => format!("or ask the administrator to {aim}: {command}"),
-            None => format!("ask the administrator to {aim}: {command}"),
+        match purpose.strip_prefix("or ") {
+            Some(purpose) => format!("or ask the administrator to {purpose}: {command}"),
+            None => format!("ask the administrator to {purpose}: {command}"),
         }
     }
 
     fn install(&self) -> Vec<String> {
         vec![
-            self.does("install the driver (Ubuntu)", "ubuntu-drivers install"),
-            self.does(
+            self.step("install the driver (Ubuntu)", "ubuntu-drivers install"),
+            self.step(
                 "or install it (Fedora, RHEL)",
                 "dnf install nvidia-driver nvidia-driver-cuda",
             ),
@@ -124,44 +126,44 @@ impl Who {
     }
 }
 
-fn on_path(path: &Path, who: &Who) -> Vec<String> {
-    let folder = path.parent().unwrap_or(path).display();
+fn on_path(path: &Path, user: &User) -> Vec<String> {
+    let directory = path.parent().unwrap_or(path).display();
     vec![
-        format!("LD_LIBRARY_PATH={folder}:$LD_LIBRARY_PATH gputop"),
-        who.does(
-            "make the loader look there",
-            &format!("echo {folder} > /etc/ld.so.conf.d/nvidia.conf && ldconfig"),
+        format!("LD_LIBRARY_PATH={directory}:$LD_LIBRARY_PATH gputop"),
+        user.step(
+            "add the directory to the library search path",
+            &format!("echo {directory} > /etc/ld.so.conf.d/nvidia.conf && ldconfig"),
         ),
     ]
 }
 
-fn load_module(nouveau: bool, who: &Who) -> Vec<String> {
+fn load_module(nouveau: bool, user: &User) -> Vec<String> {
     if !nouveau {
-        return vec![who.does("load the kernel module", "modprobe nvidia")];
+        return vec![user.step("load the kernel module", "modprobe nvidia")];
     }
     vec![
-        who.does(
-            "keep nouveau from being loaded",
+        user.step(
+            "prevent nouveau from being loaded",
             "echo blacklist nouveau > /etc/modprobe.d/nouveau.conf",
         ),
-        who.does("and then restart the machine", "reboot"),
+        user.step("reboot after that", "reboot"),
     ]
 }
 
-fn permission(path: &Path, mode: u32, group: &str, who: &Who) -> Vec<String> {
+fn permission(path: &Path, mode: u32, group: &str, user: &User) -> Vec<String> {
     let is_open_to_group = mode & 0o060 == 0o060;
     let mut fixes = Vec::new();
     if is_open_to_group && group != "root" {
-        fixes.push(who.does(
+        fixes.push(user.step(
             &format!("add you to the group {group}, then log in again"),
             &format!(
                 "usermod -aG {group} {}",
-                if who.is_root { "USER" } else { "$USER" }
+                if user.is_root { "USER" } else { "$USER" }
             ),
         ));
     }
     let open_all = format!("chmod a+rw {}", path.display());
-    fixes.push(who.does(
+    fixes.push(user.step(
         if fixes.is_empty() {
             "open the device"
         } else {
@@ -174,49 +176,47 @@ fn permission(path: &Path, mode: u32, group: &str, who: &Who) -> Vec<String> {
 
 fn pass_in(runtime: Runtime) -> Vec<String> {
     let fix = match runtime {
-        Runtime::Docker => "start the container with its GPUs: docker run --gpus all",
+        Runtime::Docker => "start the container with GPU access: docker run --gpus all",
         Runtime::Podman => {
-            "start the container with its GPUs: podman run --device nvidia.com/gpu=all"
+            "start the container with GPU access: podman run --device nvidia.com/gpu=all"
         }
         Runtime::Kubernetes => {
-            "give the container a limit in the pod's manifest: resources: {limits: {nvidia.com/gpu: 1}}"
+            "request a GPU in the pod manifest: resources: {limits: {nvidia.com/gpu: 1}}"
         }
-        Runtime::Apptainer => "start the container with its GPUs: apptainer exec --nv",
+        Runtime::Apptainer => "start the container with GPU access: apptainer exec --nv",
         Runtime::Other => {
-            "pass /dev/nvidiactl, /dev/nvidia-uvm and /dev/nvidia0 into the container, with the driver's libraries"
+            "pass /dev/nvidiactl, /dev/nvidia-uvm, /dev/nvidia0 and the driver libraries into the container"
         }
     };
     vec![
         fix.into(),
-        "or run gputop on the host, which sees every container's processes".into(),
+        "or run gputop on the host, which shows the processes of every container".into(),
     ]
 }
 
 fn pass_in_library(runtime: Runtime) -> Vec<String> {
     let fix = match runtime {
         Runtime::Docker => {
-            "start the container with the driver's tools: docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+            "start the container with the driver's utility libraries: docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility"
         }
         Runtime::Podman => {
-            "make the device description again, then start the container: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
+            "regenerate the CDI specification, then start the container: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
         }
         Runtime::Kubernetes => {
-            "set this variable in the pod's manifest: NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+            "set this variable in the pod manifest: NVIDIA_DRIVER_CAPABILITIES=compute,utility"
         }
-        Runtime::Apptainer => {
-            "start the container with the driver's libraries: apptainer exec --nv"
-        }
+        Runtime::Apptainer => "start the container with the driver libraries: apptainer exec --nv",
         Runtime::Other => "mount the host's libnvidia-ml.so.1 into the container",
     };
     vec![fix.into()]
 }
 
-/// A `systemctl daemon-reload` on the host rewrites the container's device rules and forgets the GPUs.
+/// A `systemctl daemon-reload` on the host rewrites the container's device rules without the GPUs.
 fn restart(runtime: Runtime) -> Vec<String> {
     let fix = match runtime {
         Runtime::Docker => "restart the container from the host: docker restart CONTAINER",
         Runtime::Podman => "restart the container from the host: podman restart CONTAINER",
-        Runtime::Kubernetes => "delete the pod, so that it is started anew: kubectl delete pod POD",
+        Runtime::Kubernetes => "delete the pod, so that it is recreated: kubectl delete pod POD",
         Runtime::Apptainer | Runtime::Other => "restart the container",
     };
     vec![fix.into()]
@@ -227,7 +227,7 @@ fn in_wsl(has_device: bool, has_library: bool) -> Vec<String> {
         return vec!["LD_LIBRARY_PATH=/usr/lib/wsl/lib:$LD_LIBRARY_PATH gputop".into()];
     }
     vec![
-        "install the NVIDIA driver in Windows, not in here: https://www.nvidia.com/drivers".into(),
-        "then, in a Windows terminal: wsl --update && wsl --shutdown".into(),
+        "install the NVIDIA driver in Windows, not in WSL: https://www.nvidia.com/drivers".into(),
+        "then run in a Windows terminal: wsl --update && wsl --shutdown".into(),
     ]
 }

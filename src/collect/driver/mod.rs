@@ -1,10 +1,11 @@
-//! Why there is no NVIDIA driver here, told apart exactly, and what this user can do about it.
+//! Diagnosis of a missing or broken NVIDIA driver, with the fixes that this user can apply.
 //!
-//! NVML says little ("driver not loaded"); the files around it say the rest (`signs.rs`). The judgement is a pure
-//! function of both, over a root directory, so every case is tested on a small tree. What to do is in `fix.rs`.
+//! NVML's error is coarse ("driver not loaded"); the files of the system provide the details (`system_files.rs`). The
+//! diagnosis is a pure function of both below a root directory, so every case is tested on a small directory tree. The
+//! fixes are in `fix.rs`.
 //!
-//! One case: NVML reports `DriverNotLoaded`; `/proc/modules` lists nouveau and no nvidia; the PCI bus has a device
-//! of vendor 0x10de. Then it is [`DriverTrouble::ModuleNotLoaded`] with nouveau in the way.
+//! Example: NVML reports `DriverNotLoaded`, `/proc/modules` lists nouveau but not nvidia, and the PCI bus has a device
+//! of vendor 0x10de. The diagnosis is [`DriverTrouble::ModuleNotLoaded`] with `nouveau` set.
 
 mod fix;
 mod system_files;
@@ -13,19 +14,19 @@ use std::path::{Path, PathBuf};
 
 use nvml_wrapper::error::NvmlError;
 
-use self::system_files::Signs;
+use self::system_files::SystemFacts;
 
-/// What NVML said at the start, as far as it matters here.
+/// NVML's error at initialisation, reduced to the cases that the diagnosis distinguishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NvmlFailure {
-    /// The loader could not load libnvidia-ml.so.1; its own words.
+    /// The dynamic loader could not load libnvidia-ml.so.1; its error message.
     Load(String),
     DriverNotLoaded,
     NoPermission,
     VersionMismatch,
-    /// It started and counts no GPU.
+    /// NVML initialised, but reports 0 GPUs.
     NoGpus,
-    /// Any other error; its own words.
+    /// Any other error; NVML's message.
     Other(String),
 }
 
@@ -43,7 +44,7 @@ impl From<&NvmlError> for NvmlFailure {
     }
 }
 
-/// What runs the container that this is inside of, as far as it changes the advice.
+/// The runtime of the container that gputop runs in, as far as the fix depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runtime {
     Docker,
@@ -54,22 +55,22 @@ pub enum Runtime {
     Other,
 }
 
-/// What is missing.
+/// A problem with the driver. The message is one sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DriverTrouble {
-    #[error("This machine has no NVIDIA GPU: no PCI device of vendor 10de is present.")]
+    #[error("No NVIDIA GPU found: this machine has no PCI device of vendor 10de.")]
     NoHardware,
     #[error("The NVIDIA driver is not installed: its library libnvidia-ml.so.1 was not found.")]
     NoLibrary,
-    #[error("The NVIDIA driver library {} is not where the loader looks for it.", path.display())]
+    #[error("The NVIDIA driver library {} is not on the library search path.", path.display())]
     LibraryNotOnPath { path: PathBuf },
     #[error("The NVIDIA driver library cannot be loaded: {0}.")]
     LibraryBroken(String),
-    #[error("The NVIDIA kernel module is not loaded{}.", if *nouveau { ": the nouveau driver has taken the GPU" } else { "" })]
+    #[error("The NVIDIA kernel module is not loaded{}.", if *nouveau { ": the nouveau driver is using the GPU" } else { "" })]
     ModuleNotLoaded { nouveau: bool },
     #[error("The NVIDIA kernel module is not built for the running kernel {kernel}.")]
     ModuleNotBuilt { kernel: String },
-    #[error("The NVIDIA kernel module is loaded but its device file {} is missing.", path.display())]
+    #[error("The NVIDIA kernel module is loaded, but its device file {} is missing.", path.display())]
     NoDeviceFile { path: PathBuf },
     #[error("{}", fix::mismatch(library.as_deref(), kernel.as_deref()))]
     Mismatch {
@@ -82,17 +83,17 @@ pub enum DriverTrouble {
         mode: u32,
         group: String,
     },
-    #[error("The driver refuses this user, although the device files are open to all.")]
+    #[error("The driver denies access, although every user can open the device files.")]
     Refused,
-    #[error("The NVIDIA driver works but shows no GPU here{}.", if *slurm { ": this Slurm job has none" } else { "" })]
+    #[error("The NVIDIA driver works but reports no GPU{}.", if *slurm { ": this Slurm job has no GPU allocated" } else { "" })]
     NoGpus { slurm: bool },
-    #[error("The GPUs of this machine were not passed into this container.")]
+    #[error("This container has no access to the GPUs of this machine.")]
     NotPassedIn { runtime: Runtime },
     #[error(
-        "The GPUs were passed into this container without the driver's library libnvidia-ml.so.1."
+        "This container has access to the GPUs but lacks the driver library libnvidia-ml.so.1."
     )]
     LibraryNotPassedIn { runtime: Runtime },
-    #[error("This container has lost its access to the GPUs since it was started: {text}.")]
+    #[error("This container lost access to the GPUs after it was started: {text}.")]
     AccessLost { runtime: Runtime, text: String },
     #[error("{}", fix::wsl(*has_device, *has_library))]
     Wsl { has_device: bool, has_library: bool },
@@ -101,49 +102,49 @@ pub enum DriverTrouble {
 }
 
 impl DriverTrouble {
-    /// One sentence that says what is missing.
+    /// Returns one sentence that describes the problem.
     pub fn reason(&self) -> String {
         self.to_string()
     }
 
-    /// What to do, best first: a command alone on its line, or a clause that ends in one.
+    /// Returns the fixes, best first. Each is a command, or a clause that ends in one.
     pub fn fix(&self, user_is_root: bool) -> Vec<String> {
-        fix::of(self, user_is_root)
+        fix::fixes(self, user_is_root)
     }
 }
 
-/// Judges the failure by what is to be seen below `root`, normally `/`.
+/// Diagnoses the failure from the files below `root`, normally `/`.
 pub fn diagnose_driver(root: &Path, failure: &NvmlFailure) -> DriverTrouble {
-    judge(failure, &Signs::read(root))
+    classify(failure, &SystemFacts::read(root))
 }
 
-fn judge(failure: &NvmlFailure, signs: &Signs) -> DriverTrouble {
+fn classify(failure: &NvmlFailure, facts: &SystemFacts) -> DriverTrouble {
     match failure {
         NvmlFailure::VersionMismatch => DriverTrouble::Mismatch {
-            library: signs.library_version.clone(),
-            kernel: signs.module_version.clone(),
+            library: facts.library_version.clone(),
+            kernel: facts.module_version.clone(),
         },
-        NvmlFailure::NoGpus if signs.has_devices() || signs.module_version.is_some() => {
-            no_gpus(signs)
+        NvmlFailure::NoGpus if facts.has_devices() || facts.module_version.is_some() => {
+            no_gpus(facts)
         }
-        NvmlFailure::NoPermission => refused(signs),
-        NvmlFailure::Load(text) => not_loadable(text, signs),
-        NvmlFailure::DriverNotLoaded | NvmlFailure::NoGpus => no_device(signs),
-        NvmlFailure::Other(text) => unclear(text, signs),
+        NvmlFailure::NoPermission => no_permission(facts),
+        NvmlFailure::Load(text) => not_loadable(text, facts),
+        NvmlFailure::DriverNotLoaded | NvmlFailure::NoGpus => no_device(facts),
+        NvmlFailure::Other(text) => other_error(text, facts),
     }
 }
 
-fn no_gpus(signs: &Signs) -> DriverTrouble {
-    match signs.container {
-        Some(runtime) if !signs.has_gpu_file => DriverTrouble::NotPassedIn { runtime },
+fn no_gpus(facts: &SystemFacts) -> DriverTrouble {
+    match facts.container {
+        Some(runtime) if !facts.has_gpu_file => DriverTrouble::NotPassedIn { runtime },
         _ => DriverTrouble::NoGpus {
-            slurm: signs.is_slurm_job,
+            slurm: facts.is_slurm_job,
         },
     }
 }
 
-fn refused(signs: &Signs) -> DriverTrouble {
-    match &signs.closed_device {
+fn no_permission(facts: &SystemFacts) -> DriverTrouble {
+    match &facts.closed_device {
         Some(device) => DriverTrouble::NoPermission {
             path: device.path.clone(),
             mode: device.mode,
@@ -153,82 +154,82 @@ fn refused(signs: &Signs) -> DriverTrouble {
     }
 }
 
-fn not_loadable(text: &str, signs: &Signs) -> DriverTrouble {
-    // The loader's words for a file that is there but no library: `file too short`, `wrong ELF class`.
+fn not_loadable(text: &str, facts: &SystemFacts) -> DriverTrouble {
+    // Other messages mean that the file exists but is not a valid library: `file too short`, `wrong ELF class`.
     let is_absent = text.contains("No such file") || text.contains("couldn't be found");
     if !is_absent {
         return DriverTrouble::LibraryBroken(text.trim_end_matches('.').to_owned());
     }
-    if signs.is_wsl {
-        return wsl(signs);
+    if facts.is_wsl {
+        return wsl(facts);
     }
-    if let Some(runtime) = signs.container {
-        return in_container(runtime, signs);
+    if let Some(runtime) = facts.container {
+        return in_container(runtime, facts);
     }
-    match &signs.library {
+    match &facts.library {
         Some(path) => DriverTrouble::LibraryNotOnPath { path: path.clone() },
-        None if !signs.has_hardware && signs.module_version.is_none() => DriverTrouble::NoHardware,
+        None if !facts.has_hardware && facts.module_version.is_none() => DriverTrouble::NoHardware,
         None => DriverTrouble::NoLibrary,
     }
 }
 
-fn in_container(runtime: Runtime, signs: &Signs) -> DriverTrouble {
-    if signs.has_gpu_file {
+fn in_container(runtime: Runtime, facts: &SystemFacts) -> DriverTrouble {
+    if facts.has_gpu_file {
         return DriverTrouble::LibraryNotPassedIn { runtime };
     }
-    // The bus and the module's /proc entry are the host's, also in here.
-    if signs.has_hardware || signs.module_version.is_some() {
+    // Containers see the host's PCI bus and the module's /proc entry.
+    if facts.has_hardware || facts.module_version.is_some() {
         return DriverTrouble::NotPassedIn { runtime };
     }
     DriverTrouble::NoHardware
 }
 
-/// The library is here and finds no kernel module behind it.
-fn no_device(signs: &Signs) -> DriverTrouble {
-    if signs.is_wsl {
-        return wsl(signs);
+/// The library was loaded but found no kernel module.
+fn no_device(facts: &SystemFacts) -> DriverTrouble {
+    if facts.is_wsl {
+        return wsl(facts);
     }
-    if let Some(runtime) = signs.container.filter(|_| !signs.has_devices()) {
-        return in_container(runtime, signs);
+    if let Some(runtime) = facts.container.filter(|_| !facts.has_devices()) {
+        return in_container(runtime, facts);
     }
-    if signs.module_version.is_some() {
-        let path = PathBuf::from(if signs.has_control_file {
+    if facts.module_version.is_some() {
+        let path = PathBuf::from(if facts.has_control_file {
             "/dev/nvidia0"
         } else {
             "/dev/nvidiactl"
         });
         return DriverTrouble::NoDeviceFile { path };
     }
-    if !signs.has_hardware {
+    if !facts.has_hardware {
         return DriverTrouble::NoHardware;
     }
-    match &signs.kernel_without_module {
-        Some(kernel) if !signs.has_nouveau => DriverTrouble::ModuleNotBuilt {
+    match &facts.kernel_without_module {
+        Some(kernel) if !facts.has_nouveau => DriverTrouble::ModuleNotBuilt {
             kernel: kernel.clone(),
         },
         _ => DriverTrouble::ModuleNotLoaded {
-            nouveau: signs.has_nouveau,
+            nouveau: facts.has_nouveau,
         },
     }
 }
 
-fn unclear(text: &str, signs: &Signs) -> DriverTrouble {
+fn other_error(text: &str, facts: &SystemFacts) -> DriverTrouble {
     let text = text.trim_end_matches('.').to_owned();
-    if signs.is_wsl {
-        return wsl(signs);
+    if facts.is_wsl {
+        return wsl(facts);
     }
-    match signs.container {
-        // The files are still there while the device cgroup no longer lets them be opened.
-        Some(runtime) if signs.has_gpu_file => DriverTrouble::AccessLost { runtime, text },
-        Some(runtime) if signs.has_hardware => DriverTrouble::NotPassedIn { runtime },
+    match facts.container {
+        // The device files still exist, but the device cgroup denies opening them.
+        Some(runtime) if facts.has_gpu_file => DriverTrouble::AccessLost { runtime, text },
+        Some(runtime) if facts.has_hardware => DriverTrouble::NotPassedIn { runtime },
         _ => DriverTrouble::Other(text),
     }
 }
 
-fn wsl(signs: &Signs) -> DriverTrouble {
+fn wsl(facts: &SystemFacts) -> DriverTrouble {
     DriverTrouble::Wsl {
-        has_device: signs.has_wsl_device,
-        has_library: signs.library.is_some(),
+        has_device: facts.has_wsl_device,
+        has_library: facts.library.is_some(),
     }
 }
 

@@ -1,6 +1,6 @@
-//! What the files of a machine tell of its NVIDIA driver.
+//! Facts about the NVIDIA driver, read from the system's files.
 //!
-//! Only facts here; what they mean together is judged in `mod.rs`.
+//! This module only reads. The diagnosis from these facts is in `mod.rs`.
 
 use std::fs;
 use std::io::Read;
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use super::Runtime;
 
-/// Where distributions, NVIDIA's installer and the container toolkits put the library.
-const LIBRARY_FOLDERS: &[&str] = &[
+/// Directories in which distributions, NVIDIA's installer and the container toolkits install the library.
+const LIBRARY_DIRECTORIES: &[&str] = &[
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
     "usr/lib64",
@@ -28,16 +28,16 @@ const LIBRARY_FOLDERS: &[&str] = &[
 ];
 const LIBRARY: &str = "libnvidia-ml.so.1";
 const NVIDIA_VENDOR: &str = "0x10de";
-/// modules.dep of a distribution's kernel has half a megabyte.
-const MAX_BYTES: u64 = 8 << 20;
+/// Maximum size of a file that is read. The modules.dep of a distribution's kernel is about half a megabyte.
+const MAX_FILE_BYTES: u64 = 8 << 20;
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Signs {
+pub struct SystemFacts {
     pub library: Option<PathBuf>,
     pub library_version: Option<String>,
-    /// Of the module that runs now.
+    /// Version of the loaded kernel module.
     pub module_version: Option<String>,
-    /// The running kernel, when it has no nvidia module that could be loaded.
+    /// The running kernel's version, if no nvidia module is installed for it.
     pub kernel_without_module: Option<String>,
     pub has_nouveau: bool,
     pub has_hardware: bool,
@@ -45,7 +45,7 @@ pub struct Signs {
     pub has_control_file: bool,
     /// `/dev/nvidia0` or any other number
     pub has_gpu_file: bool,
-    /// The first device file that is not open to every user.
+    /// The first device file that not every user can open.
     pub closed_device: Option<ClosedDevice>,
     pub container: Option<Runtime>,
     pub is_wsl: bool,
@@ -58,11 +58,11 @@ pub struct Signs {
 pub struct ClosedDevice {
     pub path: PathBuf,
     pub mode: u32,
-    /// By name, or the number where it has none.
+    /// Name of the group, or its number if it has no name.
     pub group: String,
 }
 
-impl Signs {
+impl SystemFacts {
     pub fn read(root: &Path) -> Self {
         let library = library(root);
         let devices = devices(root);
@@ -93,19 +93,19 @@ impl Signs {
     }
 }
 
-/// Absent and unreadable are the same here: no sign.
+/// Reads a file. Missing and unreadable files are treated as empty.
 fn text(root: &Path, path: &str) -> String {
     let mut bytes = Vec::new();
     if let Ok(file) = fs::File::open(root.join(path)) {
-        let _ = file.take(MAX_BYTES).read_to_end(&mut bytes);
+        let _ = file.take(MAX_FILE_BYTES).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn library(root: &Path) -> Option<PathBuf> {
-    LIBRARY_FOLDERS
+    LIBRARY_DIRECTORIES
         .iter()
-        .map(|folder| Path::new("/").join(folder).join(LIBRARY))
+        .map(|directory| Path::new("/").join(directory).join(LIBRARY))
         .find(|path| fs::symlink_metadata(below(root, path)).is_ok())
 }
 
@@ -113,8 +113,8 @@ fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// `libnvidia-ml.so.1` is a link to `libnvidia-ml.so.580.159.03`; in a container the link may be missing and both
-/// stand side by side.
+/// Returns the library's version. `libnvidia-ml.so.1` is a link to `libnvidia-ml.so.580.159.03`. In a container it may
+/// be a regular file next to the versioned one.
 fn library_version(root: &Path, library: &Path) -> Option<String> {
     let link = below(root, library);
     let target = fs::read_link(&link).ok();
@@ -136,8 +136,8 @@ fn version_in_name(name: &str) -> Option<String> {
     is_version(version).then(|| version.to_owned())
 }
 
-/// `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Mon …`; the open module's line has other words
-/// before the version.
+/// Returns the module's version from `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Mon …`. The line of
+/// the open kernel module has different text before the version.
 fn module_version(root: &Path) -> Option<String> {
     let text = text(root, "proc/driver/nvidia/version");
     let line = text
@@ -155,8 +155,8 @@ fn is_version(word: &str) -> bool {
             .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// depmod's list names every module of a kernel. Without the list nothing is said: the machine may be a container
-/// or load its modules otherwise.
+/// Returns the kernel's version if depmod's list of its modules lacks nvidia. Returns `None` without the list: the
+/// system may be a container, or load its modules in another way.
 fn kernel_without_module(root: &Path, kernel: &str) -> Option<String> {
     let list = text(root, &format!("lib/modules/{kernel}/modules.dep"));
     let has_module = list
@@ -171,15 +171,15 @@ fn has_hardware(root: &Path) -> bool {
         return false;
     };
     devices.flatten().any(|device| {
-        let is = |file: &str, prefix: &str| {
+        let has_value = |file: &str, prefix: &str| {
             fs::read_to_string(device.path().join(file)).is_ok_and(|text| text.starts_with(prefix))
         };
-        // Display controllers only: NVIDIA makes network cards and switches as well.
-        is("vendor", NVIDIA_VENDOR) && is("class", "0x03")
+        // Display controllers only: NVIDIA also makes network cards and switches.
+        has_value("vendor", NVIDIA_VENDOR) && has_value("class", "0x03")
     })
 }
 
-/// The device files that NVML opens, in a stable order.
+/// Lists the device files that NVML opens, in a stable order.
 fn devices(root: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(root.join("dev")) else {
         return Vec::new();

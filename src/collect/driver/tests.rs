@@ -3,7 +3,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
 
-/// A root directory in which files are put one by one.
+/// A root directory to which a test adds files.
 struct Machine(tempfile::TempDir);
 
 impl Machine {
@@ -45,7 +45,7 @@ impl Machine {
         self.with("proc/driver/nvidia/version", &line)
     }
 
-    fn says(&self, failure: &NvmlFailure) -> DriverTrouble {
+    fn diagnose(&self, failure: &NvmlFailure) -> DriverTrouble {
         diagnose_driver(self.0.path(), failure)
     }
 }
@@ -59,10 +59,13 @@ fn not_found() -> NvmlFailure {
 const VERSION: &str = "580.159.03";
 
 #[test]
-fn no_library() {
-    assert_eq!(Machine::new().says(&not_found()), DriverTrouble::NoHardware);
+fn distinguishes_missing_hardware_library_and_search_path() {
     assert_eq!(
-        Machine::new().gpu().says(&not_found()),
+        Machine::new().diagnose(&not_found()),
+        DriverTrouble::NoHardware
+    );
+    assert_eq!(
+        Machine::new().gpu().diagnose(&not_found()),
         DriverTrouble::NoLibrary
     );
     let elsewhere = Machine::new()
@@ -70,23 +73,23 @@ fn no_library() {
         .with("usr/local/nvidia/lib64/libnvidia-ml.so.1", "");
     let path = PathBuf::from("/usr/local/nvidia/lib64/libnvidia-ml.so.1");
     assert_eq!(
-        elsewhere.says(&not_found()),
+        elsewhere.diagnose(&not_found()),
         DriverTrouble::LibraryNotOnPath { path }
     );
 }
 
 #[test]
-fn a_network_card_of_nvidia_is_no_gpu() {
+fn does_not_count_nvidia_network_card_as_gpu() {
     let machine = Machine::new()
         .with("sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
         .with("sys/bus/pci/devices/0000:01:00.0/class", "0x020700\n");
-    assert_eq!(machine.says(&not_found()), DriverTrouble::NoHardware);
+    assert_eq!(machine.diagnose(&not_found()), DriverTrouble::NoHardware);
 }
 
 #[test]
-fn a_broken_library_keeps_the_loaders_words() {
+fn broken_library_quotes_loader_message() {
     let broken = NvmlFailure::Load("/usr/lib64/libnvidia-ml.so.1: file too short".into());
-    let trouble = Machine::new().gpu().library(VERSION).says(&broken);
+    let trouble = Machine::new().gpu().library(VERSION).diagnose(&broken);
     assert_eq!(
         trouble.reason(),
         "The NVIDIA driver library cannot be loaded: /usr/lib64/libnvidia-ml.so.1: file too short."
@@ -94,12 +97,12 @@ fn a_broken_library_keeps_the_loaders_words() {
 }
 
 #[test]
-fn the_module_is_not_loaded() {
+fn explains_kernel_module_not_loaded() {
     let machine = Machine::new()
         .gpu()
         .library(VERSION)
         .with("proc/modules", "ext4 1 0 - Live 0x0\n");
-    let trouble = machine.says(&NvmlFailure::DriverNotLoaded);
+    let trouble = machine.diagnose(&NvmlFailure::DriverNotLoaded);
     assert_eq!(trouble, DriverTrouble::ModuleNotLoaded { nouveau: false });
     assert_eq!(trouble.fix(true), ["modprobe nvidia"]);
     assert_eq!(
@@ -108,15 +111,15 @@ fn the_module_is_not_loaded() {
     );
 
     let nouveau = machine.with("proc/modules", "nouveau 1 0 - Live 0x0\n");
-    let trouble = nouveau.says(&NvmlFailure::DriverNotLoaded);
+    let trouble = nouveau.diagnose(&NvmlFailure::DriverNotLoaded);
     assert_eq!(
         trouble.reason(),
-        "The NVIDIA kernel module is not loaded: the nouveau driver has taken the GPU."
+        "The NVIDIA kernel module is not loaded: the nouveau driver is using the GPU."
     );
 }
 
 #[test]
-fn the_module_is_not_built_for_a_new_kernel() {
+fn explains_module_not_built_for_running_kernel() {
     let list = "lib/modules/6.8.0-50-generic/modules.dep";
     let machine = Machine::new()
         .gpu()
@@ -124,58 +127,58 @@ fn the_module_is_not_built_for_a_new_kernel() {
         .with(list, "kernel/fs/ext4.ko:\n");
     let kernel = "6.8.0-50-generic".to_owned();
     assert_eq!(
-        machine.says(&NvmlFailure::DriverNotLoaded),
+        machine.diagnose(&NvmlFailure::DriverNotLoaded),
         DriverTrouble::ModuleNotBuilt { kernel }
     );
     let built = machine.with(list, "updates/dkms/nvidia.ko.zst: kernel/x.ko\n");
     assert_eq!(
-        built.says(&NvmlFailure::DriverNotLoaded),
+        built.diagnose(&NvmlFailure::DriverNotLoaded),
         DriverTrouble::ModuleNotLoaded { nouveau: false }
     );
 }
 
 #[test]
-fn a_driver_without_a_gpu_is_no_module_problem() {
+fn reports_missing_hardware_before_missing_module() {
     let machine = Machine::new().library(VERSION);
     assert_eq!(
-        machine.says(&NvmlFailure::DriverNotLoaded),
+        machine.diagnose(&NvmlFailure::DriverNotLoaded),
         DriverTrouble::NoHardware
     );
 }
 
 #[test]
-fn device_files_are_missing() {
+fn explains_missing_device_files() {
     let machine = Machine::new().gpu().library(VERSION).module(VERSION);
     let path = PathBuf::from("/dev/nvidiactl");
     assert_eq!(
-        machine.says(&NvmlFailure::DriverNotLoaded),
+        machine.diagnose(&NvmlFailure::DriverNotLoaded),
         DriverTrouble::NoDeviceFile { path }
     );
     let machine = machine.device("nvidiactl", 0o666);
     let path = PathBuf::from("/dev/nvidia0");
     assert_eq!(
-        machine.says(&NvmlFailure::DriverNotLoaded),
+        machine.diagnose(&NvmlFailure::DriverNotLoaded),
         DriverTrouble::NoDeviceFile { path }
     );
 }
 
 #[test]
-fn an_upgrade_left_the_old_module_running() {
+fn explains_version_mismatch_after_upgrade() {
     let machine = Machine::new()
         .gpu()
         .library("580.159.03")
         .module("580.95.05");
-    let trouble = machine.says(&NvmlFailure::VersionMismatch);
+    let trouble = machine.diagnose(&NvmlFailure::VersionMismatch);
     assert_eq!(
         trouble.reason(),
-        "Driver and library do not match: the kernel module is 580.95.05, the library 580.159.03; \
-         the driver was upgraded and the old module still runs."
+        "Driver and library do not match: the kernel module is 580.95.05, the library is 580.159.03. \
+         The driver was upgraded, but the old module is still loaded."
     );
     assert_eq!(trouble.fix(true)[0], "reboot");
 }
 
 #[test]
-fn the_devices_belong_to_a_group() {
+fn explains_device_files_restricted_to_group() {
     let gid = nix::unistd::getegid();
     let machine = Machine::new()
         .gpu()
@@ -184,7 +187,7 @@ fn the_devices_belong_to_a_group() {
         .with("etc/group", &format!("root:x:12345:\nvideo:x:{gid}:ana\n"))
         .device("nvidiactl", 0o666)
         .device("nvidia0", 0o660);
-    let trouble = machine.says(&NvmlFailure::NoPermission);
+    let trouble = machine.diagnose(&NvmlFailure::NoPermission);
     assert_eq!(
         trouble.reason(),
         "No permission to open /dev/nvidia0 (mode 0660, group video)."
@@ -198,71 +201,72 @@ fn the_devices_belong_to_a_group() {
     );
     let open = machine.device("nvidia0", 0o666);
     assert_eq!(
-        open.says(&NvmlFailure::NoPermission),
+        open.diagnose(&NvmlFailure::NoPermission),
         DriverTrouble::Refused
     );
 }
 
 #[test]
-fn a_driver_that_counts_no_gpu() {
+fn explains_driver_that_reports_no_gpu() {
     let machine = Machine::new()
         .gpu()
         .library(VERSION)
         .module(VERSION)
         .device("nvidiactl", 0o666);
     assert_eq!(
-        machine.says(&NvmlFailure::NoGpus),
+        machine.diagnose(&NvmlFailure::NoGpus),
         DriverTrouble::NoGpus { slurm: false }
     );
     let job = machine.with(
         "proc/self/cgroup",
         "0::/system.slice/slurmstepd.scope/job_7/step_0\n",
     );
-    let trouble = job.says(&NvmlFailure::NoGpus);
+    let trouble = job.diagnose(&NvmlFailure::NoGpus);
     assert_eq!(trouble, DriverTrouble::NoGpus { slurm: true });
     assert_eq!(
         trouble.fix(false),
-        ["ask Slurm for one: srun --gres=gpu:1 --pty gputop"]
+        ["request a GPU from Slurm: srun --gres=gpu:1 --pty gputop"]
     );
 }
 
 #[test]
-fn a_container_without_devices() {
+fn explains_container_without_gpu_access() {
     let docker = || Machine::new().gpu().module(VERSION).with(".dockerenv", "");
     let runtime = Runtime::Docker;
-    let trouble = docker().says(&not_found());
+    let trouble = docker().diagnose(&not_found());
     assert_eq!(trouble, DriverTrouble::NotPassedIn { runtime });
     assert!(trouble.fix(false)[0].ends_with("docker run --gpus all"));
     assert_eq!(
         docker()
             .library(VERSION)
-            .says(&NvmlFailure::DriverNotLoaded),
+            .diagnose(&NvmlFailure::DriverNotLoaded),
         DriverTrouble::NotPassedIn { runtime }
     );
 
     let half = docker().device("nvidiactl", 0o666).device("nvidia0", 0o666);
     assert_eq!(
-        half.says(&not_found()),
+        half.diagnose(&not_found()),
         DriverTrouble::LibraryNotPassedIn { runtime }
     );
     let text = "an internal driver error occurred".to_owned();
     let lost = half
         .library(VERSION)
-        .says(&NvmlFailure::Other(text.clone()));
+        .diagnose(&NvmlFailure::Other(text.clone()));
     assert_eq!(lost, DriverTrouble::AccessLost { runtime, text });
     assert_eq!(
-        Machine::new().with(".dockerenv", "").says(&not_found()),
+        Machine::new().with(".dockerenv", "").diagnose(&not_found()),
         DriverTrouble::NoHardware
     );
 }
 
 #[test]
-fn every_runtime_passes_gpus_in_its_own_way() {
-    let of = |path: &str, text: &str| match Machine::new().gpu().with(path, text).says(&not_found())
-    {
-        DriverTrouble::NotPassedIn { runtime } => Some(runtime),
-        _ => None,
-    };
+fn detects_each_container_runtime() {
+    let of =
+        |path: &str, text: &str| match Machine::new().gpu().with(path, text).diagnose(&not_found())
+        {
+            DriverTrouble::NotPassedIn { runtime } => Some(runtime),
+            _ => None,
+        };
     assert_eq!(of("run/.containerenv", ""), Some(Runtime::Podman));
     assert_eq!(
         of("run/secrets/kubernetes.io/x", ""),
@@ -281,23 +285,25 @@ fn every_runtime_passes_gpus_in_its_own_way() {
 }
 
 #[test]
-fn windows_has_its_own_driver() {
+fn explains_missing_driver_in_wsl() {
     let wsl = || {
         Machine::new().with(
             "proc/sys/kernel/osrelease",
             "5.15.153.1-microsoft-standard-WSL2\n",
         )
     };
-    let reason = |machine: Machine| machine.says(&not_found()).reason();
+    let reason = |machine: Machine| machine.diagnose(&not_found()).reason();
     assert_eq!(
         reason(wsl()),
-        "Windows gives this WSL no GPU: /dev/dxg is missing."
+        "Windows does not pass a GPU to this WSL: /dev/dxg is missing."
     );
-    assert!(reason(wsl().device("dxg", 0o666)).contains("no NVIDIA driver for this WSL"));
+    assert!(
+        reason(wsl().device("dxg", 0o666)).contains("driver for WSL is not installed in Windows")
+    );
     let found = wsl()
         .device("dxg", 0o666)
         .with("usr/lib/wsl/lib/libnvidia-ml.so.1", "");
-    let trouble = found.says(&not_found());
+    let trouble = found.diagnose(&not_found());
     assert_eq!(
         trouble.fix(false),
         ["LD_LIBRARY_PATH=/usr/lib/wsl/lib:$LD_LIBRARY_PATH gputop"]
@@ -305,7 +311,7 @@ fn windows_has_its_own_driver() {
 }
 
 #[test]
-fn nvmls_errors_are_told_apart() {
+fn maps_nvml_errors_to_failures() {
     assert_eq!(
         NvmlFailure::from(&NvmlError::DriverNotLoaded),
         NvmlFailure::DriverNotLoaded
@@ -326,13 +332,13 @@ fn nvmls_errors_are_told_apart() {
         .map_err(NvmlFailure::from)
         .expect_err("no such file");
     assert_eq!(
-        Machine::new().gpu().says(&failure),
+        Machine::new().gpu().diagnose(&failure),
         DriverTrouble::NoLibrary
     );
 }
 
 #[test]
-fn every_reason_is_a_sentence_and_no_copied_command_ends_in_a_period() {
+fn reasons_end_with_period_and_commands_do_not() {
     let path = PathBuf::from("/dev/nvidia0");
     let text = "text".to_owned();
     let runtime = Runtime::Other;

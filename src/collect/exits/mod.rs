@@ -1,15 +1,15 @@
-//! The ends of watched processes, at the moment they happen.
+//! Notices the exits of watched processes immediately.
 //!
-//! One thread sleeps on a pidfd for each process. The kernel wakes it when a process has ended, within a millisecond
-//! and whatever the clocks do; it reads how the process ended (`status`) before the parent collects it, and tells
-//! the agent. The agent still learns of ends by the process table, two seconds later at most: of processes that could
-//! not be watched here, because the kernel is older than 5.3 or `ulimit -n` leaves no room.
+//! One thread waits on a pidfd for each process. The kernel wakes it within a millisecond of an exit. The thread reads
+//! the exit status (`status`) before the parent collects the process, and reports it to the agent. Processes that cannot
+//! be watched, because the kernel is older than 5.3 or `ulimit -n` is too low, are covered by the process table, which
+//! finds an exit within two seconds.
 //!
-//! What SIGKILL ended, or nobody knows what, may have been the out-of-memory killer's (`oom`). The kernel's log tells
-//! that, so it is read on this thread too; its lines about GPUs go on to the agent.
+//! A process that was killed by SIGKILL, or whose status is unknown, may be a victim of the out-of-memory killer (`oom`).
+//! The kernel log names the victims, so this thread also reads the log, and forwards its lines about GPUs to the agent.
 //!
-//! A pidfd is bound to whoever has the PID when it is made; the start time is compared after that, so a process that
-//! got the PID meanwhile is never taken for the one that was meant (as in `process/signal.rs`).
+//! A pidfd refers to the process that has the PID when the pidfd is opened. The start time is compared after that, so
+//! another process that reused the PID is never mistaken for the requested one (as in `process/signal.rs`).
 
 pub mod oom;
 mod pidfd_info;
@@ -40,43 +40,44 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::units::Mono;
 use crate::open_files::{LongLivedFile, room_for};
 
-/// How long an end is held back while more may be known of it in a moment: the status of another user's process, once
-/// its parent collects it, or the line that says whom the out-of-memory killer chose. What is left of 100 ms.
-const GRACE: Duration = Duration::from_millis(80);
+/// How long an exit is held back for data that may follow: the status of another user's process, once its parent
+/// collects it, or the log line of the out-of-memory killer. It keeps the total below 100 ms.
+const GRACE_TIMEOUT: Duration = Duration::from_millis(80);
 
-/// How often the counters of the out-of-memory killer are read while nothing ends.
-const REFRESH: Duration = Duration::from_secs(10);
+/// How often the counters of the out-of-memory killer are read while no process exits.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Ends taken from the kernel in one go.
-const BATCH: usize = 256;
+/// Maximum number of events taken from the kernel at once.
+const MAX_BATCH: usize = 256;
 
-/// One process has ended.
+/// A process that exited.
 #[derive(Debug, Clone, PartialEq)]
-pub struct End {
+pub struct ProcessExit {
     pub process: ProcessKey,
-    /// The exit code; 128 + signal when a signal ended it.
+    /// The exit code; 128 + signal if a signal killed it.
     pub code: Reading<i32>,
     pub signal: Reading<i32>,
     pub oom: OomVerdict,
-    /// It has ended after this: when the kernel woke the thread, or when the process table last saw it alive.
+    /// Lower bound of the exit time: when the kernel woke the thread, or when the process table last saw the process
+    /// alive.
     pub since: Mono,
 }
 
-/// What the thread has to tell.
+/// A report of the thread.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExitReport {
-    End(Box<End>),
+    Exit(Box<ProcessExit>),
     Xid(Box<XidLine>),
     /// The exits of this many processes are noticed later, because of the limit on open files.
     Unwatched(usize),
-    /// The kernel's log can no longer be read.
-    LogEnded(Missing),
+    /// The kernel log can no longer be read.
+    LogClosed(Missing),
 }
 
-/// A handle on the thread, which ends when the handle is dropped.
+/// A handle on the thread, which stops when the handle is dropped.
 #[derive(Debug)]
-pub struct Ends {
-    orders: Sender<ExitCommand>,
+pub struct ExitWatcher {
+    commands: Sender<ExitCommand>,
     wake: Arc<EventFd>,
     log: Result<(), Missing>,
 }
@@ -88,22 +89,19 @@ enum ExitCommand {
     Stop,
 }
 
-impl Ends {
-    /// `tell` is called on the thread and should only pass on what it is told.
-    ///
-    /// # Errors
-    /// When the system gives no thread or no descriptor.
+impl ExitWatcher {
+    /// Starts the thread. `report` is called on it and must not block.
     pub fn start(
-        places: OomCounterPaths,
+        oom_paths: OomCounterPaths,
         kernel_log: &Path,
-        tell: impl Fn(ExitReport) + Send + 'static,
+        report: impl Fn(ExitReport) + Send + 'static,
     ) -> io::Result<Self> {
-        let (orders, inbox) = mpsc::channel();
+        let (commands, inbox) = mpsc::channel();
         let wake = Arc::new(EventFd::from_flags(
             EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
         )?);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        epoll.add(&*wake, EpollEvent::new(EpollFlags::EPOLLIN, ORDERS))?;
+        epoll.add(&*wake, EpollEvent::new(EpollFlags::EPOLLIN, COMMANDS))?;
         let opened = KernelLog::open(kernel_log).and_then(|log| {
             let added = epoll.add(&log, EpollEvent::new(EpollFlags::EPOLLIN, LOG));
             added.map_err(|error| Missing::new(Reason::Unknown, error.to_string()))?;
@@ -113,15 +111,15 @@ impl Ends {
             Ok(file) => (Some(file), Ok(())),
             Err(why) => (None, Err(why)),
         };
-        let thread = EndsThread {
-            proc_root: places.proc_root.clone(),
-            oom: OomKiller::new(places, log.clone()),
+        let thread = WatcherThread {
+            proc_root: oom_paths.proc_root.clone(),
+            oom: OomKiller::new(oom_paths, log.clone()),
             log: log_file,
             refreshed: Instant::now(),
             epoll,
             wake: Arc::clone(&wake),
             inbox,
-            tell: Box::new(tell),
+            report: Box::new(report),
             watched: BTreeMap::new(),
             tokens: HashMap::new(),
             next_token: LOG + 1,
@@ -129,135 +127,139 @@ impl Ends {
             held: BTreeMap::new(),
         };
         std::thread::Builder::new()
-            .name("ends".into())
+            .name("exits".into())
             .spawn(move || thread.run())?;
-        Ok(Self { orders, wake, log })
+        Ok(Self {
+            commands,
+            wake,
+            log,
+        })
     }
 
-    /// The processes to watch from now on, which were alive at `seen`; one that has ended since is told at once. One
-    /// whose end was told must not be among them again.
+    /// Replaces the watched processes. All were alive at `seen`; a process that has exited since is reported at once. The
+    /// list must not contain a process whose exit was already reported.
     pub fn watch(&self, processes: Vec<ProcessKey>, seen: Mono) {
-        self.order(ExitCommand::Watch(processes, seen));
+        self.send(ExitCommand::Watch(processes, seen));
     }
 
-    /// The process table found the end of this one, which it last saw alive `since`. It is told from here, so that each
-    /// end is told in one place: now, or with its status when that is awaited.
-    pub fn found(&self, process: ProcessKey, since: Mono) {
-        self.order(ExitCommand::Found(process, since));
+    /// Reports an exit that the process table found; it last saw the process alive at `since`. The watcher reports all
+    /// exits, so that each is reported once: now, or with its status if the process is watched.
+    pub fn exit_found(&self, process: ProcessKey, since: Mono) {
+        self.send(ExitCommand::Found(process, since));
     }
 
-    /// Whether the kernel's log could be opened.
+    /// Returns the error if the kernel log could not be opened.
     pub fn log(&self) -> &Result<(), Missing> {
         &self.log
     }
 
-    fn order(&self, order: ExitCommand) {
-        let _ = self.orders.send(order);
-        // It fails only when the thread has not looked for so long that the counter is full.
+    fn send(&self, command: ExitCommand) {
+        let _ = self.commands.send(command);
+        // This fails only if the thread was stuck for so long that the counter is full.
         let _ = self.wake.write(1);
     }
 }
 
-impl Drop for Ends {
+impl Drop for ExitWatcher {
     fn drop(&mut self) {
-        self.order(ExitCommand::Stop);
+        self.send(ExitCommand::Stop);
     }
 }
 
-/// What the kernel wakes the thread for: orders, the log, or the process with this token.
-const ORDERS: u64 = 0;
+/// Epoll tokens: commands, the kernel log, and above them one for each process.
+const COMMANDS: u64 = 0;
 const LOG: u64 = 1;
 
-struct EndsThread {
+struct WatcherThread {
     proc_root: PathBuf,
     epoll: Epoll,
     wake: Arc<EventFd>,
     inbox: Receiver<ExitCommand>,
-    tell: Box<dyn Fn(ExitReport) + Send>,
+    report: Box<dyn Fn(ExitReport) + Send>,
     log: Option<KernelLog>,
     oom: OomKiller,
     refreshed: Instant,
     watched: BTreeMap<u64, ExitWatch>,
     tokens: HashMap<ProcessKey, u64>,
     next_token: u64,
-    /// Processes without a pidfd at the last order.
+    /// Number of processes without a pidfd at the last command.
     unwatched: usize,
-    /// Ended, and held back until more is known.
-    held: BTreeMap<u64, Held>,
+    /// Exits that are held back until more data is available.
+    held: BTreeMap<u64, HeldExit>,
 }
 
 struct ExitWatch {
     process: ProcessKey,
     pidfd: OwnedFd,
-    /// The file that counts the kills in its cgroup.
+    /// The file that counts OOM kills in its cgroup.
     group: Option<Arc<Path>>,
 }
 
-struct Held {
+struct HeldExit {
     until: Instant,
     since: Mono,
 }
 
-/// The handle is gone.
+/// The handle was dropped.
 struct Stopped;
 
-impl EndsThread {
+impl WatcherThread {
     fn run(mut self) {
-        let mut events = [EpollEvent::empty(); BATCH];
+        let mut events = [EpollEvent::empty(); MAX_BATCH];
         loop {
-            let count = match self.epoll.wait(&mut events, self.patience()) {
+            let count = match self.epoll.wait(&mut events, self.epoll_timeout()) {
                 Ok(count) => count,
                 Err(Errno::EINTR) => continue,
                 Err(error) => {
-                    tracing::error!(%error, "ends are no longer noticed at once");
+                    tracing::error!(%error, "process exits are no longer noticed immediately");
                     return;
                 }
             };
             let woken = now_mono();
-            // First, since it may say what the processes ended of.
+            // First, because it may explain the exits.
             self.read_log(woken);
             let events = &events[..count];
-            if events.iter().any(|event| event.data() == ORDERS) && self.serve().is_err() {
+            if events.iter().any(|event| event.data() == COMMANDS) && self.serve().is_err() {
                 return;
             }
             for token in events.iter().map(EpollEvent::data).filter(|t| *t > LOG) {
                 self.notice(token, woken);
             }
             self.release_held();
-            if self.refreshed.elapsed() >= REFRESH && !self.watched.is_empty() {
+            if self.refreshed.elapsed() >= REFRESH_INTERVAL && !self.watched.is_empty() {
                 self.oom.refresh(now_mono());
                 self.refreshed = Instant::now();
             }
         }
     }
 
-    /// Until the first that is held back must be told, or the counters are due; for ever while nothing is watched.
-    fn patience(&self) -> EpollTimeout {
-        let refresh = (!self.watched.is_empty()).then_some(self.refreshed + REFRESH);
+    /// Returns the time until the first held exit or the next counter refresh is due; none while nothing is watched.
+    fn epoll_timeout(&self) -> EpollTimeout {
+        let refresh = (!self.watched.is_empty()).then_some(self.refreshed + REFRESH_INTERVAL);
         let held = self.held.values().map(|held| held.until).min();
         let Some(until) = refresh.into_iter().chain(held).min() else {
             return EpollTimeout::NONE;
         };
         let left = until.saturating_duration_since(Instant::now());
-        // Rounded up, or the last millisecond would be spent in a loop.
+        // Round up, or the thread would spin during the last millisecond.
         EpollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(EpollTimeout::ZERO)
     }
 
     fn read_log(&mut self, now: Mono) {
         let Some(log) = &mut self.log else { return };
-        let (oom, tell) = (&mut self.oom, &self.tell);
+        let (oom, report) = (&mut self.oom, &self.report);
         let read = log.read(|line| match line {
             KernelLine::OomKill(kill) => oom.note(kill, now),
-            KernelLine::Xid(xid) => tell(ExitReport::Xid(Box::new(xid))),
+            KernelLine::Xid(xid) => report(ExitReport::Xid(Box::new(xid))),
         });
         if log.take_missed() {
-            tracing::warn!("the kernel logged faster than it was read; lines are missing");
+            tracing::warn!("kernel log lines were lost: the kernel logged faster than gputop read");
         }
         if let Err(why) = read {
-            tracing::warn!(%why, "the kernel log is no longer read");
+            tracing::warn!(%why, "cannot read the kernel log any more");
             self.oom.lose_log(why.clone());
-            (self.tell)(ExitReport::LogEnded(why));
-            // Closing it takes it out of the epoll set.
+            (self.report)(ExitReport::LogClosed(why));
+            // Closing the file removes it from the epoll set.
             self.log = None;
         }
     }
@@ -267,7 +269,7 @@ impl EndsThread {
         loop {
             match self.inbox.try_recv() {
                 Ok(ExitCommand::Watch(processes, seen)) => self.watch(&processes, seen),
-                Ok(ExitCommand::Found(process, since)) => self.found(process, since),
+                Ok(ExitCommand::Found(process, since)) => self.exit_found(process, since),
                 Ok(ExitCommand::Stop) | Err(TryRecvError::Disconnected) => return Err(Stopped),
                 Err(TryRecvError::Empty) => return Ok(()),
             }
@@ -292,8 +294,8 @@ impl EndsThread {
             }
             match open(&self.proc_root, process) {
                 Ok(Some(pidfd)) => self.add(process, pidfd),
-                Ok(None) => self.tell(process, None, collected(), seen),
-                // The process table has it open, and will find its end.
+                Ok(None) => self.report(process, None, collected(), seen),
+                // The process table has it open and will find its exit.
                 Err(error) => {
                     unwatched += 1;
                     tracing::debug!(pid = process.pid.0, %error, "not watched");
@@ -302,20 +304,20 @@ impl EndsThread {
         }
         // Reported again only when it gets worse.
         if unwatched > self.unwatched {
-            (self.tell)(ExitReport::Unwatched(unwatched));
+            (self.report)(ExitReport::Unwatched(unwatched));
         }
         self.unwatched = unwatched;
     }
 
-    fn found(&mut self, process: ProcessKey, since: Mono) {
+    fn exit_found(&mut self, process: ProcessKey, since: Mono) {
         if !self.tokens.contains_key(&process) {
-            self.tell(process, None, collected(), since);
+            self.report(process, None, collected(), since);
         }
     }
 
     fn add(&mut self, process: ProcessKey, pidfd: OwnedFd) {
         let token = self.next_token;
-        // Edge-triggered: once when it ends, and once more when it is collected.
+        // Edge-triggered: once when it exits, and once more when it is collected.
         let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, token);
         if let Err(error) = self.epoll.add(&pidfd, event) {
             tracing::debug!(pid = process.pid.0, %error, "not watched");
@@ -332,7 +334,7 @@ impl EndsThread {
         self.watched.insert(token, watched);
     }
 
-    /// Closing the descriptor takes it out of the epoll set.
+    /// Stops watching. Closing the descriptor removes it from the epoll set.
     fn forget(&mut self, token: u64) -> Option<ExitWatch> {
         self.held.remove(&token);
         let watched = self.watched.remove(&token)?;
@@ -340,17 +342,17 @@ impl EndsThread {
         Some(watched)
     }
 
-    /// The kernel says that it has ended, or once more that it was collected.
+    /// Handles a wake-up: the process exited, or was collected after that.
     fn notice(&mut self, token: u64, woken: Mono) {
         let Some(watched) = self.watched.get(&token) else {
             return;
         };
         let pid = watched.process.pid;
-        let remains = status::look(&self.proc_root, watched.process, &watched.pidfd);
-        let status = match remains {
-            // Another thread of it may have executed a program, which older kernels take for an end.
+        let trace = status::read_trace(&self.proc_root, watched.process, &watched.pidfd);
+        let status = match trace {
+            // Another of its threads may have executed a program, which older kernels signal as an exit.
             ExitTrace::Alive => return,
-            ExitTrace::Told(status) => Status::of_wait(status),
+            ExitTrace::Status(status) => Status::of_wait(status),
             ExitTrace::Collected => collected(),
             ExitTrace::Hidden => return self.hold(token, woken),
         };
@@ -358,12 +360,12 @@ impl EndsThread {
             return self.hold(token, woken);
         }
         let since = self.held.get(&token).map_or(woken, |held| held.since);
-        self.end(token, status, since);
+        self.finish(token, status, since);
     }
 
     fn hold(&mut self, token: u64, since: Mono) {
-        self.held.entry(token).or_insert(Held {
-            until: Instant::now() + GRACE,
+        self.held.entry(token).or_insert(HeldExit {
+            until: Instant::now() + GRACE_TIMEOUT,
             since,
         });
     }
@@ -377,30 +379,30 @@ impl EndsThread {
             .map(|(token, held)| (*token, held.since))
             .collect();
         for (token, since) in due {
-            // Once more: kernels before 6.9 do not wake for the collection.
-            let remains = self
+            // Read it again, because kernels before 6.9 do not wake for the collection.
+            let trace = self
                 .watched
                 .get(&token)
-                .map(|w| status::look(&self.proc_root, w.process, &w.pidfd));
-            let status = match remains {
-                Some(ExitTrace::Told(status)) => Status::of_wait(status),
+                .map(|w| status::read_trace(&self.proc_root, w.process, &w.pidfd));
+            let status = match trace {
+                Some(ExitTrace::Status(status)) => Status::of_wait(status),
                 Some(ExitTrace::Collected) => collected(),
                 _ => Status::unknown(
                     Reason::Denied,
-                    "its parent has not collected it yet; until then its own user and root are told",
+                    "its parent has not collected it yet; until then only its user and root can read the status",
                 ),
             };
-            self.end(token, status, since);
+            self.finish(token, status, since);
         }
     }
 
-    fn end(&mut self, token: u64, status: Status, since: Mono) {
+    fn finish(&mut self, token: u64, status: Status, since: Mono) {
         if let Some(watched) = self.forget(token) {
-            self.tell(watched.process, watched.group.as_ref(), status, since);
+            self.report(watched.process, watched.group.as_ref(), status, since);
         }
     }
 
-    fn tell(
+    fn report(
         &mut self,
         process: ProcessKey,
         group: Option<&Arc<Path>>,
@@ -413,7 +415,7 @@ impl EndsThread {
         } else {
             oom::not_killed()
         };
-        (self.tell)(ExitReport::End(Box::new(End {
+        (self.report)(ExitReport::Exit(Box::new(ProcessExit {
             process,
             code: status.code,
             signal: status.signal,
@@ -426,11 +428,11 @@ impl EndsThread {
 fn collected() -> Status {
     Status::unknown(
         Reason::Unsupported,
-        "only its parent was told; the kernel tells others since Linux 6.15",
+        "only the parent received it; since Linux 6.15 the kernel also reports it to others",
     )
 }
 
-/// A pidfd of exactly this process; none when it has ended.
+/// Opens a pidfd of exactly this process; `None` if it has exited.
 fn open(proc_root: &Path, process: ProcessKey) -> io::Result<Option<OwnedFd>> {
     let pid = i32::try_from(process.pid.0).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
@@ -448,7 +450,7 @@ fn open(proc_root: &Path, process: ProcessKey) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// The directory, or the process behind the open file, is no more.
+/// Returns true if the directory, or the process behind the open file, no longer exists.
 fn is_gone(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw);
     matches!(errno, Some(Errno::ENOENT | Errno::ESRCH))

@@ -1,13 +1,12 @@
-//! Whether the kernel's out-of-memory killer ended a process: of the host, or of the process's own cgroup.
+//! Decides whether the kernel's out-of-memory killer killed a process, because of the host's memory or its cgroup's.
 //!
-//! Three places tell, none of them always:
-//! - the kernel's log names the process, for root as a rule;
-//! - `memory.events` of its cgroup (`memory.oom_control` in version 1) counts the processes of the cgroup that were
-//!   killed for any lack of memory;
-//! - `oom_kill` in /proc/vmstat counts all of the host's, so one that stands still rules the killer out.
+//! There are three sources, none of which is always available:
+//! - the kernel log names the process, but usually only root can read it;
+//! - `memory.events` of its cgroup (`memory.oom_control` in version 1) counts the OOM kills in the cgroup;
+//! - `oom_kill` in /proc/vmstat counts the OOM kills of the whole host, so an unchanged counter rules out a kill.
 //!
-//! The kernel raises the counters before it sends the signal and writes the line just after (`mm/oom_kill.c`,
-//! `__oom_kill_process`), so at the end of a process the counters are right, and the line may be a moment late.
+//! The kernel increments the counters before it sends the signal and writes the line just after (`mm/oom_kill.c`,
+//! `__oom_kill_process`). When a process exits the counters are therefore up to date, but the line may be slightly late.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -21,24 +20,23 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Millis, Mono, Pid};
 
-/// How old a kill may be that a process is said to have ended of: taking apart a process with much memory takes a
-/// while.
-const RECENT: Millis = Millis(60_000);
-/// Lines of the kernel's that are kept for that long.
+/// Maximum age of a kill that can explain an exit. Tearing down a process with much memory takes a while.
+const MAX_KILL_AGE: Millis = Millis(60_000);
+/// Maximum number of log lines that are retained for that time.
 const MAX_KILLS: usize = 256;
 const MAX_BYTES: u64 = 64 << 10;
 
-/// Where the counters are.
+/// Paths of the counters.
 #[derive(Debug, Clone)]
 pub struct OomCounterPaths {
     pub proc_root: PathBuf,
     /// `/sys/fs/cgroup`
     pub cgroup_root: PathBuf,
-    /// The kernel's PIDs are ours: not so in a container.
+    /// PIDs in the kernel log are valid for this process; false in a container.
     pub is_host: bool,
 }
 
-/// Of a process that ended in another way than by SIGKILL, which is what the killer sends.
+/// Returns the verdict for a process that was not killed by SIGKILL, the signal that the OOM killer sends.
 pub fn not_killed() -> OomVerdict {
     OomVerdict {
         killed: false.into(),
@@ -55,22 +53,22 @@ fn killed(evidence: String) -> OomVerdict {
 
 #[derive(Debug)]
 pub struct OomKiller {
-    places: OomCounterPaths,
-    /// Why the kernel's log does not tell, if it does not.
+    paths: OomCounterPaths,
+    /// The error if the kernel log cannot be read.
     log: Result<(), Missing>,
     kills: VecDeque<(Mono, OomKill)>,
     host: Option<Counter>,
     groups: HashMap<Arc<Path>, Counter>,
 }
 
-/// A count of kills since the boot, and what of it is recent.
+/// The number of kills since boot, and the recent part of it.
 #[derive(Debug, Clone, PartialEq)]
 struct Counter {
-    /// Before it rose lately.
+    /// Value before the recent increase.
     before: u64,
     count: u64,
-    rose: Option<Mono>,
-    /// Of what it rose lately, those that no process was found for yet.
+    increased: Option<Mono>,
+    /// Recent kills that were not assigned to a process yet.
     unclaimed: u64,
 }
 
@@ -79,31 +77,32 @@ impl Counter {
         Self {
             before: count,
             count,
-            rose: None,
+            increased: None,
             unclaimed: 0,
         }
     }
 
     fn update(&mut self, count: u64, now: Mono) {
-        if !self.has_risen(now) {
-            (self.before, self.rose, self.unclaimed) = (self.count, None, 0);
+        if !self.has_increased(now) {
+            (self.before, self.increased, self.unclaimed) = (self.count, None, 0);
         }
         if count > self.count {
-            self.rose = Some(now);
+            self.increased = Some(now);
             self.unclaimed += count - self.count;
         }
         self.count = count;
     }
 
-    fn has_risen(&self, now: Mono) -> bool {
-        self.rose.is_some_and(|rose| now.since(rose) < RECENT)
+    fn has_increased(&self, now: Mono) -> bool {
+        self.increased
+            .is_some_and(|increased| now.since(increased) < MAX_KILL_AGE)
     }
 }
 
 impl OomKiller {
-    pub fn new(places: OomCounterPaths, log: Result<(), Missing>) -> Self {
+    pub fn new(paths: OomCounterPaths, log: Result<(), Missing>) -> Self {
         let mut killer = Self {
-            places,
+            paths,
             log,
             kills: VecDeque::new(),
             host: None,
@@ -113,11 +112,11 @@ impl OomKiller {
         killer
     }
 
-    /// The counter of a living process's cgroup, where it has one that can be read; it is kept up as long as anyone
-    /// holds what is returned.
+    /// Starts to watch the counter of a running process's cgroup; `None` if it cannot be read. The counter is watched as
+    /// long as the returned path is in use.
     pub fn watch(&mut self, pid: Pid) -> Option<Arc<Path>> {
-        let path = self.places.proc_root.join(pid.to_string()).join("cgroup");
-        let file = counter_file(&self.places.cgroup_root, &read(&path).ok()?)?;
+        let path = self.paths.proc_root.join(pid.to_string()).join("cgroup");
+        let file = counter_file(&self.paths.cgroup_root, &read(&path).ok()?)?;
         if let Some((known, _)) = self.groups.get_key_value(&*file) {
             return Some(Arc::clone(known));
         }
@@ -127,13 +126,13 @@ impl OomKiller {
         Some(file)
     }
 
-    /// To be called now and then, so that an old kill is not taken for a new one.
+    /// Reads the counters. Must be called regularly, so that an old kill is not mistaken for a new one.
     pub fn refresh(&mut self, now: Mono) {
         self.groups.retain(|file, _| Arc::strong_count(file) > 1);
         while self
             .kills
             .front()
-            .is_some_and(|(at, _)| now.since(*at) >= RECENT)
+            .is_some_and(|(at, _)| now.since(*at) >= MAX_KILL_AGE)
         {
             self.kills.pop_front();
         }
@@ -142,7 +141,7 @@ impl OomKiller {
         if let (Some(host), Some(count)) = (&mut self.host, count) {
             host.update(count, now);
         }
-        // Nothing was killed anywhere, so not in a cgroup either.
+        // The cgroup counters can only change with the host's counter.
         if before.is_none() || before != count {
             for (file, counter) in &mut self.groups {
                 if let Some(count) = self::count(file) {
@@ -159,19 +158,22 @@ impl OomKiller {
         self.kills.push_back((now, kill));
     }
 
-    /// The log has ended, or lost lines.
+    /// Notes that the log can no longer be read.
     pub fn lose_log(&mut self, why: Missing) {
         self.log = Err(why);
     }
 
-    /// Whether more may be known in a moment: somebody was killed, and the line that says who has not come.
+    /// Returns true if a process was killed recently and the log line about this one may still follow.
     pub fn is_line_awaited(&mut self, pid: Pid, now: Mono) -> bool {
         self.refresh(now);
-        let somebody = self.host.as_ref().is_none_or(|host| host.has_risen(now));
-        somebody && self.reads_log() && self.line(pid).is_none()
+        let is_kill_possible = self
+            .host
+            .as_ref()
+            .is_none_or(|host| host.has_increased(now));
+        is_kill_possible && self.reads_log() && self.line(pid).is_none()
     }
 
-    /// About a process that SIGKILL ended, or, when not `by_sigkill`, nobody knows what.
+    /// Decides about a process that was killed by SIGKILL or, if not `by_sigkill`, whose status is unknown.
     pub fn judge(
         &mut self,
         pid: Pid,
@@ -191,17 +193,20 @@ impl OomKiller {
                 return OomVerdict {
                     killed: Reading::missing(
                         Reason::Unknown,
-                        "a process of its cgroup was, and how this one ended is not known",
+                        "the OOM killer killed a process of its cgroup, and the exit status of this one is unknown",
                     ),
                     evidence: Some(evidence),
                 };
             }
-            // The counter counts its every process.
+            // The counter covers every process of the cgroup.
             Some(None) => return not_killed(),
             None => {}
         }
-        let nobody = self.host.as_ref().is_some_and(|host| !host.has_risen(now));
-        if nobody || self.reads_log() {
+        let is_ruled_out = self
+            .host
+            .as_ref()
+            .is_some_and(|host| !host.has_increased(now));
+        if is_ruled_out || self.reads_log() {
             return not_killed();
         }
         OomVerdict {
@@ -215,80 +220,81 @@ impl OomKiller {
             Err(why) => why.clone(),
             Ok(()) => Missing::new(
                 Reason::Unsupported,
-                "inside a container the kernel log's PIDs mean other processes",
+                "inside a container the PIDs in the kernel log do not match",
             ),
         }
     }
 
     fn reads_log(&self) -> bool {
-        self.log.is_ok() && self.places.is_host
+        self.log.is_ok() && self.paths.is_host
     }
 
     fn line(&self, pid: Pid) -> Option<String> {
-        let of_it = |(_, kill): &&(Mono, OomKill)| self.places.is_host && kill.pid == pid;
-        let (_, kill) = self.kills.iter().rev().find(of_it)?;
+        let is_match = |(_, kill): &&(Mono, OomKill)| self.paths.is_host && kill.pid == pid;
+        let (_, kill) = self.kills.iter().rev().find(is_match)?;
         Some(kill.text.clone())
     }
 
     fn host_count(&self) -> Option<u64> {
-        count(&self.places.proc_root.join("vmstat"))
+        count(&self.paths.proc_root.join("vmstat"))
     }
 }
 
-/// What tells here whom the killer ended, each a noun phrase.
-pub fn sources(places: OomCounterPaths, log: Result<(), Missing>) -> Vec<&'static str> {
-    let mut killer = OomKiller::new(places, log);
+/// Returns the sources that identify OOM-kill victims on this system, each a noun phrase.
+pub fn sources(paths: OomCounterPaths, log: Result<(), Missing>) -> Vec<&'static str> {
+    let mut killer = OomKiller::new(paths, log);
     let own = killer.watch(Pid(std::process::id())).is_some();
     [
         (killer.reads_log(), "the kernel log"),
-        (own, "the counters of cgroups"),
-        (killer.host.is_some(), "the host's count"),
+        (own, "the cgroup counters"),
+        (killer.host.is_some(), "the host's counter"),
     ]
     .into_iter()
-    .filter_map(|(is_there, name)| is_there.then_some(name))
+    .filter_map(|(is_available, name)| is_available.then_some(name))
     .collect()
 }
 
-/// What the counter says of a process that just ended in the cgroup: nothing, that it was not killed (`Some(None)`),
-/// or that one was.
+/// Checks the counter for a process of the cgroup that just exited. Returns `None` if the counter cannot be read,
+/// `Some(None)` if the process was not killed, or evidence of a kill.
 fn claim(file: &Path, counter: &mut Counter, now: Mono) -> Option<Option<String>> {
-    // A cgroup is often removed with its last process, and its counter with it.
+    // A cgroup, and its counter, is often removed with its last process.
     count(file)?;
-    if !counter.has_risen(now) || counter.unclaimed == 0 {
+    if !counter.has_increased(now) || counter.unclaimed == 0 {
         return Some(None);
     }
     counter.unclaimed -= 1;
     let path = visible(file.as_os_str().as_encoded_bytes(), 300);
     Some(Some(format!(
-        "oom_kill in {path} rose from {} to {}",
+        "oom_kill in {path} increased from {} to {}",
         counter.before, counter.count
     )))
 }
 
-/// `/proc/PID/cgroup` names the cgroup: `4:memory:/batch/7` in version 1, `0::/user.slice/a.scope` in version 2.
+/// Returns the counter of the cgroup in `/proc/PID/cgroup`: `4:memory:/batch/7` in version 1,
+/// `0::/user.slice/a.scope` in version 2.
 fn counter_file(root: &Path, cgroup: &str) -> Option<PathBuf> {
-    let of = |wanted: &str| {
+    let path_of = |wanted: &str| {
         let mut lines = cgroup.lines().map(|line| line.splitn(3, ':'));
         lines.find_map(|mut line| {
             let controllers = line.nth(1)?;
-            let is_it = controllers.split(',').any(|c| c == wanted);
-            is_it.then(|| line.next()).flatten()
+            let is_match = controllers.split(',').any(|c| c == wanted);
+            is_match.then(|| line.next()).flatten()
         })
     };
-    match of("memory") {
+    match path_of("memory") {
         Some(path) => Some(below(&root.join("memory"), path)?.join("memory.oom_control")),
-        None => Some(below(root, of("")?)?.join("memory.events")),
+        None => Some(below(root, path_of("")?)?.join("memory.events")),
     }
 }
 
-/// The kernel shows a cgroup outside of this namespace's with `..`; that one cannot be reached from here.
+/// Joins a cgroup path to the root. A path with `..` is outside this cgroup namespace and cannot be reached.
 fn below(root: &Path, path: &str) -> Option<PathBuf> {
     let path = Path::new(path.strip_prefix('/')?);
     let is_plain = |c: Component<'_>| matches!(c, Component::Normal(_));
     path.components().all(is_plain).then(|| root.join(path))
 }
 
-/// The line `oom_kill N`.
+/// Reads the line `oom_kill N`.
 fn count(file: &Path) -> Option<u64> {
     let text = read(file).ok()?;
     let line = text
@@ -308,7 +314,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A pretended /proc and /sys/fs/cgroup.
+    /// A fake /proc and /sys/fs/cgroup.
     struct Host(tempfile::TempDir);
 
     const PID: Pid = Pid(418);
@@ -328,17 +334,17 @@ mod tests {
             fs::write(path, text).expect("a file");
         }
 
-        fn kill_somebody(&self) {
+        fn count_a_kill(&self) {
             self.write("proc/vmstat", "nr_free_pages 1\noom_kill 6\n");
         }
 
         fn killer(&self, log: Result<(), Missing>, is_host: bool) -> OomKiller {
-            let places = OomCounterPaths {
+            let paths = OomCounterPaths {
                 proc_root: self.0.path().join("proc"),
                 cgroup_root: self.0.path().join("cgroup"),
                 is_host,
             };
-            OomKiller::new(places, log)
+            OomKiller::new(paths, log)
         }
     }
 
@@ -360,21 +366,21 @@ mod tests {
     }
 
     #[test]
-    fn the_cgroups_counter_tells_in_either_version() {
+    fn the_cgroup_counter_identifies_a_kill_in_both_versions() {
         for (cgroup, counter) in [V1, V2] {
             let host = Host::new(cgroup, counter);
             let mut killer = host.killer(denied(), true);
             let group = killer.watch(PID).expect("a counter");
             assert_eq!(killer.judge(PID, Some(&group), true, Mono(9)), not_killed());
-            host.kill_somebody();
+            host.count_a_kill();
             host.write(counter, "low 0\noom 1\noom_kill 3\noom_group_kill 0\n");
-            let unsure = killer.clone_judge(&group, false);
+            let unsure = killer.judge_copy(&group, false);
             assert!(unsure.killed.why().is_some() && unsure.evidence.is_some());
             let verdict = killer.judge(PID, Some(&group), true, Mono(10));
             assert_eq!(verdict.killed, true.into());
             let evidence = verdict.evidence.expect("evidence");
-            assert!(evidence.ends_with("rose from 2 to 3"), "{evidence}");
-            // One kill is one process; another that `kill -9` ended was not it.
+            assert!(evidence.ends_with("increased from 2 to 3"), "{evidence}");
+            // One kill explains one process, so another one was killed by `kill -9`.
             assert_eq!(
                 killer.judge(PID, Some(&group), true, Mono(11)),
                 not_killed()
@@ -384,9 +390,9 @@ mod tests {
 
     impl OomKiller {
         /// Judges without claiming.
-        fn clone_judge(&self, group: &Arc<Path>, by_sigkill: bool) -> OomVerdict {
+        fn judge_copy(&self, group: &Arc<Path>, by_sigkill: bool) -> OomVerdict {
             let mut copy = Self {
-                places: self.places.clone(),
+                paths: self.paths.clone(),
                 log: self.log.clone(),
                 kills: self.kills.clone(),
                 host: self.host.clone(),
@@ -397,12 +403,12 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_of_an_hour_ago_ends_nobody_now() {
+    fn ignores_a_kill_of_an_hour_ago() {
         let host = Host::new(V2.0, V2.1);
         let mut killer = host.killer(denied(), true);
         let group = killer.watch(PID).expect("a counter");
         killer.note(line(), Mono(1_000));
-        host.kill_somebody();
+        host.count_a_kill();
         host.write(V2.1, "oom_kill 3\n");
         killer.refresh(Mono(10_000));
         let hour = Mono(3_600_000);
@@ -411,12 +417,12 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_line_tells_where_pids_mean_the_same() {
+    fn uses_the_log_line_only_in_the_hosts_pid_namespace() {
         let host = Host::new("0::/gone\n", "cgroup/elsewhere");
         let mut killer = host.killer(Ok(()), true);
         assert_eq!(killer.watch(PID), None);
-        assert!(!killer.is_line_awaited(PID, Mono(1)), "nobody was killed");
-        host.kill_somebody();
+        assert!(!killer.is_line_awaited(PID, Mono(1)), "nothing was killed");
+        host.count_a_kill();
         assert!(killer.is_line_awaited(PID, Mono(2)));
         killer.note(line(), Mono(3));
         assert!(!killer.is_line_awaited(PID, Mono(3)));
@@ -435,10 +441,10 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_tells_is_unknown_with_the_reason() {
+    fn without_a_source_the_verdict_is_unknown_with_a_reason() {
         let host = Host::new("0::/\n", "cgroup/elsewhere");
         let mut killer = host.killer(denied(), true);
-        // Not even a count for the host.
+        // Without the host's counter, too.
         fs::remove_file(host.0.path().join("proc/vmstat")).expect("removed");
         let mut blind = host.killer(denied(), true);
         host.write("proc/vmstat", "oom_kill 6\n");
@@ -450,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_out_of_reach_is_not_looked_for() {
+    fn does_not_search_for_an_unreachable_cgroup() {
         let file = |cgroup| counter_file(Path::new("/r"), cgroup);
         assert_eq!(file("0::/../../other\n"), None);
         assert_eq!(file("4:memory:/../x\n"), None);

@@ -1,14 +1,14 @@
-//! The one system call of this folder that no crate wraps: what a pidfd tells of a process that has ended.
+//! Reads the wait status of an exited process from its pidfd, with a system call that no crate wraps.
 //!
-//! `ioctl(pidfd, PIDFD_GET_INFO, &info)` exists since Linux 6.13 and tells the wait status (`PIDFD_INFO_EXIT`) since
-//! 6.15, to whoever holds the descriptor, once the parent has collected the process (`include/uapi/linux/pidfd.h`,
-//! `fs/pidfs.c`). Measured on 6.18: a zombie's mask comes back without the bit; from the moment of POLLHUP it is
-//! there, for another user's process too.
+//! `ioctl(pidfd, PIDFD_GET_INFO, &info)` exists since Linux 6.13. Since 6.15 it returns the wait status
+//! (`PIDFD_INFO_EXIT`) to anyone who has the descriptor, once the parent has collected the process
+//! (`include/uapi/linux/pidfd.h`, `fs/pidfs.c`). Measured on 6.18: for a zombie the returned mask lacks the bit; from
+//! POLLHUP on it is set, also for another user's process.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd};
 
-/// `struct pidfd_info` in its first published size, which every later kernel takes: 64 bytes.
+/// `struct pidfd_info` in its first published size of 64 bytes, which every later kernel accepts.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct PidfdInfo {
@@ -25,8 +25,8 @@ const EXIT: u64 = 1 << 3;
 
 nix::ioctl_readwrite!(get_info, 0xff, 11, PidfdInfo);
 
-/// The wait status, as `waitpid(2)` gives it to the parent; none while it is not collected yet, and from kernels that
-/// do not tell.
+/// Returns the wait status in the format of `waitpid(2)`; `None` if the process was not collected yet, or if the kernel
+/// does not support this.
 pub fn wait_status(pidfd: impl AsFd) -> Option<i32> {
     let mut info = PidfdInfo {
         mask: EXIT,
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_struct_is_as_large_as_the_kernel_takes_it_for() {
+    fn the_struct_has_the_size_that_the_kernel_expects() {
         assert_eq!(size_of::<PidfdInfo>(), 64);
     }
 }

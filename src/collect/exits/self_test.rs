@@ -1,4 +1,4 @@
-//! What this kernel tells of the end of a process, tried out on a child.
+//! Tests on a child process how much this kernel reports about exits.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -8,16 +8,18 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::pidfd_info;
 use crate::model::reading::{Missing, Reason};
 
+/// How much the kernel reports about the exit of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExitSources {
-    /// Ends are found by the process table.
+    /// Nothing: exits are found by the process table.
     Nothing(Missing),
-    /// That it ended; how, only while it is a zombie that this user may trace.
+    /// The exit itself; the status only while it is a zombie that this user can trace.
     End,
+    /// The exit and its status.
     Status,
 }
 
-/// Starts this program, which says its version, and looks at its end.
+/// Runs `gputop --version` and checks how its exit is reported.
 pub fn probe() -> ExitSources {
     match try_out() {
         Ok(true) => ExitSources::Status,
@@ -25,7 +27,7 @@ pub fn probe() -> ExitSources {
         Err(error) => ExitSources::Nothing(match error.kind() {
             io::ErrorKind::Unsupported => Missing::new(
                 Reason::Unsupported,
-                "the kernel is older than 5.3 and has no pidfd",
+                "the kernel is older than 5.3 and does not support pidfds",
             ),
             _ => Missing::new(Reason::Unknown, error.to_string()),
         }),

@@ -1,7 +1,7 @@
-//! How a process ended: the wait status, from the two places that tell it to others than the parent.
+//! The wait status of a process, from the two sources that processes other than the parent can read.
 //!
-//! While the process is a zombie, `/proc/PID/stat` shows it to whoever may trace the process, and a 0 to everyone
-//! else; once it is collected, the pidfd tells it ([`pidfd_info`](super::pidfd_info)), on kernels that do.
+//! While the process is a zombie, `/proc/PID/stat` shows the status to users who can trace the process, and 0 to all
+//! others. Once it was collected, newer kernels report it through the pidfd ([`pidfd_info`](super::pidfd_info)).
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,7 +15,7 @@ use crate::model::reading::{Reading, Reason};
 
 const SIGKILL: i32 = nix::libc::SIGKILL;
 
-/// The two parts of a wait status, as [`Exit`](crate::model::event::Exit) holds them.
+/// Exit code and signal from a wait status, as in [`Exit`](crate::model::event::Exit).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     pub code: Reading<i32>,
@@ -23,12 +23,12 @@ pub struct Status {
 }
 
 impl Status {
-    /// `status` as `waitpid(2)` gives it: the signal in the low seven bits, else the exit code above eight.
+    /// Splits a status of `waitpid(2)`: the signal is in the low seven bits, the exit code above the low eight.
     pub fn of_wait(status: i32) -> Self {
         match status & 0x7f {
             0 => Self {
                 code: (status >> 8 & 0xff).into(),
-                signal: Reading::missing(Reason::Unsupported, "no signal ended it"),
+                signal: Reading::missing(Reason::Unsupported, "it was not killed by a signal"),
             },
             signal => Self {
                 code: (128 + signal).into(),
@@ -37,7 +37,7 @@ impl Status {
         }
     }
 
-    /// The killer sends SIGKILL; an end of which nothing is known may be one.
+    /// Returns true if it was killed by SIGKILL, which the OOM killer sends, or if the status is unknown.
     pub fn may_be_oom_killed(&self) -> bool {
         match (self.code.get(), self.signal.get()) {
             (_, Some(signal)) => signal == SIGKILL,
@@ -45,7 +45,7 @@ impl Status {
         }
     }
 
-    /// `why` is a clause: `only its parent is told`.
+    /// `why` is a clause: `only the parent received it`.
     pub fn unknown(reason: Reason, why: &str) -> Self {
         Self {
             code: Reading::missing(reason, why),
@@ -54,36 +54,36 @@ impl Status {
     }
 }
 
-/// What there is of a process whose pidfd says that it has ended.
+/// Data about a process whose pidfd signalled an exit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ExitTrace {
-    Told(i32),
-    /// Still a zombie, whose status this user may not read.
+    Status(i32),
+    /// Still a zombie, whose status this user cannot read.
     Hidden,
-    /// Collected, and this kernel does not tell its status.
+    /// Collected, and this kernel does not report its status.
     Collected,
-    /// It has not ended at all.
+    /// Still running.
     Alive,
 }
 
-/// Looks at once: the parent may collect it at any moment.
-pub fn look(proc_root: &Path, key: ProcessKey, pidfd: impl AsFd) -> ExitTrace {
+/// Reads what is available about the exit. Call it immediately, because the parent may collect the process any time.
+pub fn read_trace(proc_root: &Path, key: ProcessKey, pidfd: impl AsFd) -> ExitTrace {
     let shown = zombie(proc_root, key).unwrap_or(ExitTrace::Collected);
-    // Start times are in hundredths of a second: another process may have its PID and its start. While this one is not
-    // collected the PID is its own.
-    let remains = match is_collected(&pidfd) {
+    // Start times have a resolution of 10 ms, so another process may have the same PID and start time. The PID cannot
+    // be reused before the process is collected.
+    let trace = match is_collected(&pidfd) {
         true => ExitTrace::Collected,
         false => shown,
     };
-    match remains {
-        ExitTrace::Told(_) | ExitTrace::Alive => remains,
+    match trace {
+        ExitTrace::Status(_) | ExitTrace::Alive => trace,
         ExitTrace::Hidden | ExitTrace::Collected => {
-            pidfd_info::wait_status(pidfd).map_or(remains, ExitTrace::Told)
+            pidfd_info::wait_status(pidfd).map_or(trace, ExitTrace::Status)
         }
     }
 }
 
-/// The kernel shows the PID of what a pidfd is bound to, and -1 once that was collected.
+/// Returns true if the process was collected: the kernel then shows PID -1 for the pidfd.
 fn is_collected(pidfd: impl AsFd) -> bool {
     let path = format!("/proc/self/fdinfo/{}", pidfd.as_fd().as_raw_fd());
     let info = std::fs::read_to_string(path).unwrap_or_default();
@@ -94,9 +94,8 @@ fn is_collected(pidfd: impl AsFd) -> bool {
 fn zombie(proc_root: &Path, key: ProcessKey) -> io::Result<ExitTrace> {
     let folder = proc_root.join(key.pid.to_string());
     let file = StatFile::open(&folder.join("stat"))?;
-    // Before the status: both are refused by the same check of the kernel's, which shows a 0 in the one and says so
-    // in the other.
-    let may_know = may_trace(&folder);
+    // Before the status is read: the kernel checks both in the same way, but shows 0 as the status instead of an error.
+    let can_trace = can_trace(&folder);
     let mut buffer = StatBuffer::new();
     let stat = file.read(&mut buffer)?;
     if stat.start != key.start {
@@ -105,17 +104,17 @@ fn zombie(proc_root: &Path, key: ProcessKey) -> io::Result<ExitTrace> {
     if stat.state != RunState::Zombie {
         return Ok(ExitTrace::Alive);
     }
-    // A 0 may be the refusal; anything else is no 0 that was put in its place.
-    let is_told = stat.wait_status != 0 || may_know;
-    Ok(if is_told {
-        ExitTrace::Told(stat.wait_status)
+    // 0 may mean that access was denied; any other value is the status.
+    let is_known = stat.wait_status != 0 || can_trace;
+    Ok(if is_known {
+        ExitTrace::Status(stat.wait_status)
     } else {
         ExitTrace::Hidden
     })
 }
 
-/// Whether the kernel shows this user what it shows only to those who may trace (PTRACE_MODE_READ).
-fn may_trace(folder: &Path) -> bool {
+/// Returns true if this user can trace the process (PTRACE_MODE_READ).
+fn can_trace(folder: &Path) -> bool {
     let read = || File::open(folder.join("io"))?.read(&mut [0]);
     read().is_ok()
 }
@@ -125,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_status_is_taken_apart_as_the_shell_does() {
+    fn splits_a_wait_status_like_a_shell() {
         let parts = |wait| {
             let status = Status::of_wait(wait);
             (status.code.get(), status.signal.get())

@@ -3,10 +3,10 @@ use std::process::{Child, Command, Stdio};
 use super::*;
 use crate::model::units::{Pid as ModelPid, StartTicks};
 
-/// Nothing here takes longer, however busy the machine.
+/// Nothing here takes longer, even on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Killed and collected at the latest when this is dropped.
+/// A child process that is killed and collected when this is dropped.
 struct Victim(Child);
 
 impl Drop for Victim {
@@ -23,7 +23,7 @@ impl Victim {
         Self(command.spawn().expect("a process"))
     }
 
-    /// Ends as the script says once it reads a line, or the end of its input.
+    /// Starts a script, which continues when it reads a line or the end of its input.
     fn sh(script: &str) -> Self {
         Self::start("sh", &["-c", script], Stdio::piped())
     }
@@ -49,38 +49,38 @@ fn key_of(pid: u32) -> ProcessKey {
 struct ExitReports(Receiver<ExitReport>);
 
 impl ExitReports {
-    fn next(&self) -> End {
-        match self.0.recv_timeout(DEADLINE).expect("an end that is told") {
-            ExitReport::End(end) => *end,
+    fn next(&self) -> ProcessExit {
+        match self.0.recv_timeout(DEADLINE).expect("a report") {
+            ExitReport::Exit(exit) => *exit,
             other => panic!("{other:?}"),
         }
     }
 }
 
-fn start() -> (Ends, ExitReports) {
+fn start() -> (ExitWatcher, ExitReports) {
     start_with(Path::new("/nonexistent"))
 }
 
-fn start_with(kernel_log: &Path) -> (Ends, ExitReports) {
+fn start_with(kernel_log: &Path) -> (ExitWatcher, ExitReports) {
     start_in(Path::new("/proc"), kernel_log)
 }
 
-fn start_in(proc_root: &Path, kernel_log: &Path) -> (Ends, ExitReports) {
-    let (tell, told) = mpsc::channel();
-    let places = OomCounterPaths {
+fn start_in(proc_root: &Path, kernel_log: &Path) -> (ExitWatcher, ExitReports) {
+    let (report, reports) = mpsc::channel();
+    let oom_paths = OomCounterPaths {
         proc_root: proc_root.to_owned(),
         cgroup_root: "/sys/fs/cgroup".into(),
         is_host: true,
     };
-    let ends = Ends::start(places, kernel_log, move |seen| {
-        let _ = tell.send(seen);
+    let watcher = ExitWatcher::start(oom_paths, kernel_log, move |seen| {
+        let _ = report.send(seen);
     });
-    (ends.expect("a thread"), ExitReports(told))
+    (watcher.expect("a thread"), ExitReports(reports))
 }
 
 #[test]
-fn an_end_is_told_with_its_status_before_the_parent_collects_it() {
-    let (ends, told) = start();
+fn reports_an_exit_with_its_status_before_the_parent_collects_it() {
+    let (watcher, reports) = start();
     for (script, code, signal) in [
         ("read x; exit 7", 7, None),
         ("read x; exit 0", 0, None),
@@ -89,9 +89,9 @@ fn an_end_is_told_with_its_status_before_the_parent_collects_it() {
     ] {
         let mut victim = Victim::sh(script);
         let key = victim.key();
-        ends.watch(vec![key], now_mono());
+        watcher.watch(vec![key], now_mono());
         victim.go();
-        let end = told.next();
+        let end = reports.next();
         assert_eq!(
             (end.process, end.code.get(), end.signal.get()),
             (key, Some(code), signal),
@@ -102,122 +102,122 @@ fn an_end_is_told_with_its_status_before_the_parent_collects_it() {
 }
 
 #[test]
-fn a_process_that_its_parent_collected_at_once_is_told_once() {
-    let (ends, told) = start();
+fn reports_a_process_that_was_collected_at_once_exactly_once() {
+    let (watcher, reports) = start();
     for _ in 0..20 {
         let mut victim = Victim::sh("read x; exit 3");
         let key = victim.key();
-        ends.watch(vec![key], now_mono());
+        watcher.watch(vec![key], now_mono());
         victim.go();
-        victim.0.wait().expect("its end");
-        let end = told.next();
+        victim.0.wait().expect("its exit");
+        let end = reports.next();
         assert_eq!(end.process, key);
-        // The kernel that does not tell says so; none says 0.
+        // A kernel that does not report the status must not result in 0.
         assert!(
             end.code.get() == Some(3) || end.code.why().is_some(),
             "{end:?}"
         );
     }
-    assert!(told.0.try_recv().is_err(), "told twice");
+    assert!(reports.0.try_recv().is_err(), "reported twice");
 }
 
 #[test]
-fn a_thousand_that_end_at_once_are_each_told_once() {
-    let (ends, told) = start();
+fn reports_a_thousand_simultaneous_exits_once_each() {
+    let (watcher, reports) = start();
     let (reader, writer) = io::pipe().expect("a pipe");
     let victims: Vec<Victim> = (0..1_000)
         .map(|_| Victim::start("cat", &[], reader.try_clone().expect("a pipe").into()))
         .collect();
     drop(reader);
     let mut keys: Vec<ProcessKey> = victims.iter().map(Victim::key).collect();
-    ends.watch(keys.clone(), now_mono());
+    watcher.watch(keys.clone(), now_mono());
     drop(writer);
     let limit = crate::open_files::limit().now;
     if limit < 4_000 {
-        // Those without a pidfd are the process table's to find.
+        // The process table finds the exits of those without a pidfd.
         for key in &keys {
-            ends.found(*key, now_mono());
+            watcher.exit_found(*key, now_mono());
         }
     }
     let begun = Instant::now();
-    let mut seen: Vec<ProcessKey> = keys.iter().map(|_| told.next().process).collect();
+    let mut seen: Vec<ProcessKey> = keys.iter().map(|_| reports.next().process).collect();
     assert!(begun.elapsed() < DEADLINE);
     seen.sort_unstable();
     keys.sort_unstable();
     assert_eq!(seen, keys);
-    assert!(told.0.try_recv().is_err(), "told twice");
+    assert!(reports.0.try_recv().is_err(), "reported twice");
 }
 
 #[test]
-fn whoever_has_the_pid_now_is_not_taken_for_the_one_that_was_meant() {
-    let (ends, told) = start();
+fn does_not_mistake_a_process_that_reused_the_pid() {
+    let (watcher, reports) = start();
     let mut stranger = Victim::sh("read x; exit 5");
-    let ended_long_ago = ProcessKey {
+    let previous = ProcessKey {
         start: StartTicks(stranger.key().start.0 - 1),
         ..stranger.key()
     };
     let mut watched = Victim::sh("read x; exit 6");
     let key = watched.key();
-    ends.watch(vec![ended_long_ago, key], now_mono());
+    watcher.watch(vec![previous, key], now_mono());
     stranger.go();
-    stranger.0.wait().expect("its end");
+    stranger.0.wait().expect("its exit");
     watched.go();
-    // It has ended, but nothing is known of how.
-    let end = told.next();
-    assert_eq!(end.process, ended_long_ago);
+    // It has exited, but its status is unknown.
+    let end = reports.next();
+    assert_eq!(end.process, previous);
     assert!(end.code.why().is_some() && end.signal.why().is_some());
-    assert_eq!(told.next().process, key);
-    assert!(told.0.try_recv().is_err());
+    assert_eq!(reports.next().process, key);
+    assert!(reports.0.try_recv().is_err());
 }
 
 #[test]
-fn what_the_process_table_found_is_told_from_here() {
-    let (ends, told) = start();
+fn reports_exits_that_the_process_table_found() {
+    let (watcher, reports) = start();
     let mut watched = Victim::sh("read x; exit 6");
     let unwatched = Victim::sh("read x; exit 5").key();
-    ends.watch(vec![watched.key()], now_mono());
-    ends.found(unwatched, Mono(5));
-    let end = told.next();
+    watcher.watch(vec![watched.key()], now_mono());
+    watcher.exit_found(unwatched, Mono(5));
+    let end = reports.next();
     assert_eq!((end.process, end.since), (unwatched, Mono(5)));
     assert!(end.code.why().is_some() && end.signal.why().is_some());
-    // One that is watched is told with its status, and once.
+    // A watched one is reported with its status, and once.
     let key = watched.key();
     watched.go();
-    ends.found(key, Mono(5));
-    let end = told.next();
+    watcher.exit_found(key, Mono(5));
+    let end = reports.next();
     assert_eq!((end.process, end.code.get()), (key, Some(6)));
-    assert!(told.0.try_recv().is_err());
+    assert!(reports.0.try_recv().is_err());
 }
 
 /// The next process with the PID may have started within the same hundredth of a second.
 #[test]
-fn a_collected_process_is_not_taken_for_alive_by_its_successor() {
+fn a_successor_does_not_make_a_collected_process_look_alive() {
     let mut ended = Victim::sh("read x; exit 5");
     let successor = Victim::sh("read x");
     let pid = Pid::from_raw(ended.0.id().cast_signed()).expect("a PID");
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).expect("a pidfd");
     ended.go();
-    ended.0.wait().expect("its end");
-    let remains = status::look(Path::new("/proc"), successor.key(), &pidfd);
+    ended.0.wait().expect("its exit");
+    let trace = status::read_trace(Path::new("/proc"), successor.key(), &pidfd);
     assert!(
-        matches!(remains, ExitTrace::Told(status) if status == 5 << 8)
-            || remains == ExitTrace::Collected,
-        "{remains:?}"
+        matches!(trace, ExitTrace::Status(status) if status == 5 << 8)
+            || trace == ExitTrace::Collected,
+        "{trace:?}"
     );
 }
 
-/// Says that the test was started again inside a PID namespace of its own.
+/// Set if the test was started again inside its own PID namespace.
 const INSIDE: &str = "GPUTOP_TEST_OWN_PIDS";
 
-/// Two processes with one PID. The next PID can be chosen in a namespace of one's own, without disturbing the other
-/// tests; where this user may have none there is nothing to see.
+/// Two processes with one PID. In a separate PID namespace the test can choose the next PID without disturbing other
+/// tests. Where this user cannot create one, the test is skipped.
 #[test]
-fn a_pid_that_is_used_again_within_a_second_is_two_ends() {
+fn a_reused_pid_is_two_exits() {
     if std::env::var_os(INSIDE).is_none() {
         let again = Command::new("unshare")
             .args(["--map-root-user", "--pid", "--fork", "--mount-proc", "--"])
             .arg(std::env::current_exe().expect("this program"))
-            .args(["a_pid_that_is_used_again_within_a_second_is_two_ends"])
+            .args(["a_reused_pid_is_two_exits"])
             .env(INSIDE, "1")
             .output();
         let out = again.map_or(String::new(), |out| {
@@ -229,12 +229,12 @@ fn a_pid_that_is_used_again_within_a_second_is_two_ends() {
         assert!(is_run || !is_required, "no PID namespace: {out}");
         return;
     }
-    let (ends, told) = start();
+    let (watcher, reports) = start();
     let mut first = Victim::sh("read x; exit 1");
     let old = first.key();
-    ends.watch(vec![old], now_mono());
+    watcher.watch(vec![old], now_mono());
     first.go();
-    first.0.wait().expect("its end");
+    first.0.wait().expect("its exit");
     let begun = Instant::now();
     loop {
         assert!(begun.elapsed() < DEADLINE, "the PID did not come again");
@@ -245,36 +245,36 @@ fn a_pid_that_is_used_again_within_a_second_is_two_ends() {
         if new.pid != old.pid || new.start == old.start {
             continue;
         }
-        assert_eq!(told.next().process, old);
-        ends.watch(vec![new], now_mono());
+        assert_eq!(reports.next().process, old);
+        watcher.watch(vec![new], now_mono());
         second.go();
-        let end = told.next();
+        let end = reports.next();
         assert_eq!((end.process, end.code.get()), (new, Some(2)));
-        assert!(told.0.try_recv().is_err(), "told twice");
+        assert!(reports.0.try_recv().is_err(), "reported twice");
         return;
     }
 }
 
 #[test]
-fn what_is_no_longer_watched_is_not_told() {
-    let (ends, told) = start();
+fn does_not_report_processes_that_are_no_longer_watched() {
+    let (watcher, reports) = start();
     let mut dropped = Victim::sh("read x; exit 1");
-    let mut kept = Victim::sh("read x; exit 2");
+    let mut watched = Victim::sh("read x; exit 2");
     let mut first = Victim::sh("read x; exit 3");
-    let (key, first_key) = (kept.key(), first.key());
-    ends.watch(vec![dropped.key(), key, first_key], now_mono());
+    let (key, first_key) = (watched.key(), first.key());
+    watcher.watch(vec![dropped.key(), key, first_key], now_mono());
     first.go();
-    // So all three are watched now.
-    assert_eq!(told.next().process, first_key);
-    ends.watch(vec![key], now_mono());
+    // The first report means that all three are watched now.
+    assert_eq!(reports.next().process, first_key);
+    watcher.watch(vec![key], now_mono());
     dropped.go();
-    dropped.0.wait().expect("its end");
-    kept.go();
-    assert_eq!(told.next().process, key);
-    assert!(told.0.try_recv().is_err());
+    dropped.0.wait().expect("its exit");
+    watched.go();
+    assert_eq!(reports.next().process, key);
+    assert!(reports.0.try_recv().is_err());
 }
 
-/// A /proc that shows the victim as a zombie whose status is for others.
+/// Returns a /proc that shows the victim as a zombie whose status is hidden from this user.
 fn hiding(victim: &Victim) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let pid = victim.0.id().to_string();
@@ -287,21 +287,21 @@ fn hiding(victim: &Victim) -> tempfile::TempDir {
 }
 
 #[test]
-fn a_status_that_is_hidden_is_waited_for_a_moment_and_never_read_as_0() {
+fn waits_for_a_hidden_status_and_never_reads_it_as_0() {
     for is_collected in [true, false] {
         let mut victim = Victim::sh("read x; exit 5");
         let key = victim.key();
         let proc_root = hiding(&victim);
-        let (ends, told) = start_in(proc_root.path(), Path::new("/nonexistent"));
-        ends.watch(vec![key], now_mono());
+        let (watcher, reports) = start_in(proc_root.path(), Path::new("/nonexistent"));
+        watcher.watch(vec![key], now_mono());
         victim.go();
         if is_collected {
-            victim.0.wait().expect("its end");
+            victim.0.wait().expect("its exit");
         }
-        let end = told.next();
+        let end = reports.next();
         let code = end.code.get();
         match is_collected {
-            // Before Linux 6.15 nobody but the parent knows.
+            // Before Linux 6.15 only the parent receives the status.
             true => assert!(code == Some(5) || code.is_none(), "{end:?}"),
             false => assert_eq!(
                 end.code.why().map(|why| why.reason),
@@ -310,30 +310,30 @@ fn a_status_that_is_hidden_is_waited_for_a_moment_and_never_read_as_0() {
             ),
         }
         assert_eq!(end.process, key);
-        assert!(told.0.try_recv().is_err(), "told twice");
+        assert!(reports.0.try_recv().is_err(), "reported twice");
     }
 }
 
-/// A FIFO that stands for the kernel's log.
+/// Returns a FIFO that takes the place of the kernel log.
 fn kernel_log() -> (tempfile::TempDir, PathBuf, std::fs::File) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("kmsg");
     nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
-    // Both ends, so that it goes on before the reader is there.
+    // Open both ends, so that opening does not wait for the reader.
     let both = std::fs::File::options().read(true).write(true).open(&path);
     (folder, path, both.expect("the FIFO"))
 }
 
 #[test]
-fn the_log_says_whom_the_oom_killer_ended_and_its_xids_go_on() {
+fn the_log_identifies_oom_victims_and_its_xids_are_forwarded() {
     use std::io::Write;
     let (_folder, path, mut log) = kernel_log();
-    let (ends, told) = start_with(&path);
-    assert_eq!(ends.log(), &Ok(()));
+    let (watcher, reports) = start_with(&path);
+    assert_eq!(watcher.log(), &Ok(()));
     let mut killed = Victim::sh("read x; kill -9 $$");
     let mut clean = Victim::sh("read x; exit 0");
     let (killed_key, clean_key) = (killed.key(), clean.key());
-    ends.watch(vec![killed_key, clean_key], now_mono());
+    watcher.watch(vec![killed_key, clean_key], now_mono());
     let line = format!(
         "Out of memory: Killed process {} (sh) total-vm:9kB",
         killed_key.pid
@@ -343,32 +343,32 @@ fn the_log_says_whom_the_oom_killer_ended_and_its_xids_go_on() {
         "3,1,1,-;{line}\n4,2,2,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=4, name=x\n"
     )
     .expect("written");
-    match told.0.recv_timeout(DEADLINE).expect("an Xid") {
+    match reports.0.recv_timeout(DEADLINE).expect("an Xid") {
         ExitReport::Xid(xid) => assert_eq!((xid.number, xid.pci_bus.as_str()), (79, "0000:3b:00")),
         other => panic!("{other:?}"),
     }
     killed.go();
-    let end = told.next();
+    let end = reports.next();
     assert_eq!((end.process, end.signal.get()), (killed_key, Some(9)));
     assert_eq!(
         (end.oom.killed, end.oom.evidence),
         (true.into(), Some(line))
     );
     clean.go();
-    let end = told.next();
+    let end = reports.next();
     assert_eq!((end.process, end.oom), (clean_key, oom::not_killed()));
     drop(log);
-    let ended = told.0.recv_timeout(DEADLINE).expect("its end");
-    assert!(matches!(ended, ExitReport::LogEnded(_)), "{ended:?}");
+    let closed = reports.0.recv_timeout(DEADLINE).expect("a report");
+    assert!(matches!(closed, ExitReport::LogClosed(_)), "{closed:?}");
 }
 
 #[test]
-fn a_log_that_is_not_there_is_a_reason_and_costs_nothing_else() {
-    let (ends, told) = start();
-    let why = ends.log().as_ref().expect_err("no log");
+fn a_missing_log_is_reported_and_exits_are_still_watched() {
+    let (watcher, reports) = start();
+    let why = watcher.log().as_ref().expect_err("no log");
     assert_eq!(why.reason, Reason::Unsupported);
     let mut victim = Victim::sh("read x; exit 4");
-    ends.watch(vec![victim.key()], now_mono());
+    watcher.watch(vec![victim.key()], now_mono());
     victim.go();
-    assert_eq!(told.next().code.get(), Some(4));
+    assert_eq!(reports.next().code.get(), Some(4));
 }

@@ -1,4 +1,4 @@
-//! The hook's files, which this program carries, put where Python can import them.
+//! Installs the hook's files, which are embedded in gputop, where Python can import them.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -12,7 +12,7 @@ use nix::unistd::geteuid;
 
 use crate::user_files::{Base, directory};
 
-/// Name and text.
+/// Name and text of each file.
 const FILES: &[(&str, &str)] = &[
     (
         "sitecustomize.py",
@@ -24,11 +24,11 @@ const FILES: &[(&str, &str)] = &[
     ),
 ];
 
-/// The directory to put on `PYTHONPATH`, written if it is not there: below the user's cache, else their state
-/// directory. Another version of the files has another name, so a running program keeps the one it began with.
+/// Returns the directory to put on `PYTHONPATH`, and writes it if needed: in the user's cache, else in their state
+/// directory. The name depends on the content, so a running program keeps the version that it started with.
 ///
 /// # Errors
-/// Where neither can be written; the last one's reason.
+/// Returns the error of the second directory if neither can be written.
 pub fn install() -> io::Result<PathBuf> {
     let install_in = |base| install_below(&directory(base, "hook").map_err(io::Error::other)?);
     install_in(Base::Cache).or_else(|_| install_in(Base::State))
@@ -36,7 +36,7 @@ pub fn install() -> io::Result<PathBuf> {
 
 fn install_below(folder: &Path) -> io::Result<PathBuf> {
     let path = folder.join(name());
-    // PYTHONPATH has no way to write a colon.
+    // PYTHONPATH cannot contain a colon in a path.
     if path.as_os_str().as_encoded_bytes().contains(&b':') {
         return Err(io::ErrorKind::InvalidFilename.into());
     }
@@ -54,20 +54,20 @@ fn install_below(folder: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// The same for the same files.
+/// Returns a directory name that depends on the content of the files.
 fn name() -> String {
     let mut hash = DefaultHasher::new();
     FILES.hash(&mut hash);
     format!("{:016x}", hash.finish())
 }
 
-/// Whole or not at all, also when several do it at once.
+/// Replaces the file atomically, so that concurrent installs are safe.
 fn write(folder: &Path, name: &str, text: &str) -> io::Result<()> {
     let path = folder.join(name);
-    let is_there = path.symlink_metadata().is_ok_and(|file| {
+    let has_length = path.symlink_metadata().is_ok_and(|file| {
         file.is_file() && file.uid() == geteuid().as_raw() && file.len() == text.len() as u64
     });
-    if is_there && fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
+    if has_length && fs::read(&path).is_ok_and(|content| content == text.as_bytes()) {
         return Ok(());
     }
     let new = folder.join(format!(".{name}.{}", std::process::id()));
@@ -85,15 +85,15 @@ fn write(folder: &Path, name: &str, text: &str) -> io::Result<()> {
     written
 }
 
-/// `PYTHONPATH` with the hook first and everything else behind it, in its order.
+/// Returns `PYTHONPATH` with the hook first and the previous entries after it.
 #[must_use]
 pub fn python_path(hook: &Path, own: Option<&OsStr>) -> std::ffi::OsString {
     let mut path = hook.as_os_str().to_owned();
     // An empty entry would be the working directory.
     let own = own.filter(|own| !own.is_empty());
     let Some(own) = own else { return path };
-    let is_there = std::env::split_paths(own).next().as_deref() == Some(hook);
-    if is_there {
+    let is_first = std::env::split_paths(own).next().as_deref() == Some(hook);
+    if is_first {
         return own.to_owned();
     }
     path.push(":");
@@ -107,7 +107,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
-    fn the_files_are_written_once_and_repaired() {
+    fn writes_the_files_once_and_repairs_them() {
         let home = tempfile::tempdir().expect("a directory");
         let path = install_below(home.path()).expect("it can be written");
         let inode = |name: &str| fs::metadata(path.join(name)).expect("it is there").ino();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_may_write_is_not_used() {
+    fn refuses_a_directory_that_others_can_write() {
         let home = tempfile::tempdir().expect("a directory");
         let path = install_below(home.path()).expect("it can be written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).expect("opened up");
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_own_path_keeps_its_order() {
+    fn keeps_the_order_of_the_users_path() {
         let hook = Path::new("/hook");
         let path = |own: Option<&str>| python_path(hook, own.map(OsStr::new));
         assert_eq!(path(None), "/hook");

@@ -1,7 +1,7 @@
-//! The allocation trace that the hook wrote when a process ran out of memory, played under other settings.
+//! Replays the allocation trace that the hook wrote when a process ran out of memory, with other allocator settings.
 //!
-//! The hook's line `trace` says that there is one; where it lies, and whose it is, say this user's own directory of
-//! traces and the file's name. Parsing and playing the largest takes a second: never on a thread that others wait for.
+//! The hook's line `trace` announces the trace. The file is in this user's directory of traces, and its name identifies
+//! the process. Parsing and replaying the largest takes a second, so never do it on a thread that others wait for.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,22 +19,22 @@ use crate::model::units::Bytes;
 use crate::snapshot;
 use crate::user_files;
 
-/// The hook writes no more.
+/// The hook does not write larger traces.
 const MAX_BYTES: u64 = 64 << 20;
-/// Traces that are looked through.
+/// Maximum number of directory entries that are examined.
 const MAX_FILES: usize = 10_000;
 
-/// A failure of which there may be a trace.
+/// A failed allocation that may have a trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Traced {
     pub process: ProcessKey,
-    /// `2.8.0+cu126`, as the process said it.
+    /// `2.8.0+cu126`, as the process reported it.
     pub torch: String,
     pub oom: HookOom,
 }
 
 impl Traced {
-    /// What its trace says of other settings, or why it says nothing; `None` where there is no trace of the process.
+    /// Replays the trace with other settings. Returns `None` if the process has no trace; other failures are in the result.
     #[must_use]
     pub fn replay(&self) -> Option<Replayed> {
         self.replay_in(&traces()?)
@@ -43,12 +43,12 @@ impl Traced {
     fn replay_in(&self, folder: &Path) -> Option<Replayed> {
         let entries = fs::read_dir(folder).ok()?.flatten().take(MAX_FILES);
         let path = of_process(entries.map(|entry| entry.path()), self.process)?;
-        let told = self.read(&path).and_then(|trace| {
+        let result = self.read(&path).and_then(|trace| {
             let room = room(&trace, &self.oom)
-                .ok_or("The allocation trace holds no request that failed.")?;
+                .ok_or("The allocation trace does not contain a failed request.")?;
             try_all(&trace, room)
         });
-        let replayed = told.unwrap_or_else(|why| Replayed {
+        let replayed = result.unwrap_or_else(|why| Replayed {
             missing: Some(why),
             ..Replayed::default()
         });
@@ -59,9 +59,9 @@ impl Traced {
         })
     }
 
-    /// The history up to the failure.
+    /// Reads the history up to the failure.
     fn read(&self, path: &Path) -> Result<Trace, String> {
-        let fault = |why: String| format!("The allocation trace could not be read: {why}.");
+        let fault = |why: String| format!("Cannot read the allocation trace: {why}.");
         let bytes = user_files::read(path, MAX_BYTES).map_err(|why| fault(why.to_string()))?;
         let snapshot = snapshot::read(bytes.as_slice(), bytes.len() as u64)
             .map_err(|why| fault(why.to_string()))?;
@@ -71,7 +71,7 @@ impl Traced {
         let trace = trace.and_then(|trace| until(trace, self.oom.free_bytes));
         let Some(trace) = trace else {
             return Err(
-                "The allocation trace is of an earlier failure: PyTorch's is kept of the first few only."
+                "The allocation trace is from an earlier failure: the hook saves traces of the first few only."
                     .to_owned(),
             );
         };
@@ -85,7 +85,7 @@ impl Traced {
     }
 }
 
-/// The history of a device in the last trace that a process, which may run on, wrote when it ran out of memory.
+/// Reads the history of a device from the last out-of-memory trace of a process, which may still be running.
 #[must_use]
 pub fn last_history(process: ProcessKey, ordinal: u32) -> Option<Trace> {
     let entries = fs::read_dir(traces()?).ok()?.flatten().take(MAX_FILES);
@@ -96,27 +96,28 @@ pub fn last_history(process: ProcessKey, ordinal: u32) -> Option<Trace> {
     Some(snapshot.trace(device))
 }
 
-/// The last that the process wrote at an out-of-memory error: `RUN.PID.START.oom.N.pickle`.
+/// Returns the last out-of-memory trace of the process: `RUN.PID.START.oom.N.pickle`.
 fn of_process(traces: impl Iterator<Item = PathBuf>, process: ProcessKey) -> Option<PathBuf> {
     let number = |path: &PathBuf| -> Option<(u32, String)> {
         let name = path.file_name()?.to_str()?;
         let mut parts = name.split('.').skip(1);
-        let is_it = parts.next()?.parse() == Ok(process.pid.0)
+        let is_match = parts.next()?.parse() == Ok(process.pid.0)
             && parts.next()?.parse() == Ok(process.start.0)
             && parts.next()? == "oom";
-        // A program that another replaced in the same process counts anew: `1-1`.
+        // A program that replaced another one in the same process counts from 1 again: `1-1`.
         let (n, again) = parts.next().map(|n| n.split_once('-').unwrap_or((n, "")))?;
-        let is_it = is_it && parts.next()? == "pickle";
-        is_it.then_some((n.parse().ok()?, again.to_owned()))
+        let is_match = is_match && parts.next()? == "pickle";
+        is_match.then_some((n.parse().ok()?, again.to_owned()))
     };
     let all = traces.filter_map(|path| Some((number(&path)?, path)));
-    // Of those that replaced each other the last one's.
+    // Prefer the last of several programs that replaced each other.
     let last = all.max_by(|((n, again), _), ((m, later), _)| (again, n).cmp(&(later, m)));
     last.map(|(_, path)| path)
 }
 
-/// Of the card, all that is neither free nor the allocator's is others'. The limit is the card, or with a memory
-/// fraction what that leaves (CUDACachingAllocator.cpp, `oom_observers_`).
+/// Returns the room that the allocator had. Memory of the GPU that is neither free nor the allocator's belongs to
+/// others. The reported limit is the whole GPU, or the memory fraction of it (CUDACachingAllocator.cpp,
+/// `oom_observers_`).
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -127,7 +128,7 @@ fn room(trace: &Trace, oom: &HookOom) -> Option<Room> {
     let fraction = conf.and_then(|conf| conf.memory_fraction);
     let fraction = fraction.filter(|fraction| *fraction > 0.0).unwrap_or(1.0);
     let card = Bytes((oom.limit_bytes.0 as f64 / fraction) as u64);
-    // A fraction set in the code is not seen here: then the limit is less than what there is.
+    // A fraction that the program set in code is unknown here; the limit is then lower than the GPU's memory.
     let outside = card.0.saturating_sub(available(trace)?.0);
     Some(Room {
         card,
@@ -141,7 +142,7 @@ mod tests {
     use crate::model::units::{Pid, StartTicks};
 
     #[test]
-    fn of_many_traces_the_last_failure_of_that_process_is_taken() {
+    fn takes_the_last_out_of_memory_trace_of_the_process() {
         let names = [
             "7-1.418.99.oom.1.pickle",
             "7-1.418.99.oom.2.pickle",
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_that_cannot_be_read_says_why() {
+    fn reports_why_a_trace_cannot_be_read() {
         let folder = tempfile::tempdir().expect("a directory");
         let traced = Traced {
             process: ProcessKey {
@@ -179,10 +180,10 @@ mod tests {
         assert_eq!(traced.replay_in(folder.path()), None);
         let path = folder.path().join("7-1.418.99.oom.1.pickle");
         fs::write(path, b"\x80\x04}.").expect("written");
-        let told = traced.replay_in(folder.path()).expect("an answer");
-        let why = told.missing.expect("a reason");
+        let replayed = traced.replay_in(folder.path()).expect("an answer");
+        let why = replayed.missing.expect("a reason");
         assert!(
-            why.starts_with("The allocation trace could not be read: "),
+            why.starts_with("Cannot read the allocation trace: "),
             "{why}"
         );
     }

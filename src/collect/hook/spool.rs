@@ -1,4 +1,4 @@
-//! The spool: a directory of one user with a file for each process that had something to say.
+//! The spool: a directory of one user with a file for each process that reported something.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -15,21 +15,22 @@ use crate::model::process::ProcessKey;
 use crate::model::units::{Pid, StartTicks};
 use crate::user_files::{Base, directory};
 
-/// The hook writes a quarter of a mebibyte at most.
+/// The hook writes at most a quarter of a mebibyte.
 const MAX_BYTES: u64 = 512 << 10;
 const MAX_LINE: usize = 64 << 10;
-/// The hook makes no more than half of it.
+/// The hook creates at most half as many.
 const MAX_FILES: usize = 1024;
-/// Events of one file.
+/// Maximum number of events read from one file.
 const MAX_EVENTS: usize = 500;
-/// After this long nobody asks any more.
-const OLD: Duration = Duration::from_hours(24);
-/// A page this old tells of the past.
-const STALE: Duration = Duration::from_secs(5);
-/// From here on the oldest go, so that new ones find room.
-const MANY: usize = 256;
+/// Files older than this are deleted.
+const MAX_AGE: Duration = Duration::from_hours(24);
+/// A statistics page older than this is ignored.
+const MAX_PAGE_AGE: Duration = Duration::from_secs(5);
+/// Beyond this number the oldest files are deleted, to make room for new ones.
+const MAX_RETAINED: usize = 256;
 
-/// Where allocation traces of this user lie: they are too large for the runtime directory, which is memory.
+/// Returns the directory of this user's allocation traces. They are too large for the runtime directory, which is in
+/// memory.
 #[must_use]
 pub fn traces() -> Option<PathBuf> {
     directory(Base::State, "traces").ok()
@@ -42,25 +43,25 @@ pub struct Spool {
     owner: u32,
 }
 
-/// What one process said.
+/// Everything that one process reported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// By the file's name.
+    /// From the file name.
     pub key: ProcessKey,
     pub process: Process,
     pub events: Vec<HookEvent>,
 }
 
-/// What a file holds.
+/// Content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
-    /// Lines, each of them an event.
+    /// One event per line.
     Events,
-    /// One page that is written over each second.
+    /// One page that is overwritten each second.
     Now,
 }
 
-/// The name of a file, taken apart: `RUN.PID.START.jsonl`.
+/// A parsed file name: `RUN.PID.START.jsonl`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Name {
     pub(super) key: ProcessKey,
@@ -70,13 +71,13 @@ pub(super) struct Name {
 }
 
 impl Spool {
-    /// Of the user that this process runs as; `None` where they have neither a runtime nor a home directory.
+    /// Returns the spool of the user that this process runs as; `None` if they have neither a runtime nor a home directory.
     #[must_use]
     pub fn own() -> Option<Self> {
         Some(Self::at(&directory(Base::Runtime, "hook").ok()?))
     }
 
-    /// Of this user, elsewhere.
+    /// Returns a spool of this user in another directory.
     #[must_use]
     pub fn at(folder: &Path) -> Self {
         Self {
@@ -90,7 +91,7 @@ impl Spool {
         &self.folder
     }
 
-    /// What the processes of one run said, the one that began first first.
+    /// Returns the reports of the processes of one run, in the order in which the processes started.
     #[must_use]
     pub fn of_run(&self, run: &str) -> Vec<Report> {
         let mut names = self.names();
@@ -113,7 +114,7 @@ impl Spool {
         reports.filter(|report| !report.events.is_empty()).collect()
     }
 
-    /// The files that are there, as many as are looked at.
+    /// Returns the files in the spool, at most [`MAX_FILES`].
     pub(super) fn names(&self) -> Vec<Name> {
         let is_ours = self.folder.symlink_metadata().is_ok_and(|folder| {
             folder.is_dir() && folder.uid() == self.owner && folder.mode() & 0o022 == 0
@@ -128,12 +129,12 @@ impl Spool {
             .collect()
     }
 
-    /// The whole lines from byte `from` on, which is moved behind them. Half a line is one that is being written, or
-    /// was when its process was killed.
+    /// Reads the complete lines from byte `from` on, and advances `from` past them. An incomplete line is still being
+    /// written, or its process was killed while it wrote.
     pub(super) fn lines(&self, name: &Name, from: &mut u64) -> Vec<SpoolLine> {
         let bytes = self.read(&name.file, *from).unwrap_or_default();
-        let whole = bytes.iter().rposition(|byte| *byte == b'\n');
-        let whole = whole.map_or(0, |end| end + 1);
+        let last_break = bytes.iter().rposition(|byte| *byte == b'\n');
+        let whole = last_break.map_or(0, |end| end + 1);
         *from += whole as u64;
         let lines = bytes[..whole].split(|byte| *byte == b'\n');
         lines
@@ -143,15 +144,15 @@ impl Spool {
             .collect()
     }
 
-    /// The page of a process that is written over each second; `None` where it has not been for some.
+    /// Reads the page that a process overwrites each second; `None` if it is stale.
     pub(super) fn page(&self, name: &Name) -> Option<Vec<u8>> {
         let status = self.folder.join(&name.file).symlink_metadata().ok()?;
         let age = status.modified().ok()?.elapsed().unwrap_or_default();
-        let is_new = age < STALE;
+        let is_new = age < MAX_PAGE_AGE;
         is_new.then(|| self.read(&name.file, 0).ok()).flatten()
     }
 
-    /// Of the file, without opening it; 0 where it cannot be told.
+    /// Returns the length of the file without opening it; 0 if it is unknown.
     pub(super) fn length(&self, name: &Name) -> u64 {
         let status = self.folder.join(&name.file).symlink_metadata();
         status.map_or(0, |status| status.len())
@@ -160,7 +161,7 @@ impl Spool {
     fn read(&self, file: &str, from: u64) -> io::Result<Vec<u8>> {
         let mut file: File = OpenOptions::new()
             .read(true)
-            // Nothing that waits, nothing that is elsewhere.
+            // Never block on a pipe, never follow a link to another place.
             .custom_flags(O_NOFOLLOW | O_NONBLOCK)
             .open(self.folder.join(file))?;
         let status = file.metadata()?;
@@ -174,7 +175,7 @@ impl Spool {
         Ok(bytes)
     }
 
-    /// Removes what is old, and the oldest where there are many.
+    /// Deletes old files, and the oldest ones beyond [`MAX_RETAINED`].
     pub fn sweep(&self) {
         let mut files: Vec<(Duration, PathBuf)> = Vec::new();
         for name in self.names() {
@@ -187,7 +188,7 @@ impl Spool {
         }
         files.sort();
         for (n, (age, path)) in files.iter().enumerate() {
-            if *age > OLD || n >= MANY {
+            if *age > MAX_AGE || n >= MAX_RETAINED {
                 let _ = fs::remove_file(path);
             }
         }
@@ -198,7 +199,7 @@ impl Name {
     fn of(file: &str) -> Option<Self> {
         let mut parts = file.split('.');
         let (run, pid, start, kind) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        // A program that another replaced in the same process has a file of its own.
+        // A program that replaced another one in the same process has its own file: `START-1`.
         let start = start.split('-').next()?;
         let key = ProcessKey {
             pid: Pid(pid.parse().ok()?),
@@ -232,20 +233,20 @@ mod tests {
         (home, spool)
     }
 
-    fn said(spool: &Spool) -> Vec<(u32, usize)> {
+    fn events_of(spool: &Spool) -> Vec<(u32, usize)> {
         let reports = spool.of_run("7-1");
-        let said = |report: &Report| (report.key.pid.0, report.events.len());
-        reports.iter().map(said).collect()
+        let count = |report: &Report| (report.key.pid.0, report.events.len());
+        reports.iter().map(count).collect()
     }
 
     #[test]
-    fn only_whole_lines_of_own_regular_files_are_read() {
+    fn reads_only_complete_lines_of_own_regular_files() {
         let (home, spool) = spool();
         let at = |name: &str| home.path().join(name);
         let head = "{\"what\": \"process\", \"rank\": 3, \"python\": \"3.11.7\"}\n";
         fs::write(at("7-1.10.99.jsonl"), format!("{head}{LINE}{LINE}{{\"wh")).expect("written");
         fs::write(at("7-1.11.99-1.jsonl"), format!("\0\0\n{LINE}")).expect("written");
-        // Another run, another kind, no name of ours, nothing said.
+        // Another run, another kind, two invalid names.
         for name in [
             "7-2.12.99.jsonl",
             "7-1.13.99.now",
@@ -255,37 +256,40 @@ mod tests {
             fs::write(at(name), LINE).expect("written");
         }
         fs::write(at("7-1.15.99.jsonl"), head).expect("written");
-        // What is no file of this directory.
+        // Not regular files of this directory.
         fs::write(at("elsewhere"), LINE).expect("written");
         symlink(at("elsewhere"), at("7-1.16.99.jsonl")).expect("a link");
         nix::unistd::mkfifo(&at("7-1.17.99.jsonl"), Mode::S_IRUSR).expect("a pipe");
         fs::create_dir(at("7-1.18.99.jsonl")).expect("a directory");
-        assert_eq!(said(&spool), [(10, 2), (11, 1)]);
+        assert_eq!(events_of(&spool), [(10, 2), (11, 1)]);
         assert_eq!(spool.of_run("7-1")[0].process.rank, Some(3));
     }
 
     #[test]
-    fn a_huge_file_is_read_to_a_bound() {
+    fn limits_what_is_read_of_a_huge_file() {
         let (home, spool) = spool();
         let path = home.path().join("7-1.10.99.jsonl");
         fs::write(&path, LINE.repeat(1_000_000)).expect("written");
-        assert_eq!(said(&spool), [(10, MAX_EVENTS)]);
+        assert_eq!(events_of(&spool), [(10, MAX_EVENTS)]);
         fs::write(&path, "x".repeat(5 << 20)).expect("written");
-        assert_eq!(said(&spool), []);
+        assert_eq!(events_of(&spool), []);
     }
 
     #[test]
-    fn a_directory_that_others_may_write_is_not_read() {
+    fn ignores_a_directory_that_others_can_write() {
         let (home, spool) = spool();
         fs::write(home.path().join("7-1.10.99.jsonl"), LINE).expect("written");
-        assert_eq!(said(&spool).len(), 1);
+        assert_eq!(events_of(&spool).len(), 1);
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).expect("opened up");
-        assert_eq!(said(&spool).len(), 0);
-        assert_eq!(said(&Spool::at(Path::new("/no/such/directory"))).len(), 0);
+        assert_eq!(events_of(&spool).len(), 0);
+        assert_eq!(
+            events_of(&Spool::at(Path::new("/no/such/directory"))).len(),
+            0
+        );
     }
 
     #[test]
-    fn what_is_read_is_not_read_again() {
+    fn does_not_read_a_line_twice() {
         let (home, spool) = spool();
         let path = home.path().join("7-1.10.99.jsonl");
         fs::write(&path, format!("{LINE}{{\"what\"")).expect("written");
@@ -298,14 +302,14 @@ mod tests {
     }
 
     #[test]
-    fn many_are_too_many() {
+    fn sweep_keeps_the_newest_files_and_foreign_files() {
         let (home, spool) = spool();
-        for pid in 0..MANY + 50 {
+        for pid in 0..MAX_RETAINED + 50 {
             fs::write(home.path().join(format!("0.{pid}.1.jsonl")), LINE).expect("written");
         }
-        fs::write(home.path().join("somebody elses"), LINE).expect("written");
+        fs::write(home.path().join("foreign file"), LINE).expect("written");
         spool.sweep();
-        assert_eq!(spool.names().len(), MANY);
-        assert!(home.path().join("somebody elses").exists());
+        assert_eq!(spool.names().len(), MAX_RETAINED);
+        assert!(home.path().join("foreign file").exists());
     }
 }

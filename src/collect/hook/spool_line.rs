@@ -1,6 +1,6 @@
-//! One line of a spool as an event: `{"what": "oom", "time": 1795178159981, "requested_bytes": 2147483648, …}`.
+//! Parses a line of a spool into an event: `{"what": "oom", "time": 1795178159981, "requested_bytes": 2147483648, …}`.
 //!
-//! It was written inside another program, so nothing about it is believed but that it may be JSON.
+//! The line was written inside another program, so nothing in it is trusted.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -10,14 +10,14 @@ use crate::model::text::visible;
 use crate::model::units::UnixMillis;
 use crate::redact;
 
-/// A path, a name or a message; a traceback is as long as the line allows.
+/// Maximum length of a path, a name or a message. A traceback is limited by the length of the line.
 const MAX_TEXT: usize = 4 << 10;
 const MAX_LINES: usize = 400;
-/// How deep a value is looked into; ours have four levels.
-const DEEPEST: usize = 8;
+/// Maximum nesting of a value; the hook's values have four levels.
+const MAX_DEPTH: usize = 8;
 const MAX_ENTRIES: usize = 64;
 
-/// Who wrote a file, as its first line says.
+/// The process that wrote a file, from the file's first line.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
 pub struct Process {
@@ -42,7 +42,7 @@ struct Raw {
     data: Map<String, Value>,
 }
 
-/// `None` for what is no line of the hook's.
+/// Parses a line; `None` if it was not written by the hook.
 pub(super) fn read(line: &[u8]) -> Option<SpoolLine> {
     let Raw {
         what,
@@ -50,7 +50,7 @@ pub(super) fn read(line: &[u8]) -> Option<SpoolLine> {
         steps,
         data,
     } = serde_json::from_slice(line).ok()?;
-    let data = harmless(Value::Object(data), "", 0);
+    let data = sanitize(Value::Object(data), "", 0);
     if what == "process" {
         return serde_json::from_value(data).ok().map(SpoolLine::Process);
     }
@@ -68,18 +68,18 @@ pub(super) fn read(line: &[u8]) -> Option<SpoolLine> {
     Some(SpoolLine::Event(Box::new(event)))
 }
 
-fn harmless(value: Value, name: &str, depth: usize) -> Value {
+fn sanitize(value: Value, name: &str, depth: usize) -> Value {
     match value {
-        _ if depth > DEEPEST => Value::Null,
+        _ if depth > MAX_DEPTH => Value::Null,
         Value::String(text) if name == "traceback" => lines(&text).into(),
         Value::String(text) => one_line(&text).into(),
         Value::Array(all) => {
             let all = all.into_iter().take(MAX_ENTRIES);
-            all.map(|one| harmless(one, "", depth + 1)).collect()
+            all.map(|one| sanitize(one, "", depth + 1)).collect()
         }
         Value::Object(all) => {
             let all = all.into_iter().take(MAX_ENTRIES).map(|(name, value)| {
-                let value = harmless(value, &name, depth + 1);
+                let value = sanitize(value, &name, depth + 1);
                 (visible(name.as_bytes(), 60), value)
             });
             Value::Object(all.collect())
@@ -92,7 +92,7 @@ fn one_line(text: &str) -> String {
     visible(&redact::text(text.as_bytes()), MAX_TEXT)
 }
 
-/// A token may be broken over lines, so secrets are looked for in the whole.
+/// Redacts the whole text first, because a token may be split over lines.
 fn lines(text: &str) -> String {
     let text = redact::text(text.as_bytes());
     let lines = text.split(|byte| *byte == b'\n').take(MAX_LINES);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_hook_writes_is_read() {
+    fn reads_lines_of_the_hook() {
         let oom = event(
             r#"{"what": "oom", "time": 5, "steps": {"begun": 1, "done": 0}, "device": 1, "requested_bytes": 2147483648,
                 "largest_free_block": 644245094, "pools": [{"pool": "large", "free_bytes": 9}], "new": 1}"#,
@@ -130,19 +130,24 @@ mod tests {
     }
 
     #[test]
-    fn hostile_text_is_harmless() {
-        let told = event(
+    fn sanitizes_hostile_text() {
+        let exception = event(
             r#"{"what": "exception", "type": "E\u001b[2J", "message": "token=hf_abcdefghijklmnopqrstuvwxyz0123456789",
                 "traceback": "a\u001b[31m\nb \u202e c"}"#,
         );
-        let told = told.and_then(|event| event.exception).expect("an event");
-        assert_eq!(told.r#type, "E^[[2J");
-        assert!(!told.message.contains("hf_abc"), "{}", told.message);
-        assert_eq!(told.traceback, "a^[[31m\nb \\u{202e} c");
+        let exception = exception.and_then(|event| event.exception);
+        let exception = exception.expect("an event");
+        assert_eq!(exception.r#type, "E^[[2J");
+        assert!(
+            !exception.message.contains("hf_abc"),
+            "{}",
+            exception.message
+        );
+        assert_eq!(exception.traceback, "a^[[31m\nb \\u{202e} c");
     }
 
     #[test]
-    fn what_is_no_event_is_none() {
+    fn ignores_lines_that_are_not_events() {
         for line in [
             "",
             "null",

@@ -1,4 +1,4 @@
-//! What is new in the spool since it was last looked at.
+//! Reads what was added to the spool since the last read.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -6,41 +6,41 @@ use std::path::{Path, PathBuf};
 use super::replay_trace::Traced;
 use super::spool::{Kind, Name, Spool};
 use super::spool_line::SpoolLine;
-use super::statistics::ToldPools;
+use super::statistics::ReportedPools;
 use crate::collect::clock::now_mono;
 use crate::collect::process::stat::{StatBuffer, StatFile};
 use crate::model::event::{HookEvent, HookOom};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Pid, StartTicks};
 
-/// What the hook told since it was last asked.
+/// Reports of the hook since the last read.
 #[derive(Debug, Default)]
-pub struct News {
+pub struct HookUpdate {
     pub events: Vec<(ProcessKey, HookEvent)>,
-    /// What running programs say that their allocators hold.
-    pub told: ToldPools,
-    /// Failures of which a trace lies ready.
+    /// Pools that running programs report.
+    pub reported: ReportedPools,
+    /// Failures that have a trace.
     pub traced: Vec<Traced>,
 }
 
 pub struct SpoolReader {
     spool: Option<Spool>,
     proc_root: PathBuf,
-    read: HashMap<Name, Read>,
+    read: HashMap<Name, ReadProgress>,
     is_first: bool,
 }
 
-/// A file, as far as it was read.
+/// How far a file was read.
 #[derive(Debug, Default)]
-struct Read {
+struct ReadProgress {
     until: u64,
     torch: String,
-    /// The last failed allocation that it told of.
+    /// The last failed allocation that it reported.
     oom: Option<HookOom>,
 }
 
 impl SpoolReader {
-    /// Of this user's spool.
+    /// Opens this user's spool.
     #[must_use]
     pub fn new(proc_root: &Path) -> Self {
         let spool = Spool::own();
@@ -55,18 +55,17 @@ impl SpoolReader {
         }
     }
 
-    /// The events since the last call; at the first those of processes that still run, since what ended before is
-    /// nothing that this reader has seen.
-    pub fn news(&mut self) -> News {
-        let mut news = News::default();
+    /// Returns the events since the last call. The first call skips processes that exited before this reader started.
+    pub fn read(&mut self) -> HookUpdate {
+        let mut update = HookUpdate::default();
         let Some(spool) = &self.spool else {
-            return news;
+            return update;
         };
         let names = spool.names();
         self.read.retain(|name, _| names.contains(name));
         for name in names {
             if name.kind == Kind::Now {
-                take(&mut news.told, spool, &self.proc_root, &name);
+                add_page(&mut update.reported, spool, &self.proc_root, &name);
                 continue;
             }
             let is_past = self.is_first && !is_running(&self.proc_root, name.key);
@@ -79,7 +78,7 @@ impl SpoolReader {
                     SpoolLine::Process(process) => read.torch = process.torch,
                     SpoolLine::Event(_) if is_past => {}
                     SpoolLine::Event(event) if event.what == "trace" => {
-                        news.traced.extend(read.oom.clone().map(|oom| Traced {
+                        update.traced.extend(read.oom.clone().map(|oom| Traced {
                             process: name.key,
                             torch: read.torch.clone(),
                             oom,
@@ -87,33 +86,33 @@ impl SpoolReader {
                     }
                     SpoolLine::Event(event) => {
                         read.oom = event.oom.as_deref().cloned().or(read.oom.take());
-                        news.events.push((name.key, *event));
+                        update.events.push((name.key, *event));
                     }
                 }
             }
         }
         self.is_first = false;
-        news
+        update
     }
 }
 
-/// What one running process says that its allocators hold.
+/// Returns the pools that one running process reports.
 #[must_use]
-pub fn told_by(proc_root: &Path, pid: Pid) -> ToldPools {
-    let mut told = ToldPools::default();
+pub fn reported_by(proc_root: &Path, pid: Pid) -> ReportedPools {
+    let mut reported = ReportedPools::default();
     if let Some(spool) = Spool::own() {
         let names = spool.names().into_iter();
         for name in names.filter(|name| name.kind == Kind::Now && name.key.pid == pid) {
-            take(&mut told, &spool, proc_root, &name);
+            add_page(&mut reported, &spool, proc_root, &name);
         }
     }
-    told
+    reported
 }
 
-fn take(told: &mut ToldPools, spool: &Spool, proc_root: &Path, name: &Name) {
+fn add_page(reported: &mut ReportedPools, spool: &Spool, proc_root: &Path, name: &Name) {
     let page = spool.page(name);
     if let Some(page) = page.filter(|_| is_running(proc_root, name.key)) {
-        told.take(&page, name.key, now_mono());
+        reported.take(&page, name.key, now_mono());
     }
 }
 

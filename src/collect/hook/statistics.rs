@@ -1,9 +1,9 @@
-//! What a program says its allocators hold, each second: PyTorch's where nobody may read its memory, other frameworks'
-//! always.
+//! Allocator statistics that the hook writes each second from inside the program.
 //!
-//! `{"what": "statistics", "allocators": [{"framework": "torch", "device": 0, "allocated_bytes": {"current": 1, …}}]}`,
-//! one page that is written over and over. PyTorch's become pools, the others' [`ReportedPool`]s: a figure that a framework
-//! does not tell is not on the page, and is a reason from here on.
+//! `{"what": "statistics", "allocators": [{"framework": "torch", "device": 0, "allocated_bytes": {"current": 1, …}}]}`
+//! is one page, which the hook overwrites. PyTorch's entries become pools, for processes whose memory gputop cannot read.
+//! Entries of other frameworks become [`ReportedPool`]s. A figure that a framework does not report is not on the page
+//! and is converted to a missing reading with a reason.
 
 use serde::Deserialize;
 
@@ -14,13 +14,13 @@ use crate::model::reading::{Reading, Reason};
 use crate::model::reported_pool::{Framework, ReportedPool};
 use crate::model::units::{Bytes, Mono};
 
-/// More than a machine has.
+/// More entries than a machine has devices.
 const MAX_DEVICES: usize = 16;
 
-/// What running programs say that their allocators hold.
+/// Pools that running programs report through the hook.
 #[derive(Debug, Clone, Default)]
-pub struct ToldPools {
-    /// PyTorch's, as good as read.
+pub struct ReportedPools {
+    /// PyTorch's, in the same form as pools that gputop read.
     pub torch: Vec<Pool>,
     pub others: Vec<ReportedPool>,
 }
@@ -51,7 +51,7 @@ struct Torch {
     reserved_bytes: HookGauge,
     active_bytes: HookGauge,
     inactive_split_bytes: HookGauge,
-    /// From torch 2.0 on.
+    /// Since torch 2.0.
     requested_in_all_bytes: Option<HookGauge>,
     segments: Segments,
     num_alloc_retries: u64,
@@ -65,12 +65,12 @@ struct Segments {
     peak: u64,
 }
 
-/// Whatever of it the framework tells.
+/// Statistics of another framework, as far as it reports them.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Other {
     device: u32,
-    allocator: Option<Named>,
+    allocator: Option<AllocatorName>,
     allocated_bytes: Gauge,
     reserved_bytes: Gauge,
     limit_bytes: Option<Bytes>,
@@ -84,10 +84,10 @@ struct Gauge {
     peak: Option<Bytes>,
 }
 
-/// What the program was told to use, by the words of its framework.
+/// The allocator that the program is configured to use.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Named {
+enum AllocatorName {
     Bfc,
     MemoryPool,
     CudaMallocAsync,
@@ -95,8 +95,8 @@ enum Named {
     Unknown,
 }
 
-impl ToldPools {
-    /// Adds what stands on the page of `process`, read at `at`; nothing where the page is half written.
+impl ReportedPools {
+    /// Adds the pools on the page of `process`, read at `at`. Adds none if the page is incomplete.
     pub fn take(&mut self, page: &[u8], process: ProcessKey, at: Mono) {
         let page: Option<Page> = serde_json::from_slice(page.trim_ascii()).ok();
         let page = page.filter(|page| page.what == "statistics");
@@ -119,12 +119,16 @@ impl ToldPools {
 
 impl Torch {
     fn pool(self, process: ProcessKey, at: Mono) -> Pool {
-        let not_told =
-            || Reading::missing(Reason::Unsupported, "the hook does not tell it each second");
+        let not_reported = || {
+            Reading::missing(
+                Reason::Unsupported,
+                "the hook does not report it each second",
+            )
+        };
         Pool {
             process,
             allocator: Allocator::Native,
-            library: "torch, by the program's own word".to_owned(),
+            library: "torch (reported by the hook)".to_owned(),
             ordinal: self.device,
             gpu: Reading::default(),
             at,
@@ -139,12 +143,12 @@ impl Torch {
                 inactive_split_peak: self.inactive_split_bytes.peak,
                 requested: self
                     .requested_in_all_bytes
-                    .map_or_else(not_told, |requested| requested.current.into()),
+                    .map_or_else(not_reported, |requested| requested.current.into()),
                 segments: self.segments.current,
                 segments_peak: self.segments.peak,
                 num_alloc_retries: self.num_alloc_retries,
                 num_ooms: self.num_ooms,
-                largest_free_block: not_told(),
+                largest_free_block: not_reported(),
             },
         }
     }
@@ -153,18 +157,21 @@ impl Torch {
 impl Other {
     fn pool(self, framework: Framework, process: ProcessKey, at: Mono) -> ReportedPool {
         let allocator = match (self.allocator, framework) {
-            (Some(Named::Bfc), Framework::Jax) => Allocator::XlaBfc,
-            (Some(Named::Bfc), Framework::Tensorflow) => Allocator::TensorflowBfc,
-            (Some(Named::MemoryPool), Framework::Cupy) => Allocator::CupyMemoryPool,
-            (Some(Named::CudaMallocAsync), _) => Allocator::CudaMallocAsync,
+            (Some(AllocatorName::Bfc), Framework::Jax) => Allocator::XlaBfc,
+            (Some(AllocatorName::Bfc), Framework::Tensorflow) => Allocator::TensorflowBfc,
+            (Some(AllocatorName::MemoryPool), Framework::Cupy) => Allocator::CupyMemoryPool,
+            (Some(AllocatorName::CudaMallocAsync), _) => Allocator::CudaMallocAsync,
             _ => Allocator::Unknown,
         };
-        let figure = |told: Option<Bytes>, what: &str| {
+        let figure = |reported: Option<Bytes>, what: &str| {
             let why = || {
-                let of = framework.words();
-                Reading::missing(Reason::Unsupported, format!("{of} does not tell {what}"))
+                let name = framework.words();
+                Reading::missing(
+                    Reason::Unsupported,
+                    format!("{name} does not report {what}"),
+                )
             };
-            told.map_or_else(why, Reading::Value)
+            reported.map_or_else(why, Reading::Value)
         };
         ReportedPool {
             process,
@@ -173,12 +180,12 @@ impl Other {
             ordinal: self.device,
             gpu: Reading::default(),
             at,
-            allocated: figure(self.allocated_bytes.current, "what is allocated"),
+            allocated: figure(self.allocated_bytes.current, "allocated memory"),
             allocated_peak: figure(self.allocated_bytes.peak, "the peak"),
-            reserved: figure(self.reserved_bytes.current, "what its pool holds"),
-            reserved_peak: figure(self.reserved_bytes.peak, "the most that its pool held"),
+            reserved: figure(self.reserved_bytes.current, "reserved memory"),
+            reserved_peak: figure(self.reserved_bytes.peak, "the peak of reserved memory"),
             limit: figure(self.limit_bytes, "a limit"),
-            largest_free_block: figure(self.largest_free_block, "its largest free block"),
+            largest_free_block: figure(self.largest_free_block, "the largest free block"),
         }
     }
 }
@@ -187,35 +194,35 @@ impl Other {
 mod tests {
     use super::*;
 
-    fn told(page: &[u8]) -> ToldPools {
-        let mut told = ToldPools::default();
-        told.take(page, ProcessKey::default(), Mono(7));
-        told
+    fn pools(page: &[u8]) -> ReportedPools {
+        let mut pools = ReportedPools::default();
+        pools.take(page, ProcessKey::default(), Mono(7));
+        pools
     }
 
     #[test]
-    fn pytorchs_figures_become_a_pool() {
+    fn converts_pytorch_statistics_to_a_pool() {
         let page = br#"{"what": "statistics", "allocators": [{"framework": "of tomorrow", "device": 0},
             {"framework": "torch", "device": 1, "allocated_bytes": {"current": 5, "peak": 9}, "num_ooms": 2}]}   "#;
-        let found = told(page).torch;
+        let found = pools(page).torch;
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].ordinal, found[0].at), (1, Mono(7)));
         assert_eq!(found[0].stats.allocated.last(), Bytes(5));
         assert_eq!(found[0].stats.num_ooms, 2);
-        assert!(told(&page[..40]).torch.is_empty());
+        assert!(pools(&page[..40]).torch.is_empty());
     }
 
     #[test]
-    fn what_another_framework_does_not_tell_is_a_reason() {
+    fn a_figure_that_a_framework_does_not_report_is_missing_with_a_reason() {
         let page = br#"{"what": "statistics", "allocators": [
             {"framework": "jax", "device": 2, "allocator": "bfc", "allocated_bytes": {"current": 5, "peak": 9},
              "reserved_bytes": {"current": 8}, "limit_bytes": 100},
             {"framework": "jax", "device": 3, "allocator": "platform"},
             {"framework": "cupy", "device": 0, "allocator": "memory_pool", "allocated_bytes": {"current": 3}}]}"#;
-        let told = told(page);
-        assert!(told.torch.is_empty());
-        let [bfc, platform, cupy] = &told.others[..] else {
-            panic!("{:?}", told.others);
+        let pools = pools(page);
+        assert!(pools.torch.is_empty());
+        let [bfc, platform, cupy] = &pools.others[..] else {
+            panic!("{:?}", pools.others);
         };
         assert_eq!((bfc.ordinal, bfc.allocator), (2, Allocator::XlaBfc));
         assert_eq!(bfc.allocated_peak, Bytes(9).into());
@@ -226,14 +233,14 @@ mod tests {
         let why = |reading: &Reading<Bytes>| reading.why().expect("missing").to_string();
         assert_eq!(
             why(&bfc.largest_free_block),
-            "JAX does not tell its largest free block"
+            "JAX does not report the largest free block"
         );
         assert_eq!(
             why(&platform.allocated),
-            "JAX does not tell what is allocated"
+            "JAX does not report allocated memory"
         );
         assert_eq!(platform.allocator, Allocator::Unknown);
-        assert_eq!(why(&cupy.allocated_peak), "CuPy does not tell the peak");
+        assert_eq!(why(&cupy.allocated_peak), "CuPy does not report the peak");
         assert_eq!(
             (cupy.allocator, cupy.idle().get()),
             (Allocator::CupyMemoryPool, None)

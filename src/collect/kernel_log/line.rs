@@ -1,4 +1,4 @@
-//! The two kinds of line that are of interest, taken apart.
+//! Parses the two kinds of kernel log line that gputop uses.
 //!
 //! `NVRM: Xid (PCI:0000:3b:00): 31, pid=4242, name=python, Ch 00000008, intr 00000000. MMU Fault: …`
 //! `Memory cgroup out of memory: Killed process 4242 (python) total-vm:…kB, anon-rss:…kB, …`
@@ -8,10 +8,10 @@ use crate::model::text::visible;
 use crate::model::units::Pid;
 
 const MAX_CHARS: usize = 512;
-/// The numbers in front of the text.
+/// Maximum length of the numbers in front of the text.
 const MAX_HEADER: usize = 128;
 
-/// A line of the kernel's.
+/// A parsed line of the kernel.
 #[derive(Debug, Clone, PartialEq)]
 pub enum KernelLine {
     Xid(XidLine),
@@ -24,23 +24,24 @@ pub struct XidLine {
     /// `0000:3b:00`
     pub pci_bus: String,
     pub number: u64,
-    /// As the host numbers processes.
+    /// In the host's PID namespace.
     pub pid: Reading<Pid>,
-    /// The whole line, harmless.
+    /// The whole line, sanitized.
     pub text: String,
 }
 
-/// The out-of-memory killer chose a process.
+/// The out-of-memory killer killed a process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OomKill {
-    /// As the host numbers processes.
+    /// In the host's PID namespace.
     pub pid: Pid,
-    /// The whole line, harmless.
+    /// The whole line, sanitized.
     pub text: String,
 }
 
 impl KernelLine {
-    /// `4,1234,5678901,-;text`; none for what the kernel did not write itself and for what is of no interest.
+    /// Parses a record: `4,1234,5678901,-;text`. Returns `None` for records that the kernel did not write and for other
+    /// lines.
     pub fn of_record(record: &[u8]) -> Option<Self> {
         let end = memchr::memchr(b';', &record[..record.len().min(MAX_HEADER)])?;
         let priority = record[..end].split(|&b| b == b',').next()?;
@@ -49,7 +50,7 @@ impl KernelLine {
             return None;
         }
         let bytes = &record[end + 1..];
-        // Most lines are somebody else's: no text is made of them.
+        // Most lines are unrelated, so skip them before the conversion to text.
         if !bytes.starts_with(XID) && memchr::memmem::find(bytes, KILLED).is_none() {
             return None;
         }
@@ -65,10 +66,10 @@ const KILLED: &[u8] = b"Killed process ";
 
 fn xid(text: &str) -> Option<XidLine> {
     let rest = text.strip_prefix("NVRM: Xid (")?;
-    let (place, rest) = rest.split_once("): ")?;
-    // Older drivers leave out `PCI:`; with MIG the instance follows: `PCI:0000:3b:00 GPU-I:05`.
-    let place = place.strip_prefix("PCI:").unwrap_or(place);
-    let bus = place.split(' ').next()?;
+    let (location, rest) = rest.split_once("): ")?;
+    // Older drivers omit `PCI:`. With MIG the instance follows: `PCI:0000:3b:00 GPU-I:05`.
+    let location = location.strip_prefix("PCI:").unwrap_or(location);
+    let bus = location.split(' ').next()?;
     let bus = bus.strip_suffix(".0").unwrap_or(bus);
     let is_bus = |b: u8| b.is_ascii_hexdigit() || b == b':';
     if bus.is_empty() || bus.len() > 16 || !bus.bytes().all(is_bus) {
@@ -82,13 +83,13 @@ fn xid(text: &str) -> Option<XidLine> {
     })
 }
 
-/// `31, pid=4242, name=python, …`; `pid='<unknown>'` where the driver does not know.
+/// Parses the PID: `31, pid=4242, name=python, …`, or `pid='<unknown>'` if the driver does not know the process.
 fn pid(rest: &str) -> Reading<Pid> {
     let named = rest
         .split_once(", pid=")
         .and_then(|(_, pid)| pid.split(',').next());
     let Some(named) = named else {
-        return Reading::missing(Reason::Unsupported, "the driver names no process");
+        return Reading::missing(Reason::Unsupported, "the driver does not name a process");
     };
     let digits = named.trim_matches('\'');
     digits.parse().map(Pid).map_or_else(
@@ -98,7 +99,7 @@ fn pid(rest: &str) -> Reading<Pid> {
 }
 
 fn oom_kill(text: &str) -> Option<OomKill> {
-    // Up to Linux 4.19 the reason stood in a line of its own.
+    // Up to Linux 4.19 the reason is on a separate line.
     let begins = [
         "Out of memory",
         "Memory cgroup out of memory",
@@ -109,8 +110,8 @@ fn oom_kill(text: &str) -> Option<OomKill> {
     }
     let (_, rest) = text.split_once("Killed process ")?;
     let pid = leading_number(rest)?;
-    let is_whole = rest.trim_start_matches(|c: char| c.is_ascii_digit());
-    if !is_whole.starts_with(" (") && !is_whole.starts_with(", ") {
+    let after_pid = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+    if !after_pid.starts_with(" (") && !after_pid.starts_with(", ") {
         return None;
     }
     Some(OomKill {
@@ -141,8 +142,8 @@ mod tests {
     }
 
     #[test]
-    fn every_spelling_of_an_xid_line_is_read() {
-        let spelled = [
+    fn parses_every_form_of_an_xid_line() {
+        let cases = [
             (
                 "NVRM: Xid (PCI:0000:3b:00): 79, pid=418, name=python, GPU has fallen off the bus.",
                 ("0000:3b:00", 79, Some(418)),
@@ -168,21 +169,21 @@ mod tests {
                 ("0000:3b:00", 45, Some(1_234)),
             ),
         ];
-        for (text, (bus, number, pid)) in spelled {
+        for (text, (bus, number, pid)) in cases {
             assert_eq!(xid_of(text), (bus.to_owned(), number, pid), "{text}");
         }
     }
 
     #[test]
-    fn every_spelling_of_the_killers_line_is_read() {
-        let spelled = [
+    fn parses_every_form_of_an_oom_killer_line() {
+        let cases = [
             "Out of memory: Killed process 418 (python) total-vm:99kB, anon-rss:9kB, UID:1000 oom_score_adj:0",
             "Memory cgroup out of memory: Killed process 418 (py)thon) total-vm:99kB",
             "Out of memory (oom_kill_allocating_task): Killed process 418 (python) total-vm:99kB",
             "Killed process 418 (python) total-vm:99kB, anon-rss:9kB, file-rss:0kB",
             "Killed process 418, UID 1000, (python) total-vm:99kB",
         ];
-        for text in spelled {
+        for text in cases {
             let expected = OomKill {
                 pid: Pid(418),
                 text: text.to_owned(),
@@ -192,8 +193,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_says_or_is_called_is_no_word_of_the_kernel() {
-        // Facility 1, as everything that is written to /dev/kmsg has.
+    fn rejects_forged_and_unrelated_lines() {
+        // Facility 1, which every record written to /dev/kmsg has.
         let forged = b"12,5,6,-;Out of memory: Killed process 418 (python)";
         assert_eq!(KernelLine::of_record(forged), None);
         for text in [
@@ -217,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(record: Vec<u8>, text: String) {
+        fn does_not_panic_on_any_bytes(record: Vec<u8>, text: String) {
             let _ = KernelLine::of_record(&record);
             let _ = line(&text);
             let _ = line(&format!("NVRM: Xid ({text}): {text}"));

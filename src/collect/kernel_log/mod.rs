@@ -1,12 +1,12 @@
-//! What the kernel logs about GPUs and about processes that it ended, from the moment of opening on.
+//! Reads new kernel log lines about GPUs and about processes killed by the OOM killer.
 //!
-//! `/dev/kmsg` gives one record a read: `4,1234,5678901,-;NVRM: Xid (PCI:0000:3b:00): 79, …` and then, indented, lines
-//! about the device that are of no interest here. The numbers in front are the priority (its facility is 0 for the
-//! kernel; what programs write there has another), the sequence, and microseconds. The kernel escapes what cannot be
-//! printed. A reader that was too slow is told EPIPE once and goes on with the oldest record there is
+//! Each read of `/dev/kmsg` returns one record: `4,1234,5678901,-;NVRM: Xid (PCI:0000:3b:00): 79, …`, followed by
+//! indented lines about the device, which are ignored. The leading numbers are the priority (facility 0 for the kernel;
+//! records written by programs have another one), the sequence number and a time in microseconds. The kernel escapes
+//! unprintable characters. A reader that is too slow gets EPIPE once and continues with the oldest available record
 //! (`Documentation/ABI/testing/dev-kmsg`).
 //!
-//! Nothing here waits: a descriptor to sleep on is given out ([`AsFd`]).
+//! Reads never block. Callers wait on the descriptor ([`AsFd`]).
 
 mod line;
 
@@ -22,51 +22,51 @@ use nix::fcntl::OFlag;
 pub use self::line::{KernelLine, OomKill, XidLine};
 use crate::model::reading::{Missing, Reason};
 
-/// Names another file to read in place of `/dev/kmsg`: for tests.
+/// Environment variable with the path to read instead of `/dev/kmsg`, for tests.
 pub const KERNEL_LOG_VARIABLE: &str = "GPUTOP_KERNEL_LOG";
 pub const KERNEL_LOG: &str = "/dev/kmsg";
 
-/// The kernel's own records have at most 8 KiB; what is longer is passed over.
+/// Kernel records have at most 8 KiB; longer ones are skipped.
 const MAX_BYTES: usize = 16 << 10;
-/// Records read in one go: whoever calls has other things to do as well.
+/// Maximum number of records per call, because the caller has other work.
 const MAX_READS: usize = 1_024;
 
 #[derive(Debug)]
 pub struct KernelLog {
     file: File,
     path: PathBuf,
-    /// The beginning of a line whose end has not come yet.
-    begun: Vec<u8>,
-    /// The present line is too long.
+    /// The beginning of a line whose end was not read yet.
+    partial: Vec<u8>,
+    /// The current line is too long.
     skipping: bool,
     has_missed: bool,
 }
 
 impl KernelLog {
-    /// Reads what is logged from now on.
+    /// Opens the log at its end.
     ///
     /// # Errors
-    /// Why it cannot be read; [`fixes`] says what helps.
+    /// Returns why the log cannot be read; [`fixes`] suggests remedies.
     pub fn open(path: &Path) -> Result<Self, Missing> {
         let file = open(path).map_err(|error| missing(path, &error))?;
         Ok(Self {
             file,
             path: path.to_owned(),
-            begun: Vec::new(),
+            partial: Vec::new(),
             skipping: false,
             has_missed: false,
         })
     }
 
-    /// Everything that was logged since; false when there may be more.
+    /// Reads everything that was logged since the last call. Returns false if there may be more.
     ///
     /// # Errors
-    /// Nothing more will come.
+    /// The log can no longer be read.
     pub fn read(&mut self, mut take: impl FnMut(KernelLine)) -> Result<bool, Missing> {
         let mut chunk = [0; MAX_BYTES];
         for _ in 0..MAX_READS {
             match self.file.read(&mut chunk) {
-                Ok(0) => return Err(Missing::new(Reason::Gone, "the kernel log has ended")),
+                Ok(0) => return Err(Missing::new(Reason::Gone, "the kernel log was closed")),
                 Ok(n) => self.split(&chunk[..n], &mut take),
                 Err(error) => match Errno::from_raw(error.raw_os_error().unwrap_or_default()) {
                     Errno::EAGAIN => return Ok(true),
@@ -79,7 +79,7 @@ impl KernelLog {
         Ok(false)
     }
 
-    /// Whether records were overwritten before they were read, since this was asked before.
+    /// Returns true if records were lost since the last call, because they were overwritten before they were read.
     pub fn take_missed(&mut self) -> bool {
         std::mem::take(&mut self.has_missed)
     }
@@ -88,23 +88,23 @@ impl KernelLog {
         while let Some(end) = memchr::memchr(b'\n', bytes) {
             self.extend(&bytes[..end]);
             if !std::mem::take(&mut self.skipping)
-                && let Some(line) = KernelLine::of_record(&self.begun)
+                && let Some(line) = KernelLine::of_record(&self.partial)
             {
                 take(line);
             }
-            self.begun.clear();
+            self.partial.clear();
             bytes = &bytes[end + 1..];
         }
         self.extend(bytes);
     }
 
     fn extend(&mut self, bytes: &[u8]) {
-        if self.skipping || self.begun.len() + bytes.len() > MAX_BYTES {
-            self.begun.clear();
+        if self.skipping || self.partial.len() + bytes.len() > MAX_BYTES {
+            self.partial.clear();
             self.skipping = true;
             return;
         }
-        self.begun.extend_from_slice(bytes);
+        self.partial.extend_from_slice(bytes);
     }
 }
 
@@ -115,7 +115,7 @@ impl AsFd for KernelLog {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    // In some containers it is a link to a terminal.
+    // In some containers /dev/kmsg is a link to a terminal.
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
     let mut file = OpenOptions::new()
         .read(true)
@@ -137,38 +137,34 @@ fn missing(path: &Path, error: &io::Error) -> Missing {
     match Errno::from_raw(error.raw_os_error().unwrap_or_default()) {
         Errno::EPERM => Missing::new(
             Reason::Denied,
-            "the kernel log is for root alone here (kernel.dmesg_restrict is 1)",
+            "only root can read the kernel log (kernel.dmesg_restrict is 1)",
         ),
         Errno::EACCES => Missing::new(
             Reason::Denied,
-            format!("{path} may not be read by this user"),
+            format!("{path} is not readable by this user"),
         ),
         Errno::ENOENT => Missing::new(
             Reason::Unsupported,
-            format!("there is no {path} here, as in most containers"),
+            format!("{path} does not exist, as in most containers"),
         ),
-        Errno::ELOOP | Errno::ENODEV => Missing::new(
-            Reason::Unsupported,
-            format!("{path} is not the kernel's log here"),
-        ),
-        _ => Missing::new(
-            Reason::Unknown,
-            format!("{path} could not be read: {error}"),
-        ),
+        Errno::ELOOP | Errno::ENODEV => {
+            Missing::new(Reason::Unsupported, format!("{path} is not the kernel log"))
+        }
+        _ => Missing::new(Reason::Unknown, format!("cannot read {path}: {error}")),
     }
 }
 
-/// What this user can do about a log that cannot be read: commands or clauses, best first.
+/// Returns what this user can do about an unreadable log: commands or clauses, best first.
 pub fn fixes(missing: &Missing, user_is_root: bool) -> Vec<String> {
     match (missing.reason, user_is_root) {
         (Reason::Denied, true) => vec![
-            "this container's root may not read it: docker run --privileged …, or run gputop on the host"
+            "start the container with docker run --privileged …, or run gputop on the host"
                 .into(),
         ],
         (Reason::Denied, false) => vec![
-            "sudo sysctl kernel.dmesg_restrict=0    (every user of this host may read the kernel's log then)".into(),
-            "sudo setcap cap_syslog+ep \"$(command -v gputop)\"    (gputop may)".into(),
-            "or ask an administrator for either; XIDs are still told by the driver, without their text".into(),
+            "sudo sysctl kernel.dmesg_restrict=0    (lets every user of this host read the kernel log)".into(),
+            "sudo setcap cap_syslog+ep \"$(command -v gputop)\"    (lets gputop read it)".into(),
+            "or ask an administrator for either; the driver still reports Xids, without their text".into(),
         ],
         (Reason::Unsupported, _) => {
             vec!["docker run --device /dev/kmsg …, or run gputop on the host".into()]

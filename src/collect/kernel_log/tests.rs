@@ -5,7 +5,7 @@ use nix::unistd::mkfifo;
 
 use super::*;
 
-/// A FIFO that stands for the kernel's log, and its writing end.
+/// Returns a FIFO that takes the place of the kernel log, and its writing end.
 fn log() -> (tempfile::TempDir, KernelLog, File) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("kmsg");
@@ -17,8 +17,7 @@ fn log() -> (tempfile::TempDir, KernelLog, File) {
 
 fn lines(log: &mut KernelLog) -> Vec<KernelLine> {
     let mut lines = Vec::new();
-    log.read(|line| lines.push(line))
-        .expect("a log that goes on");
+    log.read(|line| lines.push(line)).expect("the log is open");
     lines
 }
 
@@ -37,7 +36,7 @@ fn xid(number: u32) -> String {
 }
 
 #[test]
-fn lines_come_whole_however_they_are_cut() {
+fn joins_lines_that_arrive_in_parts() {
     let (_folder, mut log, mut writer) = log();
     assert!(numbers(&mut log).is_empty());
     writer.write_all(xid(31).as_bytes()).expect("written");
@@ -51,13 +50,13 @@ fn lines_come_whole_however_they_are_cut() {
 }
 
 #[test]
-fn a_line_without_end_is_passed_over_and_costs_no_other() {
+fn skips_an_endless_line_without_losing_the_next() {
     let (_folder, mut log, mut writer) = log();
     let noise = vec![b'x'; MAX_BYTES];
     for _ in 0..5 {
         writer.write_all(&noise).expect("written");
         assert_eq!(lines(&mut log), []);
-        assert!(log.begun.capacity() <= 2 * MAX_BYTES);
+        assert!(log.partial.capacity() <= 2 * MAX_BYTES);
     }
     let text = "\n".to_owned() + &xid(48);
     writer.write_all(text.as_bytes()).expect("written");
@@ -65,7 +64,7 @@ fn a_line_without_end_is_passed_over_and_costs_no_other() {
 }
 
 #[test]
-fn a_flood_is_read_in_portions() {
+fn reads_a_flood_in_portions() {
     let (_folder, mut log, mut writer) = log();
     let flood = xid(13).repeat(300);
     let writing = std::thread::spawn(move || {
@@ -77,19 +76,19 @@ fn a_flood_is_read_in_portions() {
         seen += lines(&mut log).len();
     }
     drop(writing.join());
-    // A process that another test starts just now holds the writer too, until it executes its program.
-    let begun = std::time::Instant::now();
-    let ended = loop {
+    // A process that another test is starting also has the writer open, until it executes its program.
+    let started = std::time::Instant::now();
+    let closed = loop {
         match log.read(|_| {}) {
-            Err(ended) => break ended,
-            Ok(_) => assert!(begun.elapsed().as_secs() < 30, "its writer is gone"),
+            Err(closed) => break closed,
+            Ok(_) => assert!(started.elapsed().as_secs() < 30, "the writer was dropped"),
         }
     };
-    assert_eq!(ended.reason, Reason::Gone);
+    assert_eq!(closed.reason, Reason::Gone);
 }
 
 #[test]
-fn what_is_not_the_kernels_log_is_refused_with_the_reason() {
+fn refuses_other_files_with_a_reason() {
     let folder = tempfile::tempdir().expect("a folder");
     let reason = |name: &str| {
         let missing = KernelLog::open(&folder.path().join(name)).expect_err("refused");
@@ -98,13 +97,13 @@ fn what_is_not_the_kernels_log_is_refused_with_the_reason() {
     let (why, text) = reason("kmsg");
     assert_eq!(why, Reason::Unsupported);
     assert!(
-        text.starts_with("there is no ") && text.ends_with("as in most containers"),
+        text.ends_with("kmsg does not exist, as in most containers"),
         "{text}"
     );
     std::fs::write(folder.path().join("file"), "4,1,2,-;NVRM: Xid").expect("a file");
-    assert!(reason("file").1.ends_with("is not the kernel's log here"));
+    assert!(reason("file").1.ends_with("is not the kernel log"));
     std::os::unix::fs::symlink("/dev/null", folder.path().join("link")).expect("a link");
-    assert!(reason("link").1.ends_with("is not the kernel's log here"));
+    assert!(reason("link").1.ends_with("is not the kernel log"));
     let denied = missing(Path::new("/dev/kmsg"), &Errno::EPERM.into());
     assert_eq!(denied.reason, Reason::Denied);
     assert!(!fixes(&denied, false).is_empty() && !fixes(&denied, true).is_empty());

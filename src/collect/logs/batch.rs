@@ -1,44 +1,44 @@
-//! When text that is worth sending is sent: an error is printed line by line, and is to arrive as one.
+//! Collects the lines of an error, which a program prints one by one, and sends them as one excerpt.
 //!
-//! Text that is still growing waits until it is quiet, and never long; what comes after it was sent follows as an
-//! excerpt that continues it, until the error has been over for a while.
+//! Text that is still growing waits until it stops, up to a limit. Text that follows is sent as a continuation, until
+//! some time after the error.
 
 use crate::diagnose::scan::{Excerpt, Scanner};
 use crate::model::units::{Millis, Mono};
 
-/// Text is sent when nothing was added for this long,
-const QUIET: Millis = Millis(200);
-/// or this long after it came, whole lines of it; a line without an end waits as long for its rest.
-const LATEST: Millis = Millis(700);
-/// What comes later than this after an error is sent only when it is the context of another.
-const WINDOW: Millis = Millis(3_000);
+/// Text is sent when nothing was added for this long.
+const QUIET_INTERVAL: Millis = Millis(200);
+/// Complete lines are sent at the latest this long after they were read. An incomplete line waits as long for its end.
+const MAX_DELAY: Millis = Millis(700);
+/// Text later than this after an error is sent only as the context of another error.
+const FOLLOW_LIMIT: Millis = Millis(3_000);
 
-/// A part of a log to send, as it was written.
+/// A part of a log to send, unmodified.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Part {
     pub bytes: Vec<u8>,
-    /// Where it begins in the log.
+    /// Its offset in the log.
     pub offset: u64,
-    /// The number of its first line, counted from 1 where the group begins.
+    /// The number of its first line, counted from 1 at the beginning of the group.
     pub line: Option<u64>,
-    /// It begins where the part before it ended.
+    /// True if it begins where the previous part ended.
     pub continues: bool,
 }
 
 #[derive(Debug, Default)]
 pub struct Group {
     scanner: Scanner,
-    /// Where the scanner's first byte is in the log.
+    /// Offset of the scanner's first byte in the log.
     base: u64,
-    /// Up to where the log was sent.
+    /// Offset up to which the log was sent.
     sent_to: Option<u64>,
-    /// Since when text waits.
-    waits: Option<Mono>,
-    /// Since when an error is followed.
-    window: Option<Mono>,
-    grew: Mono,
-    /// Only a line without its end is left.
-    is_held: bool,
+    /// Time since which text is waiting.
+    waiting_since: Option<Mono>,
+    /// Time of the error that is being followed.
+    followed_since: Option<Mono>,
+    grew_at: Mono,
+    /// Only an incomplete line is waiting.
+    is_line_open: bool,
 }
 
 impl Group {
@@ -57,60 +57,67 @@ impl Group {
         self.sent_to
     }
 
-    /// Says that more was sent than this knows of.
+    /// Notes that the caller sent the log up to `to`.
     pub fn note_sent(&mut self, to: u64) {
         self.sent_to = Some(self.sent_to.unwrap_or(0).max(to));
     }
 
     pub fn push(&mut self, text: &[u8], now: Mono) -> Vec<Part> {
         let done = self.scanner.push(text);
-        (self.grew, self.is_held) = (now, false);
+        (self.grew_at, self.is_line_open) = (now, false);
         let mut parts: Vec<Part> = done.into_iter().filter_map(|e| self.part(e)).collect();
-        self.note_window(now);
+        self.note_waiting(now);
         parts.extend(self.flush(now));
         parts
     }
 
-    /// What has waited long enough.
+    /// Returns the text that has waited long enough.
     pub fn flush(&mut self, now: Mono) -> Option<Part> {
         if self.due()? > now {
             return None;
         }
-        if self.window.is_some_and(|since| now.since(since) >= WINDOW) {
+        if self
+            .followed_since
+            .is_some_and(|since| now.since(since) >= FOLLOW_LIMIT)
+        {
             return self.finish();
         }
-        let whole_lines = now.since(self.grew) < LATEST;
+        let whole_lines = now.since(self.grew_at) < MAX_DELAY;
         let excerpt = self.scanner.flush(whole_lines);
-        self.is_held = self.scanner.is_open();
-        self.waits = self.is_held.then_some(now);
+        self.is_line_open = self.scanner.is_open();
+        self.waiting_since = self.is_line_open.then_some(now);
         self.part(excerpt?)
     }
 
-    /// What waits, whatever it is: nothing will follow.
+    /// Returns all waiting text, because nothing will follow.
     pub fn finish(&mut self) -> Option<Part> {
         let excerpt = self.scanner.finish().pop();
-        (self.waits, self.window, self.is_held) = (None, None, false);
+        (self.waiting_since, self.followed_since, self.is_line_open) = (None, None, false);
         self.part(excerpt?)
     }
 
-    /// When there is something to flush.
+    /// Returns the time at which there is something to flush.
     pub fn due(&self) -> Option<Mono> {
-        let waits = self.waits?;
-        let quiet = if self.is_held { LATEST } else { QUIET };
-        let (quiet, latest) = (self.grew.0 + quiet.0, waits.0 + LATEST.0);
+        let since = self.waiting_since?;
+        let quiet = if self.is_line_open {
+            MAX_DELAY
+        } else {
+            QUIET_INTERVAL
+        };
+        let (quiet, latest) = (self.grew_at.0 + quiet.0, since.0 + MAX_DELAY.0);
         Some(Mono(quiet.min(latest)))
     }
 
-    fn note_window(&mut self, now: Mono) {
+    fn note_waiting(&mut self, now: Mono) {
         if !self.scanner.is_open() {
-            self.waits = None;
+            self.waiting_since = None;
             return;
         }
-        self.waits = self.waits.or(Some(now));
-        self.window = self.window.or(Some(now));
+        self.waiting_since = self.waiting_since.or(Some(now));
+        self.followed_since = self.followed_since.or(Some(now));
     }
 
-    /// Without what was sent already: nothing, if that is all of it.
+    /// Removes text that was already sent; returns `None` if that is all of it.
     fn part(&mut self, excerpt: Excerpt) -> Option<Part> {
         let Excerpt {
             mut bytes,
@@ -147,7 +154,7 @@ mod tests {
     const ERROR: &[u8] = b"RuntimeError: CUDA error: x\n";
 
     #[test]
-    fn a_traceback_that_is_being_printed_arrives_as_one() {
+    fn sends_a_traceback_that_is_being_printed_as_one_part() {
         let mut group = Group::new(1_000);
         assert_eq!(group.push(HEAD, Mono(0)), []);
         assert_eq!(group.flush(Mono(100)), None);
@@ -163,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_never_stops_is_sent_all_the_same() {
+    fn sends_text_that_never_stops() {
         let mut group = Group::new(0);
         let mut parts = group.push(HEAD, Mono(0));
         for at in (50..1_000).step_by(50) {
@@ -175,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_waits_for_it_and_not_for_ever() {
+    fn an_incomplete_line_waits_for_its_end_up_to_a_limit() {
         let mut group = Group::new(0);
         group.push(b"CUDA error: one\nCUDA er", Mono(0));
         let part = group.flush(Mono(200)).expect("its first line is whole");
@@ -187,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_long_after_an_error_is_not_sent() {
+    fn does_not_send_text_long_after_an_error() {
         let mut group = Group::new(0);
         group.push(ERROR, Mono(0));
         let mut parts: Vec<Part> = group.flush(Mono(200)).into_iter().collect();
@@ -197,7 +204,7 @@ mod tests {
         }
         assert!(parts.len() <= 5, "{}", parts.len());
         assert_eq!(group.due(), None);
-        // It is the context of the next one.
+        // It is sent as the context of the next error.
         group.push(ERROR, Mono(200_000));
         let next = group.flush(Mono(200_200)).expect("an error");
         assert!(next.bytes.starts_with(b"an ordinary"));

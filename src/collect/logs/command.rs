@@ -1,4 +1,4 @@
-//! An outside program asked for a short answer: bounded in time and size, and killed when it keeps neither.
+//! Runs an external program and returns its output. The program is killed if it exceeds the limits on time or size.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -9,12 +9,10 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// An answer is there at once or not at all.
-const LIMIT: Duration = Duration::from_millis(500);
-/// More than any answer is.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 const MAX_ANSWER: usize = 4 << 20;
 
-/// A program that is killed and collected at the latest when this is dropped.
+/// A child process that is killed and collected when this is dropped.
 #[derive(Debug)]
 pub struct Running(pub Child);
 
@@ -25,10 +23,8 @@ impl Drop for Running {
     }
 }
 
-/// Starts it with nothing to read and nobody to complain to, and apart from the keys of our terminal.
-///
-/// # Errors
-/// When there is no such program, or no process to be had.
+/// Starts a program without standard input and standard error. It is in its own process group, so that signals from
+/// our terminal do not reach it.
 pub fn start(program: &Path, args: &[&str]) -> io::Result<Running> {
     Command::new(program)
         .args(args)
@@ -40,16 +36,16 @@ pub fn start(program: &Path, args: &[&str]) -> io::Result<Running> {
         .map(Running)
 }
 
-/// What it writes until it ends, well, and in time.
+/// Runs a program and returns its standard output.
 ///
 /// # Errors
-/// When it cannot be started, fails, says too much, or takes too long (`TimedOut`).
+/// The program cannot be started, fails, writes too much, or takes too long (`TimedOut`).
 pub fn answer(program: &Path, args: &[&str]) -> io::Result<Vec<u8>> {
-    let deadline = Instant::now() + LIMIT;
+    let deadline = Instant::now() + ANSWER_TIMEOUT;
     let mut running = start(program, args)?;
     let mut output = running.0.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     let mut answer = Vec::new();
-    let mut piece = vec![0; 64 << 10];
+    let mut chunk = vec![0; 64 << 10];
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::ZERO);
@@ -57,16 +53,16 @@ pub fn answer(program: &Path, args: &[&str]) -> io::Result<Vec<u8>> {
         if left == PollTimeout::ZERO || poll(&mut wait, left)? == 0 {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        match output.read(&mut piece)? {
+        match output.read(&mut chunk)? {
             0 => break,
-            n => answer.extend_from_slice(&piece[..n]),
+            n => answer.extend_from_slice(&chunk[..n]),
         }
         if answer.len() > MAX_ANSWER {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
     }
     drop(output);
-    // It has closed its output and ends now, or is killed.
+    // It has closed its output, so it should exit now; otherwise it is killed.
     while Instant::now() < deadline {
         if let Some(status) = running.0.try_wait()? {
             let failed = io::Error::other(format!("{} failed: {status}", program.display()));
@@ -90,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_whole_in_time_or_an_error() {
+    fn returns_the_whole_answer_in_time_or_an_error() {
         assert_eq!(shell("printf hello").expect("an answer"), b"hello");
         assert!(shell("printf hello; exit 3").is_err());
         assert!(shell("yes | head -c 20000000").is_err());

@@ -1,60 +1,59 @@
-//! What a log is made of: a file that is read, or text that is brought.
+//! The content of a log: a file, or text that another thread delivers.
 
 use std::io;
 
-use super::piped_log::Fed;
-use super::tail::{News, Tail};
+use super::piped_log::PipedLog;
+use super::tail::{Tail, TailRead};
 use crate::model::units::Mono;
 
 #[derive(Debug)]
-pub enum Body {
+pub enum LogContent {
     File(Tail),
-    Fed(Fed),
+    Piped(PipedLog),
 }
 
-impl Body {
-    /// Up to where it was read.
+impl LogContent {
+    /// Offset up to which it was read.
     pub fn offset(&self) -> u64 {
         match self {
             Self::File(tail) => tail.offset(),
-            Self::Fed(fed) => fed.offset(),
+            Self::Piped(piped) => piped.offset(),
         }
     }
 
-    /// The text since the last look, into `buffer`; of a file at most `most` bytes.
-    ///
-    /// # Errors
-    /// When a file cannot be read.
-    pub fn read(&mut self, buffer: &mut Vec<u8>, most: u64, now: Mono) -> io::Result<News> {
+    /// Reads the text since the last call into `buffer`; from a file at most `max_bytes`.
+    pub fn read(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        max_bytes: u64,
+        now: Mono,
+    ) -> io::Result<TailRead> {
         match self {
-            Self::File(tail) => tail.read(buffer, most, now),
-            Self::Fed(fed) => Ok(fed.read(buffer)),
+            Self::File(tail) => tail.read(buffer, max_bytes, now),
+            Self::Piped(piped) => Ok(piped.read(buffer)),
         }
     }
 
-    /// The text between two places, as far as it is still there.
-    ///
-    /// # Errors
-    /// When a file cannot be read.
+    /// Returns the text between two offsets, as far as it is still available.
     pub fn between(&self, from: u64, to: u64) -> io::Result<Vec<u8>> {
         match self {
             Self::File(tail) => tail.between(from, to),
-            Self::Fed(fed) => Ok(fed.between(from, to)),
+            Self::Piped(piped) => Ok(piped.between(from, to)),
         }
     }
 
-    /// What there is to bring is wanted now; a file is read when it is looked at.
+    /// Requests the text of the other thread immediately. Has no effect for a file.
     pub fn hurry(&self) {
-        if let Self::Fed(fed) = self {
-            fed.hurry();
+        if let Self::Piped(piped) = self {
+            piped.hurry();
         }
     }
 
-    /// The number of the line at a place, where lines have numbers that can be told.
+    /// Returns the number of the line at an offset, if it is known.
     pub fn line_at(&self, offset: u64) -> Option<u64> {
         match self {
             Self::File(tail) => tail.line_at(offset),
-            Self::Fed(_) => None,
+            Self::Piped(_) => None,
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Docker's own log of a container: one JSON object a line, of which only the text is of interest.
+//! Extracts the text from Docker's log of a container, which has one JSON object per line.
 //!
 //! `{"log":"step 1\\n","stream":"stdout","time":"…"}` becomes `step 1` and a line break.
 
-/// What the container wrote. A line that is no such object (the rest of one, at the beginning) stays as it is.
+/// Returns the output of the container. A line that is not such an object, like a truncated first line, is unchanged.
 pub fn plain(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for line in text.split_inclusive(|&b| b == b'\n') {
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_is_taken_out_and_what_is_no_object_stays() {
+    fn extracts_the_text_and_keeps_lines_that_are_not_objects() {
         let log = concat!(
             r#"rest of one","stream":"stderr"}"#,
             "\n",

@@ -1,11 +1,11 @@
-//! Where a process writes: what is behind its standard output and error.
+//! Finds the logs of a process, by following its standard output and standard error.
 //!
-//! The kernel's links `/proc/PID/fd/1` and `2` say it: a path is a file, `pipe:[…]` has a reader somewhere,
-//! `/dev/pts/3` is a terminal, `socket:[…]` may be the journal's. A place where nothing can be read has a reason that
-//! a person can act on.
+//! The kernel's links `/proc/PID/fd/1` and `2` name the target: a path is a file, `pipe:[…]` has a reader somewhere,
+//! `/dev/pts/3` is a terminal, `socket:[…]` may belong to the journal. If a target cannot be read, the reason is one that
+//! the user can act on.
 //!
-//! Example: `python train.py 2>&1 | tee train.log` in tmux. Both descriptors are one pipe; `tee` has its other end,
-//! writes one regular file, `train.log`, and a terminal. The file is followed; the terminal shows the same.
+//! Example: `python train.py 2>&1 | tee train.log` in tmux. Both descriptors are one pipe; `tee` reads its other end, and
+//! writes one regular file, `train.log`, and a terminal. gputop follows the file; the terminal shows the same text.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 use super::pipe::{self, Descriptor};
 use super::tail::{Credentials, FileId, LogLocation, NoFile};
 use super::{Settings, journal};
-use crate::collect::clock::boot_moment;
+use crate::collect::clock::boot_time;
 use crate::collect::process::access::Access;
 use crate::collect::process::container::docker_id;
 use crate::collect::process::nul_list;
@@ -32,22 +32,22 @@ use crate::redact;
 /// Standard output and standard error.
 const DESCRIPTORS: [u32; 2] = [1, 2];
 const MAX_NAME: usize = 1_024;
-/// The log of a process that was started so short a time ago, in a file that it (or its shell) made, is read from
-/// its beginning: what went wrong in its first seconds is of the moment, too.
-const YOUNG: Millis = Millis(10_000);
+/// If a process was started less than this ago and it (or its shell) created the log file, the file is read from its
+/// beginning, so that errors of the first seconds are found, too.
+const MAX_YOUNG_AGE: Millis = Millis(10_000);
 /// `python … | grep -v … | tee …`
 const MAX_PIPES: u32 = 4;
 const MAX_READERS: usize = 4;
-/// A reader that writes more files than this is no copier of its input.
+/// A reader that writes more files than this does not just copy its input.
 const MAX_FILES: usize = 4;
-/// How far up `screen` is looked for.
+/// Maximum number of ancestors that are searched for `screen`.
 const MAX_PARENTS: usize = 8;
 
 /// A log that a process writes to.
 #[derive(Debug)]
 pub enum LogTarget {
     File(Box<FoundFile>),
-    /// By its device.
+    /// Device and number of the terminal.
     Terminal(u64, u64),
     Journal,
 }
@@ -56,7 +56,7 @@ pub enum LogTarget {
 pub struct FoundFile {
     pub name: String,
     pub origin: LogOrigin,
-    pub place: LogLocation,
+    pub location: LogLocation,
     pub open: (File, Metadata),
 }
 
@@ -67,12 +67,12 @@ impl From<FoundFile> for LogTarget {
 }
 
 impl FoundFile {
-    fn open(name: &Path, origin: LogOrigin, place: LogLocation) -> Result<Self, NoFile> {
+    fn open(name: &Path, origin: LogOrigin, location: LogLocation) -> Result<Self, NoFile> {
         Ok(Self {
             name: file_name(name),
             origin,
-            open: place.open()?,
-            place,
+            open: location.open()?,
+            location,
         })
     }
 
@@ -81,12 +81,12 @@ impl FoundFile {
     }
 }
 
-/// What a process writes to, each once, and why there is nothing to read at the rest.
+/// The distinct logs of a process, and the reason if some output cannot be read.
 #[derive(Debug, Default)]
 pub struct Findings {
     pub found: Vec<LogTarget>,
     pub missing: Option<Missing>,
-    /// When it was started, if that was a short time ago.
+    /// Start time of the process, if it was started recently.
     pub young: Option<SystemTime>,
 }
 
@@ -106,8 +106,10 @@ impl Findings {
     }
 }
 
+/// Finds the logs of a process.
+///
 /// # Errors
-/// When the process has ended, or is another user's.
+/// The process has exited or belongs to another user.
 pub fn find(settings: &Settings, key: ProcessKey, now: Mono) -> Result<Findings, Missing> {
     let process = Process::of(settings, key);
     let mut findings = Findings {
@@ -120,15 +122,15 @@ pub fn find(settings: &Settings, key: ProcessKey, now: Mono) -> Result<Findings,
             Err(missing) => findings.missing = findings.missing.take().or(Some(missing)),
         }
     }
-    // The PID was this process's all the time, so what was opened is its.
+    // The PID was not reused meanwhile, so the opened files belong to this process.
     process.check(key)?;
     Ok(findings)
 }
 
-/// The log that a person names for a process: relative to its working directory.
+/// Opens the log that a user named for a process. A relative path is relative to the working directory of the process.
 ///
 /// # Errors
-/// For what is no file that may be followed, with the reason.
+/// The path is not a file that gputop may follow.
 pub fn named(settings: &Settings, key: ProcessKey, path: &Path) -> Result<FoundFile, Missing> {
     let process = Process::of(settings, key);
     let owner = process.owner().map_err(|error| process.denied(&error))?;
@@ -138,7 +140,7 @@ pub fn named(settings: &Settings, key: ProcessKey, path: &Path) -> Result<FoundF
         Err(_) => path.to_owned(),
     };
     process.check(key)?;
-    let place = LogLocation::Path {
+    let location = LogLocation::Path {
         path: path.clone(),
         owners: match settings.is_remote {
             true => vec![owner.user],
@@ -152,14 +154,14 @@ pub fn named(settings: &Settings, key: ProcessKey, path: &Path) -> Result<FoundF
             format!("{}: {error}", file_name(&path)),
         )
     };
-    FoundFile::open(&path, LogOrigin::Named, place).map_err(why)
+    FoundFile::open(&path, LogOrigin::Named, location).map_err(why)
 }
 
 struct Process<'a> {
     settings: &'a Settings,
     pid: Pid,
     dir: PathBuf,
-    /// 0 where it is gone already: then nothing of it can be opened.
+    /// 0 if the process has exited already; then none of its files can be opened.
     start: StartTicks,
 }
 
@@ -212,12 +214,12 @@ impl<'a> Process<'a> {
             .and_then(|file| Ok(file.read(&mut StatBuffer::new())?.start));
         match start {
             Ok(start) if start == key.start => Ok(()),
-            Ok(_) => Err(Missing::new(Reason::Gone, "the process has ended")),
+            Ok(_) => Err(Missing::new(Reason::Gone, "the process has exited")),
             Err(error) => Err(self.denied(&error)),
         }
     }
 
-    /// Where descriptor `fd` leads, over at most so many `pipes`.
+    /// Follows descriptor `fd` through at most `pipes` pipes.
     fn find(&self, fd: u32, pipes: u32) -> Result<Vec<LogTarget>, Missing> {
         let stream = match fd {
             1 => "stdout",
@@ -243,7 +245,7 @@ impl<'a> Process<'a> {
             Err(error) => error,
         };
         let (Ok(metadata), NoFile::Kind(_)) = (std::fs::metadata(&link), &error) else {
-            return Err(no_file(stream, &target, &error));
+            return Err(unreadable(stream, &target, &error));
         };
         let kind = metadata.file_type();
         let is_terminal = is_terminal(&metadata);
@@ -265,7 +267,7 @@ impl<'a> Process<'a> {
         {
             return Ok(vec![LogTarget::Journal]);
         }
-        Err(no_file(stream, &target, &error))
+        Err(unreadable(stream, &target, &error))
     }
 
     fn through_pipe(
@@ -274,31 +276,30 @@ impl<'a> Process<'a> {
         pipe: &Path,
         pipes: u32,
     ) -> Result<Vec<LogTarget>, Missing> {
-        let nowhere = |why: String| Err(Missing::new(Reason::Unsupported, why));
+        let unsupported = |why: String| Err(Missing::new(Reason::Unsupported, why));
         if pipes == 0 {
-            return nowhere(format!("{stream} goes through too many pipes"));
+            return unsupported(format!("{stream} goes through too many pipes"));
         }
         let readers = pipe::readers(self.settings, self.pid, pipe);
         let Some(first) = readers.first() else {
-            return nowhere(format!("{stream} is a pipe whose reader cannot be seen"));
+            return unsupported(format!("{stream} is a pipe whose reader cannot be seen"));
         };
         let mut found = Vec::new();
         for &reader in readers.iter().take(MAX_READERS) {
             found.extend(Process::new(self.settings, reader).copies(pipes));
         }
         if found.is_empty() {
-            return nowhere(format!(
-                "{stream} is a pipe to process {first}, which keeps no file of it"
+            return unsupported(format!(
+                "{stream} is a pipe to process {first}, which does not write it to a file"
             ));
         }
         Ok(found)
     }
 
-    /// Where a process that reads a pipe puts what it reads: the regular files that it writes, else where its own
-    /// output goes.
+    /// Returns the logs to which a pipe reader copies its input: the regular files that it writes, else its own output.
     fn copies(&self, pipes: u32) -> Vec<LogTarget> {
         let mut descriptors = pipe::descriptors(&self.settings.proc_root, self.pid);
-        // What another gputop writes besides is its own.
+        // Ignore the other files of another gputop, which are not copies of its input.
         if self.is_gputop() {
             descriptors.retain(|descriptor| DESCRIPTORS.contains(&descriptor.number));
         }
@@ -310,14 +311,14 @@ impl<'a> Process<'a> {
         others.flatten().next().unwrap_or_default()
     }
 
-    /// The regular files that are open for writing; none of too many.
+    /// Returns the regular files that are open for writing; none if there are too many.
     fn written(&self, descriptors: &[Descriptor]) -> Vec<FoundFile> {
         let mut files: Vec<FoundFile> = Vec::new();
-        // Standard error is where a copier complains, not where it copies to.
-        let is_output = |d: &&Descriptor| ![0, 2].contains(&d.number) && d.may(pipe::WRITE);
+        // Standard error holds the reader's own messages, not its input.
+        let is_output = |d: &&Descriptor| ![0, 2].contains(&d.number) && d.has_access(pipe::WRITE);
         for descriptor in descriptors.iter().filter(is_output) {
-            let place = self.descriptor(descriptor.link.clone());
-            let file = FoundFile::open(&descriptor.target, LogOrigin::PipeReader, place);
+            let location = self.descriptor(descriptor.link.clone());
+            let file = FoundFile::open(&descriptor.target, LogOrigin::PipeReader, location);
             if let Ok(file) = file
                 && !files.iter().any(|known| known.id() == file.id())
             {
@@ -332,12 +333,12 @@ impl<'a> Process<'a> {
 
     fn is_gputop(&self) -> bool {
         let own = std::fs::metadata("/proc/self/exe").map(|m| FileId::of(&m));
-        let its = std::fs::metadata(self.dir.join("exe")).map(|m| FileId::of(&m));
-        matches!((own, its), (Ok(own), Ok(its)) if own == its)
+        let other = std::fs::metadata(self.dir.join("exe")).map(|m| FileId::of(&m));
+        matches!((own, other), (Ok(own), Ok(other)) if own == other)
     }
 
-    /// The log of GNU screen, where it keeps one (`screen -L`): a file that the screen above the process writes.
-    /// Asking screen itself for its text would write a file and disturb its user.
+    /// Returns the log of GNU screen (`screen -L`), which is a file that the screen process above this one writes.
+    /// Requesting the text from screen itself would write a file and disturb the user.
     fn screen(&self) -> Option<Vec<LogTarget>> {
         let mut pid = self.pid;
         for _ in 0..MAX_PARENTS {
@@ -356,7 +357,7 @@ impl<'a> Process<'a> {
         None
     }
 
-    /// Docker's log of the container that the process runs in, which root may read.
+    /// Returns Docker's log of the container that the process runs in, which only root can read.
     fn docker(&self) -> Option<FoundFile> {
         let cgroup = nul_list::read(File::open(self.dir.join("cgroup")).ok()?).ok()?;
         let cgroup = String::from_utf8_lossy(&cgroup).into_owned();
@@ -366,15 +367,15 @@ impl<'a> Process<'a> {
             .docker_root
             .join(&id)
             .join(format!("{id}-json.log"));
-        let place = LogLocation::Path {
+        let location = LogLocation::Path {
             path: path.clone(),
             owners: vec![0, self.settings.user],
             reader: None,
         };
-        FoundFile::open(&path, LogOrigin::Docker, place).ok()
+        FoundFile::open(&path, LogOrigin::Docker, location).ok()
     }
 
-    /// The output file of a Slurm batch job, under its usual name. It is the user's own, so nothing else is read.
+    /// Returns the output file of a Slurm batch job under its default name. It must belong to the user of the process.
     fn slurm(&self) -> Option<FoundFile> {
         let environ = self.environ();
         let value = |name: &str| {
@@ -392,12 +393,12 @@ impl<'a> Process<'a> {
         };
         let folder = std::ffi::OsString::from_vec(value("SLURM_SUBMIT_DIR")?.to_vec());
         let path = PathBuf::from(folder).join(name);
-        let place = LogLocation::Path {
+        let location = LogLocation::Path {
             path: path.clone(),
             owners: vec![std::fs::metadata(&self.dir).ok()?.uid()],
             reader: None,
         };
-        FoundFile::open(&path, LogOrigin::Slurm, place).ok()
+        FoundFile::open(&path, LogOrigin::Slurm, location).ok()
     }
 
     fn environ(&self) -> Vec<u8> {
@@ -406,13 +407,13 @@ impl<'a> Process<'a> {
     }
 }
 
-/// The near end of a pseudo-terminal (`UNIX98_PTY_SLAVE_MAJOR` and the seven behind it).
+/// Returns true for the slave end of a pseudo-terminal (`UNIX98_PTY_SLAVE_MAJOR` and the seven majors after it).
 fn is_terminal(metadata: &Metadata) -> bool {
     let major = nix::sys::stat::major(metadata.rdev());
     metadata.file_type().is_char_device() && (136..144).contains(&major)
 }
 
-fn no_file(stream: &str, target: &Path, error: &NoFile) -> Missing {
+fn unreadable(stream: &str, target: &Path, error: &NoFile) -> Missing {
     let shown = file_name(target);
     match error {
         NoFile::Kind(_) if shown.starts_with("socket:") => {
@@ -424,7 +425,7 @@ fn no_file(stream: &str, target: &Path, error: &NoFile) -> Missing {
         }
         NoFile::Io(io) if io.kind() == io::ErrorKind::PermissionDenied => Missing::new(
             Reason::Denied,
-            format!("{stream} is {shown}, which only its owner may read"),
+            format!("{stream} is {shown}, which only its owner can read"),
         ),
         NoFile::Io(_) => Missing::new(Reason::Unknown, format!("{stream}, {shown}: {error}")),
     }
@@ -436,12 +437,12 @@ fn file_name(path: &Path) -> String {
 
 fn young(key: ProcessKey, now: Mono) -> Option<SystemTime> {
     let since_boot = key.start.0 * 1_000 / procfs::ticks_per_second();
-    if now.since(Mono(since_boot)) >= YOUNG {
+    if now.since(Mono(since_boot)) >= MAX_YOUNG_AGE {
         return None;
     }
-    // File systems tell a birth by a clock that ticks every 4 ms, and ours are cut to whole milliseconds.
+    // File creation times come from a clock that ticks every 4 ms, and our times are rounded down to milliseconds.
     const UNCERTAIN: Duration = Duration::from_millis(10);
-    let boot = u64::try_from(boot_moment().0).ok()?;
+    let boot = u64::try_from(boot_time().0).ok()?;
     let started = Duration::from_millis(boot + since_boot);
     Some(SystemTime::UNIX_EPOCH + started - UNCERTAIN)
 }

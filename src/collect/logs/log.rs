@@ -1,14 +1,14 @@
-//! One log that is followed, and the processes that write to it.
+//! A log that is followed, and the processes that write to it.
 //!
-//! A log that several processes share is read once. What is found in it is of whoever writes there: of one process
-//! if it is one, else of all of them, since a line does not tell (and what it claims is not believed).
+//! A log that several processes share is read once. An excerpt is attributed to the only writer, or else to all writers,
+//! because a line does not identify its writer (and claims in its text are not trusted).
 
 use std::borrow::Cow;
 
 use super::batch::{Group, Part};
-use super::content::Body;
+use super::content::LogContent;
 use super::docker;
-use super::sanitize::shown;
+use super::sanitize::sanitize;
 use super::tail::MAX_AT_ONCE;
 
 use crate::diagnose::scan::has_anchor;
@@ -18,30 +18,30 @@ use crate::model::process::ProcessKey;
 use crate::model::reading::{Reading, Reason};
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// The most that is sent of the end of a log.
+/// Maximum size of the end of a log that is sent.
 const MAX_TAIL: u64 = 16 << 10;
-/// The most that a screen shows.
+/// Maximum size of the text for a screen.
 const MAX_VIEW: u64 = 256 << 10;
-/// The most that a screen shows of a log of which text is being passed over: all of it is new each time, nobody reads
-/// it, and making it harmless is what costs most.
+/// Maximum size of the text for a screen while a log grows too fast. All of it is new each time, nobody can read it,
+/// and sanitizing it is the largest cost.
 const MAX_FLOOD_VIEW: u64 = 32 << 10;
-/// A log counts as flooding this long after text of it was passed over.
-const FLOOD: Millis = Millis(5_000);
-/// What is read of one log, at once and in the long run.
+/// A log counts as flooding this long after text of it was skipped.
+const FLOOD_INTERVAL: Millis = Millis(5_000);
+/// Limits on reading one log: at once, and in the long run.
 const MAX_READ: u64 = 2 * MAX_AT_ONCE;
 const MAX_READ_PER_SECOND: u64 = 4 * MAX_AT_ONCE;
-/// Less than this is not worth reading: what is behind it would be passed over.
+/// A smaller allowance is not used, because the text after it would be skipped.
 const MIN_READ: u64 = 64 << 10;
-/// The most that one excerpt holds.
+/// Maximum size of one excerpt.
 const MAX_SENT: usize = 64 << 10;
-/// How long after the end of a process its last words may arrive: they pass through pipes and file servers.
-const AFTER_END: u64 = 500;
-/// A failed allocation is told of by whoever catches it, a little later.
-const AFTER_OOM: u64 = 700;
+/// Milliseconds after an exit within which the last output may arrive through pipes and file servers.
+const EXIT_DELAY: u64 = 500;
+/// Milliseconds after a failed allocation within which the program prints the error.
+const OOM_DELAY: u64 = 700;
 
-/// An excerpt, and the process that it is of, where that is one.
+/// An excerpt, and its process if there is only one writer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Excerpted {
+pub struct ProcessExcerpt {
     pub process: Option<ProcessKey>,
     pub excerpt: LogExcerpt,
 }
@@ -50,13 +50,13 @@ pub struct Excerpted {
 #[derive(Debug)]
 struct Writer {
     key: ProcessKey,
-    /// What was written before is older than the moment of attaching.
+    /// Offset at which the process was attached; earlier text is ignored.
     from: u64,
-    ended: bool,
+    exited: bool,
 }
 
 #[derive(Debug)]
-struct Asked {
+struct TailRequest {
     key: ProcessKey,
     why: LogWhy,
     due: Mono,
@@ -66,115 +66,119 @@ struct Asked {
 pub struct Log {
     name: Reading<String>,
     origin: LogOrigin,
-    body: Body,
+    content: LogContent,
     group: Group,
-    /// How many lines lie before the group, once that was counted; they cannot be in a long log.
+    /// Number of lines before the group, once they were counted; `Some(None)` if the log is too long to count them.
     lines_before: Option<Option<u64>>,
     writers: Vec<Writer>,
-    asked: Vec<Asked>,
-    allowance: Allowance,
-    reading: Allowance,
-    /// Text was passed over, and that was not told yet.
+    tail_requests: Vec<TailRequest>,
+    send_allowance: Allowance,
+    read_allowance: Allowance,
+    /// Text was skipped and this was not reported yet.
     sampled: bool,
-    /// How much of it, and how much since the beginning.
+    /// Number of bytes that were skipped and not reported yet, and in total.
     skipped: u64,
     all_skipped: u64,
     skipped_at: Option<Mono>,
     left_out: u64,
-    looked: Mono,
-    /// The look before the newest text came.
+    polled_at: Mono,
+    /// Time of the read before the one that returned the latest text.
     before_newest: Mono,
 }
 
 impl Log {
-    pub fn new(name: Reading<String>, origin: LogOrigin, body: Body, now: Mono) -> Self {
-        let from = body.offset();
+    pub fn new(name: Reading<String>, origin: LogOrigin, content: LogContent, now: Mono) -> Self {
+        let from = content.offset();
         Self {
             name,
             origin,
             group: Group::new(from),
             lines_before: None,
-            body,
+            content,
             writers: Vec::new(),
-            asked: Vec::new(),
-            allowance: Allowance::new(MAX_TOLD, MAX_TOLD_PER_SECOND, now),
-            reading: Allowance::new(MAX_READ, MAX_READ_PER_SECOND, now),
+            tail_requests: Vec::new(),
+            send_allowance: Allowance::new(MAX_REPORTED, MAX_REPORTED_PER_SECOND, now),
+            read_allowance: Allowance::new(MAX_READ, MAX_READ_PER_SECOND, now),
             sampled: false,
             skipped: 0,
             all_skipped: 0,
             skipped_at: None,
             left_out: 0,
-            looked: now,
+            polled_at: now,
             before_newest: now,
         }
     }
 
-    /// `from` is the moment of attaching, as a place in the log.
+    /// `from` is the offset at which the process was attached.
     pub fn add_writer(&mut self, key: ProcessKey, from: u64) {
         if !self.writers.iter().any(|writer| writer.key == key) {
             self.writers.push(Writer {
                 key,
                 from,
-                ended: false,
+                exited: false,
             });
         }
     }
 
-    /// Up to where it was read.
+    /// Offset up to which it was read.
     pub fn offset(&self) -> u64 {
-        self.body.offset()
+        self.content.offset()
     }
 
     pub fn remove_writer(&mut self, key: ProcessKey) {
         self.writers.retain(|writer| writer.key != key);
     }
 
-    /// Nobody writes here any more, and all was told.
+    /// Returns true if all writers exited and everything was reported.
     pub fn is_over(&self) -> bool {
-        self.asked.is_empty() && self.writers.iter().all(|writer| writer.ended)
+        self.tail_requests.is_empty() && self.writers.iter().all(|writer| writer.exited)
     }
 
-    /// Has the end of the log sent, a moment later.
-    pub fn ask(&mut self, key: ProcessKey, why: LogWhy, now: Mono) {
+    /// Requests the end of the log, which is sent after a short delay.
+    pub fn request_tail(&mut self, key: ProcessKey, why: LogWhy, now: Mono) {
         if !self.writers.iter().any(|writer| writer.key == key) {
             return;
         }
-        let pause = match why {
-            LogWhy::Ended => AFTER_END,
-            _ => AFTER_OOM,
+        let delay = match why {
+            LogWhy::Ended => EXIT_DELAY,
+            _ => OOM_DELAY,
         };
-        let due = Mono(now.0 + pause);
-        if !self.asked.iter().any(|a| a.key == key && a.why == why) {
-            self.asked.push(Asked { key, why, due });
-            self.body.hurry();
+        let due = Mono(now.0 + delay);
+        if !self
+            .tail_requests
+            .iter()
+            .any(|a| a.key == key && a.why == why)
+        {
+            self.tail_requests.push(TailRequest { key, why, due });
+            self.content.hurry();
         }
     }
 
-    /// When it is to be looked at again, if that is before its turn.
+    /// Returns the time of the next read, if it must be earlier than the usual interval.
     pub fn due(&self) -> Option<Mono> {
-        let asked = self.asked.iter().map(|asked| asked.due);
-        asked.chain(self.group.due()).min()
+        let requested = self.tail_requests.iter().map(|request| request.due);
+        requested.chain(self.group.due()).min()
     }
 
-    /// Reads what is new, and gives what is to be told.
-    pub fn look(&mut self, buffer: &mut Vec<u8>, now: Mono) -> Vec<Excerpted> {
+    /// Reads new text and returns the excerpts to report.
+    pub fn poll(&mut self, buffer: &mut Vec<u8>, now: Mono) -> Vec<ProcessExcerpt> {
         let mut parts = self.read(buffer, now);
         parts.extend(self.group.flush(now));
-        let mut told: Vec<Excerpted> = parts
+        let mut excerpts: Vec<ProcessExcerpt> = parts
             .into_iter()
-            .filter_map(|part| self.tell(part, LogWhy::Matched, None, now))
+            .filter_map(|part| self.excerpt_of(part, LogWhy::Matched, None, now))
             .collect();
-        told.extend(self.answer(now));
-        told
+        excerpts.extend(self.answer(now));
+        excerpts
     }
 
-    /// Goes on with what is written from now on; what waits to be sent is dropped.
+    /// Continues with text that is written from now on; text that waits to be sent is dropped.
     pub fn restart(&mut self) {
-        self.group = Group::new(self.body.offset());
+        self.group = Group::new(self.content.offset());
         self.lines_before = None;
     }
 
-    /// Adds this log to what a screen shows of a process; the text is that of the log which was written to last.
+    /// Adds this log to the view of a process. The view contains the text of the first log that has any.
     pub fn add_to(&self, view: &mut LogView, key: ProcessKey) {
         let source = LogSource {
             name: self.name.value().cloned().unwrap_or_default(),
@@ -186,13 +190,13 @@ impl Log {
         let Some(writer) = self.writers.iter().find(|writer| writer.key == key) else {
             return;
         };
-        let end = self.body.offset();
-        let most = if self.is_flooding() {
+        let end = self.content.offset();
+        let max_bytes = if self.is_flooding() {
             MAX_FLOOD_VIEW
         } else {
             MAX_VIEW
         };
-        let text = self.text(writer.from.max(end.saturating_sub(most)), end);
+        let text = self.text(writer.from.max(end.saturating_sub(max_bytes)), end);
         if view.text.value().is_none_or(|known| known.is_empty()) {
             view.errors = text.value().map(|text| errors_in(text)).unwrap_or_default();
             view.text = text;
@@ -204,7 +208,7 @@ impl Log {
 
     fn is_flooding(&self) -> bool {
         let skipped = self.skipped_at;
-        self.sampled || skipped.is_some_and(|at| self.looked.since(at) < FLOOD)
+        self.sampled || skipped.is_some_and(|at| self.polled_at.since(at) < FLOOD_INTERVAL)
     }
 
     fn plain<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
@@ -215,75 +219,81 @@ impl Log {
     }
 
     fn text(&self, from: u64, to: u64) -> Reading<String> {
-        match self.body.between(from, to) {
-            Ok(bytes) => Reading::Value(shown(&self.plain(&bytes), 2 * bytes.len().max(1)).0),
+        match self.content.between(from, to) {
+            Ok(bytes) => Reading::Value(sanitize(&self.plain(&bytes), 2 * bytes.len().max(1)).0),
             Err(error) => {
-                Reading::missing(Reason::Unknown, format!("it could not be read: {error}"))
+                Reading::missing(Reason::Unknown, format!("cannot read the log: {error}"))
             }
         }
     }
 
     fn read(&mut self, buffer: &mut Vec<u8>, now: Mono) -> Vec<Part> {
-        let looked = std::mem::replace(&mut self.looked, now);
-        let most = self.reading.left(now).min(MAX_AT_ONCE);
-        if most < MIN_READ {
+        let previous_poll = std::mem::replace(&mut self.polled_at, now);
+        let max_bytes = self.read_allowance.left(now).min(MAX_AT_ONCE);
+        if max_bytes < MIN_READ {
             return Vec::new();
         }
-        let Ok(news) = self.body.read(buffer, most, now) else {
+        let Ok(read) = self.content.read(buffer, max_bytes, now) else {
             return Vec::new();
         };
-        self.reading.take(buffer.len() as u64, now);
+        self.read_allowance.take(buffer.len() as u64, now);
         let mut parts = Vec::new();
-        if news.is_new || news.passed_over > 0 {
+        if read.is_new_file || read.skipped > 0 {
             parts.extend(self.group.finish());
-            let from = self.body.offset() - buffer.len() as u64;
+            let from = self.content.offset() - buffer.len() as u64;
             self.group = Group::new(from);
             self.lines_before = None;
-            if news.passed_over > 0 {
+            if read.skipped > 0 {
                 self.sampled = true;
-                self.skipped += news.passed_over;
-                self.all_skipped += news.passed_over;
+                self.skipped += read.skipped;
+                self.all_skipped += read.skipped;
                 self.skipped_at = Some(now);
             }
-            if news.is_new {
+            if read.is_new_file {
                 self.writers.iter_mut().for_each(|writer| writer.from = 0);
             }
         }
         if !buffer.is_empty() {
-            self.before_newest = looked;
+            self.before_newest = previous_poll;
             parts.extend(self.group.push(buffer, now));
         }
         parts
     }
 
-    /// The ends that were asked for and are due.
-    fn answer(&mut self, now: Mono) -> Vec<Excerpted> {
-        let mut told = Vec::new();
-        while let Some(at) = self.asked.iter().position(|asked| asked.due <= now) {
-            let asked = self.asked.swap_remove(at);
+    /// Returns the excerpts for requests that are due.
+    fn answer(&mut self, now: Mono) -> Vec<ProcessExcerpt> {
+        let mut excerpts = Vec::new();
+        while let Some(at) = self
+            .tail_requests
+            .iter()
+            .position(|request| request.due <= now)
+        {
+            let request = self.tail_requests.swap_remove(at);
             if let Some(part) = self.group.finish() {
-                told.extend(self.tell(part, LogWhy::Matched, None, now));
+                excerpts.extend(self.excerpt_of(part, LogWhy::Matched, None, now));
             }
-            let part = self.unsent(asked.key);
-            told.extend(part.and_then(|part| self.tell(part, asked.why, Some(asked.key), now)));
-            if asked.why == LogWhy::Ended {
-                let ended = self.writers.iter_mut().find(|w| w.key == asked.key);
-                ended.into_iter().for_each(|writer| writer.ended = true);
+            let part = self.unsent(request.key);
+            excerpts.extend(
+                part.and_then(|part| self.excerpt_of(part, request.why, Some(request.key), now)),
+            );
+            if request.why == LogWhy::Ended {
+                let exited = self.writers.iter_mut().find(|w| w.key == request.key);
+                exited.into_iter().for_each(|writer| writer.exited = true);
             }
         }
-        told
+        excerpts
     }
 
-    /// The end of what a process wrote, as far as it was not sent.
+    /// Returns the end of a process's output, without text that was already sent.
     fn unsent(&mut self, key: ProcessKey) -> Option<Part> {
         let writer = self.writers.iter().find(|writer| writer.key == key)?;
-        let end = self.body.offset();
+        let end = self.content.offset();
         let from = self.group.sent_to().unwrap_or(0).max(writer.from);
         let cut = end.saturating_sub(MAX_TAIL);
-        let mut bytes = self.body.between(from.max(cut), end).ok()?;
+        let mut bytes = self.content.between(from.max(cut), end).ok()?;
         let mut offset = from.max(cut);
         if cut > from {
-            // The line that was cut has no beginning.
+            // Drop the incomplete first line.
             let first = memchr::memchr(b'\n', &bytes).map_or(0, |n| n + 1);
             bytes.drain(..first);
             offset += first as u64;
@@ -300,29 +310,29 @@ impl Log {
 
     fn first_line(&mut self, part: &Part) -> Option<u64> {
         let Some(line) = part.line else {
-            return self.body.line_at(part.offset);
+            return self.content.line_at(part.offset);
         };
         let base = self.group.base();
-        let body = &self.body;
+        let content = &self.content;
         let before = *self
             .lines_before
-            .get_or_insert_with(|| Some(body.line_at(base)? - 1));
+            .get_or_insert_with(|| Some(content.line_at(base)? - 1));
         Some(before? + line)
     }
 
-    /// `asker` is the process whose end, or failed allocation, made it worth sending.
-    fn tell(
+    /// Builds the excerpt of a part. `requester` is the process whose exit, or failed allocation, is the reason to send it.
+    fn excerpt_of(
         &mut self,
         part: Part,
         why: LogWhy,
-        asker: Option<ProcessKey>,
+        requester: Option<ProcessKey>,
         now: Mono,
-    ) -> Option<Excerpted> {
+    ) -> Option<ProcessExcerpt> {
         let end = part.offset + part.bytes.len() as u64;
         let mut writers: Vec<ProcessKey> = self
             .writers
             .iter()
-            .filter(|w| w.from < end && (!w.ended || Some(w.key) == asker))
+            .filter(|w| w.from < end && (!w.exited || Some(w.key) == requester))
             .map(|w| w.key)
             .collect();
         writers.sort_unstable();
@@ -330,18 +340,23 @@ impl Log {
             return None;
         }
         if !self
-            .allowance
+            .send_allowance
             .take(part.bytes.len().min(MAX_SENT) as u64, now)
         {
             self.left_out += part.bytes.len() as u64;
             return None;
         }
-        let (text, left_out) = shown(&self.plain(&part.bytes), MAX_SENT);
+        let (text, left_out) = sanitize(&self.plain(&part.bytes), MAX_SENT);
         let first_line = self.first_line(&part);
         let excerpt = LogExcerpt {
             file: self.name.clone(),
             first_line: first_line.map_or_else(
-                || Reading::missing(Reason::NotRead, "lines are counted in short logs only"),
+                || {
+                    Reading::missing(
+                        Reason::NotRead,
+                        "line numbers are counted in short logs only",
+                    )
+                },
                 Reading::Value,
             ),
             text,
@@ -359,25 +374,25 @@ impl Log {
                 Vec::new()
             },
         };
-        Some(Excerpted {
+        Some(ProcessExcerpt {
             process: (writers.len() == 1).then(|| writers[0]),
             excerpt,
         })
     }
 }
 
-/// The numbers of the lines that hold a literal of an error.
+/// Returns the numbers of the lines that contain a literal of an error signature.
 fn errors_in(text: &str) -> Vec<usize> {
     let lines = text.lines().enumerate();
     let errors = lines.filter(|(_, line)| has_anchor(line.as_bytes()));
     errors.map(|(number, _)| number).collect()
 }
 
-/// How much of one log is sent: plenty for an error, little for one that repeats for ever.
-const MAX_TOLD: u64 = 256 << 10;
-const MAX_TOLD_PER_SECOND: u64 = 8 << 10;
+/// Limits on sending excerpts of one log: sufficient for an error, low for one that repeats forever.
+const MAX_REPORTED: u64 = 256 << 10;
+const MAX_REPORTED_PER_SECOND: u64 = 8 << 10;
 
-/// Bytes that may be used up: so many at once, and in the long run so many in a second.
+/// A byte budget: a maximum at once, refilled at a rate per second.
 #[derive(Debug)]
 struct Allowance {
     max_bytes: u64,
@@ -405,7 +420,7 @@ impl Allowance {
         self.bytes
     }
 
-    /// Returns false, and takes nothing, if so much is not left.
+    /// Takes `bytes` from the budget. Returns false, and takes nothing, if less is left.
     fn take(&mut self, bytes: u64, now: Mono) -> bool {
         let left = self.left(now).checked_sub(bytes);
         self.bytes = left.unwrap_or(self.bytes);
@@ -423,17 +438,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_read_in_part_and_what_was_skipped_is_said() {
+    fn reads_a_flood_in_part_and_reports_the_skipped_bytes() {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
-        let place = LogLocation::Path {
+        let location = LogLocation::Path {
             reader: None,
             path: file.path().to_owned(),
             owners: vec![geteuid().as_raw()],
         };
-        let open = place.open().expect("it can be read");
-        let body = Body::File(Tail::new(place, open, 0, Mono(0)));
+        let open = location.open().expect("it can be read");
+        let content = LogContent::File(Tail::new(location, open, 0, Mono(0)));
         let name = Reading::Value("train.log".into());
-        let mut log = Log::new(name, LogOrigin::Descriptor, body, Mono(0));
+        let mut log = Log::new(name, LogOrigin::Descriptor, content, Mono(0));
         let key = ProcessKey::default();
         log.add_writer(key, 0);
         let view = |log: &Log| {
@@ -441,12 +456,12 @@ mod tests {
             log.add_to(&mut view, key);
             view
         };
-        // 17 MB a second for 10 s, looked at as often as a log with errors is at most.
+        // 17 MB per second for 10 s, polled as often as a log with errors is at most.
         let (mut buffer, mut read) = (Vec::new(), 0);
-        for look in 1..=1_000 {
-            file.as_file().set_len(look * 170_000).expect("it grows");
+        for poll in 1..=1_000 {
+            file.as_file().set_len(poll * 170_000).expect("it grows");
             buffer.clear();
-            log.look(&mut buffer, Mono(look * 10));
+            log.poll(&mut buffer, Mono(poll * 10));
             read += buffer.len() as u64;
         }
         assert!(read <= MAX_READ + 10 * MAX_READ_PER_SECOND, "{read}");
@@ -459,14 +474,14 @@ mod tests {
             text.value()
                 .is_some_and(|t| t.len() as u64 <= 2 * MAX_FLOOD_VIEW)
         );
-        // What is told next says so, once.
+        // The next excerpt reports it, once.
         file.as_file().set_len(0).expect("it is emptied");
         for (at, wanted) in [(20_000, skipped), (30_000, Bytes(0))] {
             writeln!(file, "CUDA error: at {at}").expect("it is written");
-            log.look(&mut buffer, Mono(at));
-            let told = log.look(&mut buffer, Mono(at + 1_000));
-            assert_eq!(told.len(), 1, "{told:?}");
-            assert_eq!(told[0].excerpt.skipped, wanted);
+            log.poll(&mut buffer, Mono(at));
+            let excerpts = log.poll(&mut buffer, Mono(at + 1_000));
+            assert_eq!(excerpts.len(), 1, "{excerpts:?}");
+            assert_eq!(excerpts[0].excerpt.skipped, wanted);
         }
         assert!(!view(&log).sources[0].is_sampled);
     }

@@ -1,18 +1,17 @@
-//! The logs of watched processes: found by themselves, followed, and told of when they hold an error.
+//! Finds and follows the logs of watched processes, and reports excerpts that contain errors.
 //!
-//! A process is attached to when it is first watched (`find`: where its output goes), and the end of its log at that
-//! moment noted: only what is written later is of this process's present, and only that is ever told. From then on
-//! a log is read as it grows (`tail`), searched for the literals that signatures hold
-//! ([`Scanner`](crate::diagnose::scan::Scanner), the one part of `diagnose` that a collector knows: it is what tells
-//! which text is worth sending at all), and what was found is sent once it stops growing (`group`), without secrets
-//! and harmless (`shown`), as an [`Observation::Log`](crate::model::event::Observation::Log). What a process wrote
-//! last is sent when it ends or an allocation failed.
+//! When a process is first watched, `find` determines where its output goes, and the current end of the log is noted.
+//! Only text written later is ever reported. The log is then read as it grows (`tail`) and searched for literals of the
+//! error signatures ([`Scanner`](crate::diagnose::scan::Scanner), the only part of `diagnose` that a collector uses,
+//! because it decides which text is worth sending). A match is sent once it stops growing (`batch`), redacted and
+//! sanitized (`sanitize`), as an [`Observation::Log`](crate::model::event::Observation::Log). The last output of a
+//! process is sent when it exits or an allocation fails.
 //!
-//! Reading a file can hang for ever (a file server that is gone), so it happens on a thread that is left behind when
-//! it does: that log is passed over until its thread comes back, all others go on on a new one (`board`).
+//! Reading a file can hang forever, for example if a file server is down. The thread that hangs is abandoned, its log is
+//! skipped until the thread returns, and a new thread follows all other logs (`watcher`).
 //!
-//! Example: `python train.py > train.log 2>&1` is listed by the driver; `/proc/418/fd/1` is `train.log`, 4,711 bytes
-//! long. It grows by a traceback of 2 KiB, and 200 ms later an excerpt at offset 4,711 is told, of process 418.
+//! Example: the driver lists `python train.py > train.log 2>&1`; `/proc/418/fd/1` is `train.log`, 4,711 bytes long. The
+//! log grows by a traceback of 2 KiB, and 200 ms later an excerpt at offset 4,711 is reported for process 418.
 
 mod batch;
 mod command;
@@ -35,14 +34,14 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
 
-pub use self::log::Excerpted;
+pub use self::log::ProcessExcerpt;
 pub use self::watcher::Logs;
 
-/// Where to look, and by which programs: a test has its own.
+/// Paths and programs that are used to find logs. Tests use their own.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub proc_root: PathBuf,
-    /// The user who runs this.
+    /// The user that gputop runs as.
     pub user: u32,
     /// True if the client that names log files is on another host. Then a named file must belong to the owner of the
     /// process, and is opened with that owner's rights.
@@ -50,14 +49,14 @@ pub struct Settings {
     pub docker_root: PathBuf,
     pub journalctl: PathBuf,
     pub tmux: PathBuf,
-    /// The server of the pane that this runs in.
+    /// The server of the pane that gputop runs in.
     pub tmux_socket: Option<PathBuf>,
-    /// Where sockets of other servers are.
+    /// Directories with sockets of other servers.
     pub tmux_folders: Vec<PathBuf>,
 }
 
 impl Settings {
-    /// `tmux` is the variable of that name, `tmux_folder` TMUX_TMPDIR.
+    /// `tmux` is the value of TMUX, `tmux_folder` that of TMUX_TMPDIR.
     pub fn new(proc_root: &Path, tmux: Option<&OsStr>, tmux_folder: Option<&OsStr>) -> Self {
         let user = geteuid().as_raw();
         let in_folder = |folder: &Path| folder.join(format!("tmux-{user}"));
@@ -82,13 +81,10 @@ impl Settings {
     }
 }
 
-/// Starts following; `tell` is called on a thread of this and should only pass the excerpt on.
-///
-/// # Errors
-/// When the system gives no thread.
+/// Starts the threads. `report` is called on one of them and must not block.
 pub fn start(
     settings: Settings,
-    tell: impl Fn(Excerpted) + Send + Sync + 'static,
+    report: impl Fn(ProcessExcerpt) + Send + Sync + 'static,
 ) -> io::Result<Logs> {
-    Logs::start(settings, Box::new(tell))
+    Logs::start(settings, Box::new(report))
 }

@@ -1,12 +1,12 @@
-//! The tmux pane whose terminal a process writes to, asked for what it shows and has scrolled away.
+//! Follows the tmux pane that a process writes to, by capturing its screen and scrollback.
 //!
-//! A pane keeps no log: what is new is what was not there at the last capture. Two captures are laid over each other
-//! by their lines (wrapped ones joined, so that another width changes nothing): the later one begins somewhere inside
-//! the earlier one, and its last lines may have been written over (a progress bar, a prompt). A line that stands at
-//! the end and still changes is held back until it holds still; after a program's end two captures follow at once.
+//! A pane does not have a log, so new text is what the last capture did not contain. Two captures are aligned by their
+//! lines (wrapped lines are joined, so the width does not matter): the later one begins somewhere inside the earlier one,
+//! and the last lines of the earlier one may have been overwritten (a progress bar, a prompt). A last line that still
+//! changes is held back until two captures agree on it; when a program exits two captures follow immediately.
 //!
-//! Only servers of the user who runs this are asked: a socket is a program's invitation to run commands. A server that
-//! does not answer costs its own thread half a second, every ten.
+//! Only tmux servers of the user that gputop runs as are queried, because another user could offer a socket to make
+//! gputop talk to a hostile server. A server that does not answer costs its thread half a second every ten seconds.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,16 +20,16 @@ use super::command::answer;
 use super::piped_log::Mailbox;
 use crate::model::reading::{Missing, Reason};
 
-const PERIOD: Duration = Duration::from_millis(700);
-/// How long a server is left alone that did not answer.
-const AFTER_SILENCE: Duration = Duration::from_secs(10);
+const CAPTURE_INTERVAL: Duration = Duration::from_millis(700);
+/// Time until a server that did not answer is queried again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// How far back a capture goes, in rows of the screen.
 const HISTORY: &str = "-2000";
 const MAX_SOCKETS: usize = 8;
-/// So many of the last lines may have been written over since.
+/// Maximum number of last lines that may have been overwritten.
 const MAX_OVERWRITTEN: usize = 64;
-/// Two captures lie over each other when so many lines agree.
-const ENOUGH: usize = 3;
+/// Minimum number of equal lines to align two captures.
+const MIN_OVERLAP: usize = 3;
 
 /// One pane of one server.
 #[derive(Debug, Clone)]
@@ -41,10 +41,10 @@ pub struct Pane {
 }
 
 impl Pane {
-    /// The pane whose terminal this is: the same device, not the same path, since each container has its own.
+    /// Finds the pane of a terminal. It compares devices instead of paths, because each container has its own paths.
     ///
     /// # Errors
-    /// With why there is none, for a person who wonders.
+    /// Returns why no pane was found, for the user.
     pub fn find(settings: &Settings, terminal: (u64, u64)) -> Result<Self, Missing> {
         let mut silent = false;
         for socket in sockets(settings) {
@@ -80,9 +80,9 @@ impl Pane {
             }
         }
         let hint = if silent {
-            "a terminal, and the tmux server that may own it does not answer"
+            "the output goes to a terminal, and the tmux server that may own it does not answer"
         } else {
-            "a terminal that is no tmux pane of this user"
+            "the output goes to a terminal that is not a tmux pane of this user"
         };
         Err(Missing::new(Reason::Unsupported, hint))
     }
@@ -91,8 +91,7 @@ impl Pane {
         format!("tmux pane {}", self.id)
     }
 
-    /// The lines that the pane holds, the newest last; none while another program has its whole screen (and shows, as
-    /// an editor or a dashboard does, what is no output).
+    /// Returns the lines of the pane, the newest last; `None` while a full-screen program such as an editor is shown.
     fn capture(&self) -> io::Result<Option<Vec<String>>> {
         let (socket, id) = (self.socket.as_str(), self.id.as_str());
         let ask = [
@@ -119,17 +118,17 @@ impl Pane {
         Ok(Some(lines))
     }
 
-    /// Brings what is new until nobody reads it or the pane is gone; what it holds now is older.
-    pub fn follow(&self, mailbox: &Mailbox, brought: impl Fn()) {
+    /// Delivers new text until the reader is dropped or the pane is closed. Text that is already in the pane is skipped.
+    pub fn follow(&self, mailbox: &Mailbox, on_text: impl Fn()) {
         let mut seen = LastCapture::default();
         let mut is_first = true;
         while mailbox.is_read() {
             let pause = match self.capture() {
-                Ok(None) => PERIOD,
+                Ok(None) => CAPTURE_INTERVAL,
                 Ok(Some(lines)) if is_first => {
                     is_first = false;
                     seen.begin(lines);
-                    PERIOD
+                    CAPTURE_INTERVAL
                 }
                 Ok(Some(lines)) => {
                     let new = seen.next(lines);
@@ -137,11 +136,11 @@ impl Pane {
                         let Ok(()) = mailbox.put(new.as_bytes()) else {
                             return;
                         };
-                        brought();
+                        on_text();
                     }
-                    PERIOD
+                    CAPTURE_INTERVAL
                 }
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => AFTER_SILENCE,
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => RETRY_INTERVAL,
                 // The pane was closed, or its server.
                 Err(_) => return,
             };
@@ -152,7 +151,7 @@ impl Pane {
     }
 }
 
-/// The sockets of this user's servers.
+/// Returns the sockets of this user's servers.
 fn sockets(settings: &Settings) -> Vec<PathBuf> {
     let own = |path: &Path| {
         fs::symlink_metadata(path)
@@ -183,10 +182,10 @@ fn sockets(settings: &Settings) -> Vec<PathBuf> {
     known
 }
 
-/// What was there at the last capture.
+/// The previous capture.
 #[derive(Debug, Default)]
 struct LastCapture {
-    /// Without the line that is held back.
+    /// Lines without the one that is held back.
     lines: Vec<String>,
     held: Option<String>,
 }
@@ -196,7 +195,7 @@ impl LastCapture {
         self.lines = lines;
     }
 
-    /// The lines that were not there, each with its end.
+    /// Returns the new lines, each with a line break.
     fn next(&mut self, mut lines: Vec<String>) -> String {
         let from = first_new(&self.lines, &lines);
         let mut new: Vec<String> = match from {
@@ -215,30 +214,30 @@ impl LastCapture {
     }
 }
 
-/// Where what is new begins in `after`, if the two lie over each other.
+/// Returns the index of the first new line in `after`, if the two captures can be aligned.
 fn first_new(before: &[String], after: &[String]) -> Option<usize> {
     if before.is_empty() {
         return Some(0);
     }
-    // The first line of a capture may be the rest of a longer one.
+    // The first line of a capture may be the end of a longer one.
     for skip in 0..=1.min(after.len()) {
         let after = &after[skip..];
         for overwritten in 0..=MAX_OVERWRITTEN.min(before.len() - 1) {
-            let kept = &before[..before.len() - overwritten];
-            let enough = ENOUGH.min(before.len());
-            let scrolled = (0..=kept.len().saturating_sub(enough)).find(|&from| {
-                let kept = &kept[from..];
-                kept.len() >= enough && after.starts_with(kept)
+            let unchanged = &before[..before.len() - overwritten];
+            let overlap = MIN_OVERLAP.min(before.len());
+            let scrolled = (0..=unchanged.len().saturating_sub(overlap)).find(|&from| {
+                let rest = &unchanged[from..];
+                rest.len() >= overlap && after.starts_with(rest)
             });
             if let Some(scrolled) = scrolled {
-                return Some(skip + kept.len() - scrolled);
+                return Some(skip + unchanged.len() - scrolled);
             }
         }
     }
     None
 }
 
-/// The lines of `after` that `before` does not have: of a screen that was cleared.
+/// Returns the lines of `after` that `before` does not contain, for a screen that was cleared.
 fn not_in(before: &[String], after: &[String]) -> Vec<String> {
     let mut known: HashMap<&str, usize> = HashMap::new();
     for line in before {
@@ -262,8 +261,8 @@ mod tests {
         text.split(' ').map(str::to_owned).collect()
     }
 
-    /// What each capture after the first brings, lines with blanks between.
-    fn brought(captures: &[&str]) -> Vec<String> {
+    /// Returns the new lines of each capture after the first, separated by spaces.
+    fn new_lines(captures: &[&str]) -> Vec<String> {
         let mut seen = LastCapture::default();
         seen.begin(lines(captures[0]));
         let rest = captures[1..].iter();
@@ -272,35 +271,35 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_not_there_is_new() {
-        // It grows; its last line is held until it holds still.
+    fn returns_only_new_lines() {
+        // It grows; its last line is held back until it stays the same.
         assert_eq!(
-            brought(&["a b c $", "a b c d e $", "a b c d e $"]),
+            new_lines(&["a b c $", "a b c d e $", "a b c d e $"]),
             ["d e", "$"]
         );
-        // It scrolls: the oldest lines are gone.
+        // It scrolls: the oldest lines disappear.
         assert_eq!(
-            brought(&["a b c d e", "c d e f g h", "c d e f g h"]),
+            new_lines(&["a b c d e", "c d e f g h", "c d e f g h"]),
             ["f g", "h"]
         );
-        // The first line is the rest of a longer one.
-        assert_eq!(brought(&["a b c d e", "gd c d e f g"]), ["f"]);
-        // A progress bar is written over, and is new when it is done.
+        // The first line is the end of a longer one.
+        assert_eq!(new_lines(&["a b c d e", "gd c d e f g"]), ["f"]);
+        // A progress bar is overwritten, and is new when it is done.
         assert_eq!(
-            brought(&["a b c 10%", "a b c 20%", "a b c 30% d e", "a b c 30% d e"]),
+            new_lines(&["a b c 10%", "a b c 20%", "a b c 30% d e", "a b c 30% d e"]),
             ["", "30% d", "e"]
         );
-        // The same error as before the attaching counts when it comes again, and only then.
-        assert_eq!(brought(&["a OOM b c", "a OOM b c"]), [""]);
-        assert_eq!(brought(&["a OOM b c", "a OOM b c OOM x x"]), ["OOM x"]);
-        // The screen is cleared; what was there and stays is not new.
-        assert_eq!(brought(&["a b c d e f", "e f x y"]), ["x"]);
-        // Nothing, then something.
-        assert_eq!(brought(&["", "a b"]), ["a"]);
+        // An error that was there before counts only when it is repeated.
+        assert_eq!(new_lines(&["a OOM b c", "a OOM b c"]), [""]);
+        assert_eq!(new_lines(&["a OOM b c", "a OOM b c OOM x x"]), ["OOM x"]);
+        // The screen is cleared; lines that were there before are not new.
+        assert_eq!(new_lines(&["a b c d e f", "e f x y"]), ["x"]);
+        // From an empty pane to some lines.
+        assert_eq!(new_lines(&["", "a b"]), ["a"]);
     }
 
     #[test]
-    fn much_text_is_laid_over_itself_quickly() {
+    fn aligns_long_captures_quickly() {
         let text =
             |from: usize| -> Vec<String> { (from..from + 2_000).map(|n| n.to_string()).collect() };
         let begun = std::time::Instant::now();

@@ -1,7 +1,7 @@
-//! Who reads a pipe: `python train.py | tee train.log`.
+//! Finds the readers of a pipe: `python train.py | tee train.log`.
 //!
-//! Nothing in the kernel leads from one end of a pipe to the other, so the descriptors of other processes are looked
-//! through: of the same user (all, as root), which is bounded and done when a process is attached to, not again.
+//! The kernel does not link the two ends of a pipe, so the descriptors of other processes are searched: those of the same
+//! user, or all if gputop runs as root. The search is limited and happens once, when a process is first watched.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,20 +13,20 @@ use crate::model::units::Pid;
 
 const MAX_PROCESSES: usize = 32_768;
 const MAX_DESCRIPTORS: usize = 1_024;
-const LIMIT: Duration = Duration::from_millis(500);
+const SEARCH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A descriptor of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Descriptor {
     pub link: PathBuf,
     pub number: u32,
-    /// As the kernel names it: `pipe:[4711]`.
+    /// The kernel's name for it: `pipe:[4711]`.
     pub target: PathBuf,
 }
 
 impl Descriptor {
-    /// Whether it is open for writing, or for reading: the link's own permissions say so.
-    pub fn may(&self, permission: u32) -> bool {
+    /// Returns true if it is open with this access, according to the permissions of the link.
+    pub fn has_access(&self, permission: u32) -> bool {
         fs::symlink_metadata(&self.link).is_ok_and(|m| m.mode() & permission != 0)
     }
 }
@@ -34,10 +34,10 @@ impl Descriptor {
 pub const READ: u32 = 0o400;
 pub const WRITE: u32 = 0o200;
 
-/// The processes that have the reading end of this pipe open, others than the one that writes.
+/// Returns the processes that have the reading end of this pipe open, except the writer.
 pub fn readers(settings: &Settings, writer: Pid, pipe: &Path) -> Vec<Pid> {
     let proc_root = &settings.proc_root;
-    let deadline = Instant::now() + LIMIT;
+    let deadline = Instant::now() + SEARCH_TIMEOUT;
     let user = user_of(proc_root, writer);
     let is_searched = |pid| settings.user == 0 || user_of(proc_root, pid) == user;
     let Ok(entries) = fs::read_dir(proc_root) else {
@@ -52,7 +52,7 @@ pub fn readers(settings: &Settings, writer: Pid, pipe: &Path) -> Vec<Pid> {
         .filter(|&pid| {
             descriptors(proc_root, pid)
                 .iter()
-                .any(|descriptor| descriptor.target == pipe && descriptor.may(READ))
+                .any(|descriptor| descriptor.target == pipe && descriptor.has_access(READ))
         })
         .collect()
 }
@@ -61,7 +61,7 @@ fn user_of(proc_root: &Path, pid: Pid) -> Option<u32> {
     Some(fs::metadata(proc_root.join(pid.to_string())).ok()?.uid())
 }
 
-/// What a process has open; nothing of another user's.
+/// Returns the descriptors of a process; none if it belongs to another user.
 pub fn descriptors(proc_root: &Path, pid: Pid) -> Vec<Descriptor> {
     let folder = proc_root.join(pid.to_string()).join("fd");
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();

@@ -1,7 +1,8 @@
-//! Bytes of a log, made fit to leave the collector: without secrets, harmless, bounded.
+//! Prepares text of a log for other parts of gputop: redacted, sanitized and limited in size.
 //!
-//! What only a terminal wants goes (colours, cursor movements, what a carriage return wrote over); every other
-//! control character is written out, so that a log cannot draw on a screen that quotes it. Lines stay lines.
+//! Terminal output is reduced to text: colours, cursor movements and text overwritten after a carriage return are
+//! removed. Every other control character is escaped, so that a log cannot draw on a screen that quotes it. Line breaks
+//! stay.
 //!
 //! `b"\x1b[31mRuntimeError\x1b[0m: \x07 token=hf_…"` becomes `RuntimeError: ^G token=***`.
 
@@ -9,16 +10,16 @@ use crate::diagnose::scan::has_anchor;
 use crate::model::text::visible;
 use crate::redact;
 
-/// Of a longer line the end is left out.
+/// Longer lines are truncated.
 const MAX_LINE_CHARS: usize = 4_096;
 const TAB: usize = 8;
 
-/// `text` is whole lines, where it could be had; at most `most` bytes of it are kept, the beginning and the end.
-/// Also how many bytes were left out.
-pub fn shown(text: &[u8], most: usize) -> (String, u64) {
-    // Holes of a sparse file read as zeros, by the gigabyte.
+/// Returns the sanitized text and the number of bytes left out. At most `max_bytes` of `text` are used, from its
+/// beginning and its end.
+pub fn sanitize(text: &[u8], max_bytes: usize) -> (String, u64) {
+    // The gaps of a sparse file read as gigabytes of zeros.
     let text: Vec<u8> = text.iter().copied().filter(|&b| b != 0).collect();
-    let (head, tail, left_out) = halves(&text, most);
+    let (head, tail, left_out) = first_and_last(&text, max_bytes);
     let mut out = lines(head);
     if left_out > 0 {
         out.push_str(&format!("… {left_out} bytes left out …\n"));
@@ -27,12 +28,12 @@ pub fn shown(text: &[u8], most: usize) -> (String, u64) {
     (out, left_out as u64)
 }
 
-fn halves(text: &[u8], most: usize) -> (&[u8], &[u8], usize) {
-    if text.len() <= most {
+fn first_and_last(text: &[u8], max_bytes: usize) -> (&[u8], &[u8], usize) {
+    if text.len() <= max_bytes {
         return (text, &[], 0);
     }
-    let end = memchr::memrchr(b'\n', &text[..most / 2]).map_or(most / 2, |n| n + 1);
-    let from = text.len() - most / 2;
+    let end = memchr::memrchr(b'\n', &text[..max_bytes / 2]).map_or(max_bytes / 2, |n| n + 1);
+    let from = text.len() - max_bytes / 2;
     let from = memchr::memchr(b'\n', &text[from..]).map_or(from, |n| from + n + 1);
     (&text[..end], &text[from..], from - end)
 }
@@ -46,10 +47,10 @@ fn lines(text: &[u8]) -> String {
             Some(line) => (line, true),
             None => (line, false),
         };
-        let mut pieces = kept_pieces(line).peekable();
-        while let Some(piece) = pieces.next() {
-            out.push_str(&visible(&without_tabs(piece), MAX_LINE_CHARS));
-            if pieces.peek().is_some() {
+        let mut parts = visible_parts(line).peekable();
+        while let Some(part) = parts.next() {
+            out.push_str(&visible(&without_tabs(part), MAX_LINE_CHARS));
+            if parts.peek().is_some() {
                 out.push('\n');
             }
         }
@@ -60,14 +61,14 @@ fn lines(text: &[u8]) -> String {
     out
 }
 
-/// Of what carriage returns wrote over each other (a progress bar), the last, and what may be an error.
-fn kept_pieces(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// Splits a line at carriage returns (a progress bar) and returns the last part, and parts that may be an error.
+fn visible_parts(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let count = line.split(|&b| b == b'\r').count();
     line.split(|&b| b == b'\r')
         .enumerate()
-        .filter(move |(n, piece)| n + 1 == count || has_anchor(piece))
-        .map(|(_, piece)| piece)
+        .filter(move |(n, part)| n + 1 == count || has_anchor(part))
+        .map(|(_, part)| part)
 }
 
 fn without_tabs(line: &[u8]) -> Vec<u8> {
@@ -83,8 +84,8 @@ fn without_tabs(line: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Without the sequences that colour text and move the cursor: `ESC [ … letter` and `ESC ] … BEL`. A damaged one
-/// stays and is written out.
+/// Removes sequences that colour text and move the cursor: `ESC [ … letter` and `ESC ] … BEL`. An incomplete one stays
+/// and is escaped later.
 fn without_escapes(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -100,10 +101,10 @@ fn without_escapes(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// 0 for what is no such sequence. None of them goes over the end of a line.
+/// Returns the length of an escape sequence, or 0 if the text is not one. A sequence never spans lines.
 fn escape_length(text: &[u8]) -> usize {
-    const LONGEST: usize = 256;
-    let body = &text[..text.len().min(LONGEST)];
+    const MAX_LENGTH: usize = 256;
+    let body = &text[..text.len().min(MAX_LENGTH)];
     match body.get(1) {
         Some(b'[') => {
             let parameters = body[2..].iter().take_while(|b| (0x20..0x40).contains(*b));
@@ -130,11 +131,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn plain(text: &[u8]) -> String {
-        shown(text, 65_536).0
+        sanitize(text, 65_536).0
     }
 
     #[test]
-    fn what_only_a_terminal_wants_goes_and_the_rest_is_written_out() {
+    fn removes_terminal_sequences_and_escapes_control_characters() {
         let cases: &[(&[u8], &str)] = &[
             (b"a\nb\n", "a\nb\n"),
             (b"no end", "no end"),
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_go_also_from_under_colours() {
+    fn redacts_secrets_inside_colour_sequences() {
         let text = plain(b"HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz0123456789\n--api-key \x1b[1mq8Zr2LmX9vK4\x1b[0m\n");
         assert!(
             !text.contains("abcdefghij") && !text.contains("q8Zr2"),
@@ -164,9 +165,9 @@ mod tests {
     }
 
     #[test]
-    fn too_much_loses_its_middle_and_says_so() {
+    fn leaves_out_the_middle_of_long_text_and_reports_it() {
         let long = "0123456\n".repeat(1_000);
-        let (text, left_out) = shown(long.as_bytes(), 1_000);
+        let (text, left_out) = sanitize(long.as_bytes(), 1_000);
         assert!(text.len() < 1_100 && text.starts_with("0123456\n") && text.ends_with("0123456\n"));
         assert_eq!(left_out, 7_008);
         assert!(text.contains("… 7008 bytes left out …\n"));
@@ -174,9 +175,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_keeps_a_control_character(text: Vec<u8>, most in 16..200usize) {
-            let (shown, _) = shown(&text, most);
-            prop_assert!(!shown.chars().any(|c| c.is_control() && c != '\n'));
+        fn never_returns_a_control_character(text: Vec<u8>, max_bytes in 16..200usize) {
+            let (sanitized, _) = sanitize(&text, max_bytes);
+            prop_assert!(!sanitized.chars().any(|c| c.is_control() && c != '\n'));
         }
     }
 }

@@ -1,10 +1,12 @@
-//! One file, read as it grows: by size and inode, because a log on a network file system tells nobody that it changed.
+//! Reads a file as it grows. It polls size and inode, because a network file system does not notify about changes.
 //!
-//! What is read survives a log's usual fates. *Truncated* (`copytruncate`): the file is shorter than what was read,
-//! and is read again from its beginning; one that grows past that within one look is not noticed. *Rotated*: another
-//! file is found in its place; the old one is read to its end, then the new one from its beginning, unless it was
-//! there before. *Deleted*: the open file lives on. *Too fast*: the newest text only, and the rest is counted as
-//! passed over. *Sparse*: a hole is as fast as any other growth.
+//! - *Truncated* (`copytruncate`): the file is shorter than what was read, and is read again from its beginning. If it
+//!   grows past the previous size between two polls, this is not noticed.
+//! - *Rotated*: the path names another file. The old file is read to its end, then the new one from its beginning, unless
+//!   the new file is older than the attachment.
+//! - *Deleted*: the open file continues to be read.
+//! - *Too fast*: only the latest text is read, and the rest is counted as skipped.
+//! - *Sparse*: a gap counts as growth like any other.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -19,30 +21,29 @@ use crate::collect::process::stat::{StatBuffer, StatFile};
 use crate::model::units::{Millis, Mono, StartTicks};
 use crate::open_files::{LongLivedFile, room_for};
 
-/// Read of one log at one look; more than that is passed over.
+/// Maximum size of one read; if more was written, text is skipped.
 pub const MAX_AT_ONCE: u64 = 1 << 20;
-/// What is still read of a log that grows faster.
-pub const NEWEST: u64 = 256 << 10;
-/// How often it is looked whether another file is in its place.
-const LOOK_FOR_ANOTHER: Millis = Millis(1_000);
+/// Size of the latest text that is read when text is skipped.
+pub const MAX_AFTER_SKIP: u64 = 256 << 10;
+/// How often the path is checked for another file.
+const ROTATION_INTERVAL: Millis = Millis(1_000);
 
-/// Where a log is opened, again when another file is in its place.
+/// The location of a log, which is opened again after a rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogLocation {
-    /// `/proc/PID/fd/N`: the kernel's own link, which means the file that is open there, whatever its path leads to
-    /// here and whoever made a symbolic link. Only as long as the PID is this process's: its next owner's output is
-    /// another's words.
+    /// `/proc/PID/fd/N`: the kernel's link to the open file, regardless of paths and symbolic links. Valid only while the
+    /// PID belongs to this process.
     Descriptor {
         link: PathBuf,
         /// `/proc/PID/stat`.
         stat: PathBuf,
         start: StartTicks,
     },
-    /// A path that was said or derived. Its last part must be no symbolic link, and its owner one of these.
+    /// A path that the user named or gputop derived. It must not be a symbolic link, and must belong to one of `owners`.
     Path {
         path: PathBuf,
         owners: Vec<u32>,
-        /// Whose rights to open it with, if not our own.
+        /// User with whose permissions to open it, if not our own.
         reader: Option<Credentials>,
     },
 }
@@ -56,7 +57,7 @@ pub struct Credentials {
 
 impl Credentials {
     /// Runs `work` with this user's file permissions, on the calling thread only (setfsuid(2)). Only root can change
-    /// them; for everybody else `work` runs with their own, which are less.
+    /// them; otherwise `work` runs with our own permissions, which are not higher.
     fn lend<T>(self, work: impl FnOnce() -> T) -> T {
         struct Restore(Uid, Gid);
         impl Drop for Restore {
@@ -71,7 +72,7 @@ impl Credentials {
     }
 }
 
-/// A file, whatever its names are.
+/// Identity of a file, independent of its names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileId {
     device: u64,
@@ -87,22 +88,26 @@ impl FileId {
     }
 }
 
-/// Why a file is not followed, a clause for the user.
+/// The reason why a file is not followed, as a clause for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum NoFile {
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("it is a {0}, not a file")]
     Kind(&'static str),
-    #[error("it belongs to user {0}, and is followed only if it is yours, the process's or root's")]
+    #[error(
+        "it belongs to user {0}; gputop follows only files that belong to you, the owner of the process, or root"
+    )]
     Owner(u32),
     #[error("it belongs to user {0}, not to the owner of the process")]
     NotOfProcess(u32),
 }
 
 impl LogLocation {
+    /// Opens the file. Never blocks on a pipe and never acquires a controlling terminal.
+    ///
     /// # Errors
-    /// For anything but a regular file that may be followed. Never waits for a writer, never becomes a terminal.
+    /// It is not a regular file, or must not be followed.
     pub fn open(&self) -> Result<(File, Metadata), NoFile> {
         match self.reader() {
             Some(reader) => reader.lend(|| self.open_with_current_rights()),
@@ -122,8 +127,8 @@ impl LogLocation {
             Self::Descriptor { link, .. } => (link, 0),
             Self::Path { path, .. } => (path, O_NOFOLLOW),
         };
-        // Opening a device may already do something, so it is looked at first.
-        self.check(&self.look()?)?;
+        // Opening a device may have side effects, so check the metadata first.
+        self.check(&self.metadata()?)?;
         let file = OpenOptions::new()
             .read(true)
             .custom_flags(O_NONBLOCK | O_NOCTTY | O_CLOEXEC | follow)
@@ -135,7 +140,7 @@ impl LogLocation {
         Ok((file, metadata))
     }
 
-    fn look(&self) -> io::Result<Metadata> {
+    fn metadata(&self) -> io::Result<Metadata> {
         match self {
             Self::Descriptor { link, .. } => {
                 let metadata = std::fs::metadata(link)?;
@@ -146,7 +151,7 @@ impl LogLocation {
         }
     }
 
-    /// What was looked at before was the process's if it still lives.
+    /// Checks that the process still exists, so that what was read before belongs to it.
     fn check_process(&self) -> io::Result<()> {
         let Self::Descriptor { stat, start, .. } = self else {
             return Ok(());
@@ -161,7 +166,7 @@ impl LogLocation {
     fn check(&self, metadata: &Metadata) -> Result<(), NoFile> {
         use std::os::unix::fs::FileTypeExt;
         let kind = metadata.file_type();
-        let words = match () {
+        let kind_name = match () {
             () if kind.is_file() => None,
             () if kind.is_symlink() => Some("symbolic link"),
             () if kind.is_dir() => Some("directory"),
@@ -169,8 +174,8 @@ impl LogLocation {
             () if kind.is_socket() => Some("socket"),
             () => Some("device"),
         };
-        if let Some(words) = words {
-            return Err(NoFile::Kind(words));
+        if let Some(kind_name) = kind_name {
+            return Err(NoFile::Kind(kind_name));
         }
         match self {
             Self::Path { owners, reader, .. } if !owners.contains(&metadata.uid()) => {
@@ -184,41 +189,41 @@ impl LogLocation {
     }
 }
 
-/// What a look at a file brought.
+/// The result of one read.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct News {
-    /// The file begins anew: what was read is of another one, or was cut off.
-    pub is_new: bool,
-    /// Bytes that were passed over before this text.
-    pub passed_over: u64,
+pub struct TailRead {
+    /// The file was replaced or truncated, so offsets start at 0 again.
+    pub is_new_file: bool,
+    /// Number of bytes that were skipped before this text.
+    pub skipped: u64,
     pub bytes: usize,
 }
 
 #[derive(Debug)]
 pub struct Tail {
-    place: LogLocation,
+    location: LogLocation,
     file: File,
     id: FileId,
-    /// Up to where it was read.
+    /// Offset up to which it was read.
     offset: u64,
-    looked: Mono,
+    checked_at: Mono,
     attached: SystemTime,
 }
 
 impl Tail {
-    /// Follows what is open; `from` is where the text begins that counts.
+    /// Follows an open file from offset `from`.
     pub fn new(
-        place: LogLocation,
+        location: LogLocation,
         (file, metadata): (File, Metadata),
         from: u64,
         now: Mono,
     ) -> Self {
         Self {
-            place,
+            location,
             file,
             id: FileId::of(&metadata),
             offset: from,
-            looked: now,
+            checked_at: now,
             attached: SystemTime::now(),
         }
     }
@@ -227,53 +232,58 @@ impl Tail {
         self.offset
     }
 
-    /// The text that was written since the last look, into `buffer`; of more than `most` bytes only the newest.
-    ///
-    /// # Errors
-    /// When the file cannot be read: a disk or a server that fails.
-    pub fn read(&mut self, buffer: &mut Vec<u8>, most: u64, now: Mono) -> io::Result<News> {
+    /// Reads the text since the last call into `buffer`. If it is longer than `max_bytes`, only the latest text is read.
+    pub fn read(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        max_bytes: u64,
+        now: Mono,
+    ) -> io::Result<TailRead> {
         buffer.clear();
-        let mut news = self.read_file(buffer, most)?;
-        if news.bytes == 0 && !news.is_new && now.since(self.looked) >= LOOK_FOR_ANOTHER {
-            self.looked = now;
-            if self.take_another() {
-                news = self.read_file(buffer, most)?;
-                news.is_new = true;
+        let mut result = self.read_file(buffer, max_bytes)?;
+        if result.bytes == 0
+            && !result.is_new_file
+            && now.since(self.checked_at) >= ROTATION_INTERVAL
+        {
+            self.checked_at = now;
+            if self.switch_to_new_file() {
+                result = self.read_file(buffer, max_bytes)?;
+                result.is_new_file = true;
             }
         }
-        Ok(news)
+        Ok(result)
     }
 
-    fn read_file(&mut self, buffer: &mut Vec<u8>, most: u64) -> io::Result<News> {
+    fn read_file(&mut self, buffer: &mut Vec<u8>, max_bytes: u64) -> io::Result<TailRead> {
         let size = self.file.metadata()?.len();
-        let mut news = News::default();
+        let mut result = TailRead::default();
         if size < self.offset {
             self.offset = 0;
-            news.is_new = true;
+            result.is_new_file = true;
         }
         let grown = size - self.offset;
-        if grown > most {
-            let newest = most.min(NEWEST);
-            news.passed_over = grown - newest;
+        if grown > max_bytes {
+            let newest = max_bytes.min(MAX_AFTER_SKIP);
+            result.skipped = grown - newest;
             self.offset = size - newest;
         }
         read_at_most(&self.file, self.offset, size - self.offset, buffer)?;
         self.offset += buffer.len() as u64;
-        news.bytes = buffer.len();
-        Ok(news)
+        result.bytes = buffer.len();
+        Ok(result)
     }
 
-    /// Whether another file is in its place, which is read from then on.
-    fn take_another(&mut self) -> bool {
-        // While a log is rotated there is none for a moment.
-        if !matches!(self.place.look(), Ok(m) if FileId::of(&m) != self.id) {
+    /// Switches to another file if the path names one. Returns true if it did.
+    fn switch_to_new_file(&mut self) -> bool {
+        // During a rotation the path may not exist for a moment.
+        if !matches!(self.location.metadata(), Ok(m) if FileId::of(&m) != self.id) {
             return false;
         }
-        let Ok((file, metadata)) = self.place.open() else {
+        let Ok((file, metadata)) = self.location.open() else {
             return false;
         };
-        // A file that was put there, not begun there, holds what is older.
-        let is_older = is_born_before(&metadata, self.attached, SystemTime::now());
+        // A file that was moved there contains older text.
+        let is_older = is_created_before(&metadata, self.attached, SystemTime::now());
         self.id = FileId::of(&metadata);
         self.offset = if is_older == Some(true) {
             metadata.len()
@@ -284,17 +294,14 @@ impl Tail {
         true
     }
 
-    /// The text between two places of the file.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
+    /// Reads the text between two offsets.
     pub fn between(&self, from: u64, to: u64) -> io::Result<Vec<u8>> {
         let mut text = Vec::new();
         read_at_most(&self.file, from, to.saturating_sub(from), &mut text)?;
         Ok(text)
     }
 
-    /// The number of the line that begins or goes on at `offset`, if that is no great way into the file.
+    /// Returns the number of the line at `offset`; `None` if that is too far into the file to count.
     pub fn line_at(&self, offset: u64) -> Option<u64> {
         const MAX_COUNTED: u64 = 16 << 20;
         if offset > MAX_COUNTED {
@@ -302,12 +309,12 @@ impl Tail {
         }
         let (mut at, mut breaks) = (0, 0);
         while at < offset {
-            let piece = self.between(at, offset.min(at + NEWEST)).ok()?;
-            if piece.is_empty() {
+            let chunk = self.between(at, offset.min(at + MAX_AFTER_SKIP)).ok()?;
+            if chunk.is_empty() {
                 return None;
             }
-            at += piece.len() as u64;
-            breaks += memchr::memchr_iter(b'\n', &piece).count() as u64;
+            at += chunk.len() as u64;
+            breaks += memchr::memchr_iter(b'\n', &chunk).count() as u64;
         }
         Some(breaks + 1)
     }
@@ -318,7 +325,7 @@ fn read_at_most(file: &File, from: u64, length: u64, buffer: &mut Vec<u8>) -> io
     let mut done = 0;
     while done < buffer.len() {
         match file.read_at(&mut buffer[done..], from + done as u64) {
-            // Cut off meanwhile.
+            // Truncated meanwhile.
             Ok(0) => break,
             Ok(n) => done += n,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -329,10 +336,10 @@ fn read_at_most(file: &File, from: u64, length: u64, buffer: &mut Vec<u8>) -> io
     Ok(())
 }
 
-/// Where the text begins that counts: the end, or the beginning of a file that a young process began itself.
-pub fn beginning(metadata: &Metadata, process_started: Option<SystemTime>) -> u64 {
+/// Returns the offset to follow from: the end, or 0 for a file that a recently started process created.
+pub fn start_offset(metadata: &Metadata, process_started: Option<SystemTime>) -> u64 {
     let is_older =
-        process_started.and_then(|started| is_born_before(metadata, started, SystemTime::now()));
+        process_started.and_then(|started| is_created_before(metadata, started, SystemTime::now()));
     if is_older == Some(false) {
         0
     } else {
@@ -340,11 +347,11 @@ pub fn beginning(metadata: &Metadata, process_started: Option<SystemTime>) -> u6
     }
 }
 
-/// Whether a file is older than a moment, where its file system tells. Births are told by the wall clock alone: one
-/// that lies in the future was told before that clock was set back, and may be of any time.
-fn is_born_before(metadata: &Metadata, moment: SystemTime, now: SystemTime) -> Option<bool> {
-    let born = metadata.created().ok()?;
-    Some(born < moment || born > now)
+/// Returns true if a file was created before `time`; `None` if its file system does not record this. Creation times use
+/// the wall clock. One in the future was recorded before the clock was set back, so the file counts as older.
+fn is_created_before(metadata: &Metadata, time: SystemTime, now: SystemTime) -> Option<bool> {
+    let created = metadata.created().ok()?;
+    Some(created < time || created > now)
 }
 
 #[cfg(test)]
@@ -354,20 +361,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_birth_in_the_future_is_of_before_the_clock_was_set_back() {
+    fn a_creation_time_in_the_future_counts_as_older() {
         let file = tempfile::NamedTempFile::new().expect("a file");
-        let metadata = file.as_file().metadata().expect("its facts");
-        let Ok(born) = metadata.created() else {
+        let metadata = file.as_file().metadata().expect("metadata");
+        let Ok(created) = metadata.created() else {
             return;
         };
         let hour = Duration::from_hours(1);
-        assert_eq!(is_born_before(&metadata, born, born), Some(false));
+        assert_eq!(is_created_before(&metadata, created, created), Some(false));
         assert_eq!(
-            is_born_before(&metadata, born + hour, born + hour),
+            is_created_before(&metadata, created + hour, created + hour),
             Some(true)
         );
         // The same file, the same process, after the clock was set back by two hours.
-        let (started, now) = (born - 2 * hour, born - hour);
-        assert_eq!(is_born_before(&metadata, started, now), Some(true));
+        let (started, now) = (created - 2 * hour, created - hour);
+        assert_eq!(is_created_before(&metadata, started, now), Some(true));
     }
 }

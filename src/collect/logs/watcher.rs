@@ -1,9 +1,8 @@
-//! Who is watched, which logs are followed, and the threads that do it.
+//! Keeps track of watched processes and their logs, and runs the threads that follow them.
 //!
-//! All orders only write on the board, which is locked for moments and never while anything is read. One thread, the
-//! *follower*, looks at the logs in turn. A look that hangs keeps its log locked; the *warden* sees that the follower
-//! has not come back, and starts another one, to which the locked log is as good as absent. The one left behind ends
-//! when it does come back.
+//! Commands only change the `WatchState`, which is locked briefly and never during a read. One thread, the *follower*,
+//! polls the logs in turn. If a poll hangs, its log stays locked. The *watchdog* notices that the follower is stuck and
+//! starts another one, which skips the locked log. The stuck thread stops when its call returns.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -12,12 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-use super::content::Body;
+use super::content::LogContent;
 use super::find::{Findings, FoundFile, LogTarget, find, named};
-use super::log::{Excerpted, Log};
+use super::log::{Log, ProcessExcerpt};
 use super::pane::Pane;
-use super::piped_log::Fed;
-use super::tail::{FileId, Tail, beginning};
+use super::piped_log::PipedLog;
+use super::tail::{FileId, Tail, start_offset};
 use super::{Settings, journal};
 use crate::collect::clock::now_mono;
 use crate::diagnose::recovery::{recover, take_failures};
@@ -27,22 +26,22 @@ use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::units::{Millis, Mono};
 
-/// How often a log is looked at.
-const PERIOD: Millis = Millis(250);
-/// How long one look may take before the log counts as one that hangs.
-const PATIENCE: Millis = Millis(2_000);
-const WARDEN_PERIOD: Duration = Duration::from_millis(1_000);
-/// With so many threads that did not come back, something else is wrong.
+/// How often a log is polled.
+const POLL_INTERVAL: Millis = Millis(250);
+/// How long one poll may take before the log is considered to hang.
+const POLL_TIMEOUT: Millis = Millis(2_000);
+const WATCHDOG_INTERVAL: Duration = Duration::from_millis(1_000);
+/// Maximum number of follower threads, including those that are stuck.
 const MAX_FOLLOWERS: u64 = 16;
-/// How often a process is looked at again in whose output nothing could be read.
-const FIND_AGAIN: Millis = Millis(10_000);
-/// A process that the driver no longer lists is ending, or has given up its GPU.
-const KEEP_UNLISTED: Millis = Millis(5 * 60 * 1_000);
+/// How often gputop searches again for logs of a process without a readable log.
+const FIND_INTERVAL: Millis = Millis(10_000);
+/// How long a process is followed that the driver no longer lists. It is exiting, or has released its GPU.
+const UNLISTED_LIMIT: Millis = Millis(5 * 60 * 1_000);
 const MAX_LOGS: usize = 512;
 
-type SendExcerpt = Box<dyn Fn(Excerpted) + Send + Sync>;
+type SendExcerpt = Box<dyn Fn(ProcessExcerpt) + Send + Sync>;
 
-/// A handle on the threads, which end when the last one is dropped.
+/// A handle on the threads, which stop when the last handle is dropped.
 #[derive(Debug, Clone)]
 pub struct Logs(Arc<Handle>);
 
@@ -53,19 +52,19 @@ struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.shared.board().is_closed = true;
+        self.shared.state().is_closed = true;
         self.shared.changed.notify_all();
     }
 }
 
 struct Shared {
     settings: Settings,
-    tell: SendExcerpt,
-    board: Mutex<Board>,
+    report: SendExcerpt,
+    state: Mutex<WatchState>,
     changed: Condvar,
-    /// Since when the follower is busy with one thing, 0 when it is not.
+    /// Time since which the follower is busy with one task, 0 if it is not busy.
     busy: AtomicU64,
-    /// The followers that have not ended, with those that were left behind.
+    /// Number of running followers, including those that are stuck.
     followers: AtomicU64,
 }
 
@@ -75,120 +74,121 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// What makes two logs the same.
+/// The identity of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum LogId {
     File(FileId),
-    /// By its device.
+    /// Device and number of the terminal.
     Terminal(u64, u64),
     Journal(ProcessKey),
 }
 
 #[derive(Default)]
-struct Board {
+struct WatchState {
     is_closed: bool,
-    /// The follower's number; one with another number was left behind.
+    /// The current follower's number; a follower with another number was replaced.
     follower: u64,
     processes: BTreeMap<ProcessKey, LoggedProcess>,
     logs: BTreeMap<LogId, Arc<Mutex<Log>>>,
-    orders: VecDeque<WatchCommand>,
-    /// Text was brought.
+    commands: VecDeque<WatchCommand>,
+    /// A delivering thread has new text.
     is_urgent: bool,
 }
 
 #[derive(Debug, Default)]
 struct LoggedProcess {
-    /// When it was last looked where it writes; `None` before.
+    /// Time of the last search for its logs; `None` before the first.
     found_at: Option<Mono>,
     is_being_found: bool,
     logs: Vec<LogId>,
     missing: Option<Missing>,
-    /// Since when it is not on the list any more.
+    /// Time since which the driver no longer lists it.
     unlisted: Option<Mono>,
-    ended: bool,
+    exited: bool,
 }
 
 type Answer<T> = Box<dyn FnOnce(T) + Send>;
 
 enum WatchCommand {
-    Ask(ProcessKey, LogWhy),
+    SendTail(ProcessKey, LogWhy),
     View(ProcessKey, Answer<LogView>),
     Name(ProcessKey, PathBuf, Answer<Result<String, Missing>>),
 }
 
 impl Logs {
-    pub(super) fn start(settings: Settings, tell: SendExcerpt) -> io::Result<Self> {
+    pub(super) fn start(settings: Settings, report: SendExcerpt) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             settings,
-            tell,
-            board: Mutex::default(),
+            report,
+            state: Mutex::default(),
             changed: Condvar::new(),
             busy: AtomicU64::new(0),
             followers: AtomicU64::new(0),
         });
         spawn_follower(&shared, 0)?;
-        let warden = Arc::clone(&shared);
+        let watchdog = Arc::clone(&shared);
         std::thread::Builder::new()
-            .name("logs warden".into())
-            .spawn(move || warden.guard())?;
+            .name("logs watchdog".into())
+            .spawn(move || watchdog.guard())?;
         Ok(Self(Arc::new(Handle { shared })))
     }
 
-    /// The processes to follow from now on. One that is left out is followed until it ends, since what is about to
-    /// end leaves the driver's list first.
+    /// Sets the processes to follow. A process that is no longer included is followed until it exits, because an exiting
+    /// process disappears from the driver's list first.
     pub fn watch(&self, keys: &[ProcessKey]) {
         let now = now_mono();
-        let mut board = self.0.shared.board();
-        for (key, watched) in &mut board.processes {
+        let mut state = self.0.shared.state();
+        for (key, watched) in &mut state.processes {
             watched.unlisted = match keys.contains(key) {
                 true => None,
                 false => watched.unlisted.or(Some(now)),
             };
         }
         for &key in keys {
-            board.processes.entry(key).or_default();
+            state.processes.entry(key).or_default();
         }
-        self.wake(board);
+        self.wake(state);
     }
 
-    /// The process has ended: what it wrote last is told.
-    pub fn ended(&self, key: ProcessKey) {
-        self.ask(key, LogWhy::Ended);
+    /// Reports the last output of a process that has exited.
+    pub fn exited(&self, key: ProcessKey) {
+        self.send_tail(key, LogWhy::Ended);
     }
 
-    /// An allocation of the process failed: what it writes about it is told.
+    /// Reports the output of a process whose allocation failed.
     pub fn ooms_rose(&self, key: ProcessKey) {
-        self.ask(key, LogWhy::Ooms);
+        self.send_tail(key, LogWhy::Ooms);
     }
 
-    /// What the process wrote since it was attached to. `answer` is called on the follower's thread and should only
-    /// pass it on.
+    /// Queries the output of a process since it was attached. `answer` is called on the follower's thread and must not
+    /// block.
     pub fn view(&self, key: ProcessKey, answer: impl FnOnce(LogView) + Send + 'static) {
-        self.order(WatchCommand::View(key, Box::new(answer)));
+        self.send(WatchCommand::View(key, Box::new(answer)));
     }
 
-    /// Follows this file, too, as a log of the process; relative to its working directory. Answers with its name.
+    /// Follows an additional file as a log of the process, and answers with its name. A relative path is relative to the
+    /// working directory of the process.
     pub fn name(
         &self,
         key: ProcessKey,
         path: PathBuf,
         answer: impl FnOnce(Result<String, Missing>) + Send + 'static,
     ) {
-        self.order(WatchCommand::Name(key, path, Box::new(answer)));
+        self.send(WatchCommand::Name(key, path, Box::new(answer)));
     }
 
-    fn ask(&self, key: ProcessKey, why: LogWhy) {
-        self.order(WatchCommand::Ask(key, why));
+    fn send_tail(&self, key: ProcessKey, why: LogWhy) {
+        self.send(WatchCommand::SendTail(key, why));
     }
 
-    fn order(&self, order: WatchCommand) {
-        let mut board = self.0.shared.board();
-        board.orders.push_back(order);
-        self.wake(board);
+    fn send(&self, command: WatchCommand) {
+        let mut state = self.0.shared.state();
+        state.commands.push_back(command);
+        self.wake(state);
     }
 
-    fn wake(&self, board: MutexGuard<'_, Board>) {
-        drop(board);
+    fn wake(&self, state: MutexGuard<'_, WatchState>) {
+        drop(state);
         self.0.shared.changed.notify_all();
     }
 }
@@ -202,110 +202,113 @@ fn spawn_follower(shared: &Arc<Shared>, number: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// What the follower does next: one thing, so that nothing waits behind one that hangs.
-enum Turn {
+/// The follower's next task. It is small, so that nothing else waits for one that hangs.
+enum Task {
     Find(ProcessKey),
-    Obey(WatchCommand),
-    /// At all logs.
-    Look,
+    Execute(WatchCommand),
+    /// Poll all logs.
+    Poll,
 }
 
 impl Shared {
-    fn board(&self) -> MutexGuard<'_, Board> {
-        // Every change to the board is whole.
-        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, WatchState> {
+        // Every change to the state is complete, so a poisoned lock is safe to use.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn follow(self: &Arc<Self>, number: u64) {
         let mut buffer = Vec::new();
         let mut due = None;
-        while let Some(turn) = self.next_turn(number, due) {
-            match turn {
-                Turn::Find(key) => self.guarded(number, || {
+        while let Some(task) = self.next_task(number, due) {
+            match task {
+                Task::Find(key) => self.guarded(number, || {
                     let found = find(&self.settings, key, now_mono());
                     self.attach(key, found);
                 }),
-                Turn::Obey(order) => self.guarded(number, || self.obey(order)),
-                Turn::Look => due = Some(self.look(number, &mut buffer)),
+                Task::Execute(command) => self.guarded(number, || self.execute(command)),
+                Task::Poll => due = Some(self.poll(number, &mut buffer)),
             }
         }
         self.followers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Looks at every log, and says when to look again.
-    fn look(&self, number: u64, buffer: &mut Vec<u8>) -> Mono {
-        let mut due = Mono(now_mono().0 + PERIOD.0);
+    /// Polls every log, and returns the time of the next poll.
+    fn poll(&self, number: u64, buffer: &mut Vec<u8>) -> Mono {
+        let mut due = Mono(now_mono().0 + POLL_INTERVAL.0);
         for (id, log) in self.logs() {
-            // Another follower was left behind with it.
+            // A replaced follower is stuck with it.
             let Ok(mut log) = log.try_lock() else {
                 continue;
             };
-            let told = self.guarded(number, || recover(|| log.look(buffer, now_mono())));
-            let told = told.unwrap_or_else(|| {
+            let excerpts = self.guarded(number, || recover(|| log.poll(buffer, now_mono())));
+            let excerpts = excerpts.unwrap_or_else(|| {
                 log.restart();
                 take_failures()
                     .iter()
-                    .for_each(|failure| tracing::error!("a log: {failure}"));
+                    .for_each(|failure| tracing::error!("error while following a log: {failure}"));
                 Vec::new()
             });
             due = log.due().map_or(due, |at| at.min(due));
             let is_over = log.is_over();
             drop(log);
-            told.into_iter().for_each(|told| (self.tell)(told));
+            excerpts
+                .into_iter()
+                .for_each(|excerpt| (self.report)(excerpt));
             if is_over {
-                self.board().logs.remove(&id);
+                self.state().logs.remove(&id);
             }
         }
         due
     }
 
     fn logs(&self) -> Vec<(LogId, Arc<Mutex<Log>>)> {
-        let board = self.board();
-        let logs = board.logs.iter();
+        let state = self.state();
+        let logs = state.logs.iter();
         logs.map(|(id, log)| (*id, Arc::clone(log))).collect()
     }
 
-    /// Runs what may hang where the warden sees it.
+    /// Runs a call that may hang, supervised by the watchdog.
     fn guarded<T>(&self, number: u64, part: impl FnOnce() -> T) -> T {
         self.busy.store(now_mono().0.max(1), Ordering::Relaxed);
         let result = part();
-        // One that was left behind does not speak for its successor.
-        if self.board().follower == number {
+        // A replaced follower must not clear the flag of its successor.
+        if self.state().follower == number {
             self.busy.store(0, Ordering::Relaxed);
         }
         result
     }
 
-    fn next_turn(&self, number: u64, due: Option<Mono>) -> Option<Turn> {
-        let mut board = self.board();
+    fn next_task(&self, number: u64, due: Option<Mono>) -> Option<Task> {
+        let mut state = self.state();
         loop {
-            if board.is_closed || board.follower != number {
+            if state.is_closed || state.follower != number {
                 return None;
             }
             let now = now_mono();
-            board.forget(now);
-            if let Some(key) = board.next_to_find(now) {
-                return Some(Turn::Find(key));
+            state.forget(now);
+            if let Some(key) = state.next_to_find(now) {
+                return Some(Task::Find(key));
             }
-            if let Some(order) = board.orders.pop_front() {
-                return Some(Turn::Obey(order));
+            if let Some(command) = state.commands.pop_front() {
+                return Some(Task::Execute(command));
             }
-            let is_due = due.is_none_or(|due| due <= now) && !board.logs.is_empty();
-            if is_due || std::mem::take(&mut board.is_urgent) {
-                return Some(Turn::Look);
+            let is_due = due.is_none_or(|due| due <= now) && !state.logs.is_empty();
+            if is_due || std::mem::take(&mut state.is_urgent) {
+                return Some(Task::Poll);
             }
-            let wait = if board.logs.is_empty() {
-                FIND_AGAIN
+            let wait = if state.logs.is_empty() {
+                FIND_INTERVAL
             } else {
-                due.map_or(PERIOD, |due| due.since(now)).max(Millis(1))
+                due.map_or(POLL_INTERVAL, |due| due.since(now))
+                    .max(Millis(1))
             };
-            board = if board.processes.is_empty() {
-                let waited = self.changed.wait(board);
+            state = if state.processes.is_empty() {
+                let waited = self.changed.wait(state);
                 waited.unwrap_or_else(PoisonError::into_inner)
             } else {
                 let waited = self
                     .changed
-                    .wait_timeout(board, Duration::from_millis(wait.0));
+                    .wait_timeout(state, Duration::from_millis(wait.0));
                 waited.unwrap_or_else(PoisonError::into_inner).0
             };
         }
@@ -315,7 +318,7 @@ impl Shared {
         let findings = match found {
             Ok(findings) => findings,
             Err(missing) => {
-                if let Some(watched) = self.board().processes.get_mut(&key) {
+                if let Some(watched) = self.state().processes.get_mut(&key) {
                     watched.missing = Some(missing);
                     watched.is_being_found = false;
                 }
@@ -331,7 +334,7 @@ impl Shared {
             };
             missing = missing.or(attached.err());
         }
-        if let Some(watched) = self.board().processes.get_mut(&key) {
+        if let Some(watched) = self.state().processes.get_mut(&key) {
             watched.missing = missing;
             watched.is_being_found = false;
         }
@@ -343,13 +346,13 @@ impl Shared {
         file: Box<FoundFile>,
         young: Option<SystemTime>,
     ) -> Result<(), Missing> {
-        let from = beginning(&file.open.1, young);
+        let from = start_offset(&file.open.1, young);
         self.add(key, LogId::File(file.id()), from, move |now| {
-            let tail = Tail::new(file.place, file.open, from, now);
+            let tail = Tail::new(file.location, file.open, from, now);
             Log::new(
                 Reading::Value(file.name),
                 file.origin,
-                Body::File(tail),
+                LogContent::File(tail),
                 now,
             )
         })
@@ -357,18 +360,18 @@ impl Shared {
 
     fn attach_journal(self: &Arc<Self>, key: ProcessKey) -> Result<(), Missing> {
         let shared = Arc::downgrade(self);
-        let brought = move || wake(&shared);
-        let fed = journal::follow(&self.settings, key.pid, brought).map_err(|error| {
-            let why = format!("the journal, which could not be read: {error}");
+        let on_text = move || wake(&shared);
+        let piped = journal::follow(&self.settings, key.pid, on_text).map_err(|error| {
+            let why = format!("cannot read the journal: {error}");
             Missing::new(Reason::Unsupported, why)
         })?;
         self.add(key, LogId::Journal(key), 0, move |now| {
             let name = Reading::Value("journal".into());
-            Log::new(name, LogOrigin::Journal, Body::Fed(fed), now)
+            Log::new(name, LogOrigin::Journal, LogContent::Piped(piped), now)
         })
     }
 
-    /// tmux is asked on a thread of its own, which may wait for it.
+    /// Queries tmux on a separate thread, because it may block.
     fn attach_terminal(
         self: &Arc<Self>,
         key: ProcessKey,
@@ -388,12 +391,12 @@ impl Shared {
         let thread = std::thread::Builder::new().name("tmux".into());
         let spawned = thread.spawn(move || match Pane::find(&settings, terminal) {
             Ok(pane) => {
-                let (fed, mailbox) = Fed::new(None);
+                let (piped, mailbox) = PipedLog::new(None);
                 if let Some(shared) = shared.upgrade() {
                     let name = Reading::Value(pane.name());
-                    // Where it is one too many there is nobody to read it either.
+                    // If there are too many logs, `piped` is dropped and `follow` returns.
                     let _ = shared.add(key, id, 0, move |now| {
-                        Log::new(name, LogOrigin::Pane, Body::Fed(fed), now)
+                        Log::new(name, LogOrigin::Pane, LogContent::Piped(piped), now)
                     });
                 }
                 pane.follow(&mailbox, || wake(&shared));
@@ -402,7 +405,7 @@ impl Shared {
                 let Some(shared) = shared.upgrade() else {
                     return;
                 };
-                if let Some(watched) = shared.board().processes.get_mut(&key) {
+                if let Some(watched) = shared.state().processes.get_mut(&key) {
                     watched.missing = watched.missing.take().or(Some(missing));
                 }
             }
@@ -413,21 +416,21 @@ impl Shared {
     }
 
     fn log(&self, id: LogId) -> Option<Arc<Mutex<Log>>> {
-        self.board().logs.get(&id).cloned()
+        self.state().logs.get(&id).cloned()
     }
 
     fn note(&self, key: ProcessKey, id: LogId) {
-        if let Some(watched) = self.board().processes.get_mut(&key)
+        if let Some(watched) = self.state().processes.get_mut(&key)
             && !watched.logs.contains(&id)
         {
             watched.logs.push(id);
         }
     }
 
-    /// Makes the process a writer of a log, which `make` makes if it is not followed yet.
+    /// Adds the process as a writer of a log, which `make` creates if it is not followed yet.
     ///
     /// # Errors
-    /// When as many are followed as may be.
+    /// The maximum number of logs is followed already.
     fn add(
         &self,
         key: ProcessKey,
@@ -437,7 +440,7 @@ impl Shared {
     ) -> Result<(), Missing> {
         match self.log(id) {
             Some(log) => {
-                // One that hangs is followed by nobody just now.
+                // A log that hangs is locked and is not followed at the moment.
                 if let Ok(mut log) = log.try_lock() {
                     log.add_writer(key, from);
                 }
@@ -445,30 +448,30 @@ impl Shared {
             None => {
                 let mut log = make(now_mono());
                 log.add_writer(key, from);
-                let mut board = self.board();
-                if board.logs.len() >= MAX_LOGS {
-                    let why = format!("{MAX_LOGS} logs are followed already, and no more");
+                let mut state = self.state();
+                if state.logs.len() >= MAX_LOGS {
+                    let why = format!("the maximum of {MAX_LOGS} logs is followed already");
                     return Err(Missing::new(Reason::NotRead, why));
                 }
-                board.logs.insert(id, Arc::new(Mutex::new(log)));
+                state.logs.insert(id, Arc::new(Mutex::new(log)));
             }
         }
         self.note(key, id);
         Ok(())
     }
 
-    fn obey(&self, order: WatchCommand) {
-        match order {
-            WatchCommand::Ask(key, why) => {
+    fn execute(&self, command: WatchCommand) {
+        match command {
+            WatchCommand::SendTail(key, why) => {
                 for log in self.logs_of(key) {
                     if let Ok(mut log) = log.try_lock() {
-                        log.ask(key, why, now_mono());
+                        log.request_tail(key, why, now_mono());
                     }
                 }
                 if why == LogWhy::Ended
-                    && let Some(watched) = self.board().processes.get_mut(&key)
+                    && let Some(watched) = self.state().processes.get_mut(&key)
                 {
-                    watched.ended = true;
+                    watched.exited = true;
                 }
             }
             WatchCommand::View(key, answer) => answer(self.view(key)),
@@ -477,7 +480,7 @@ impl Shared {
     }
 
     fn name(&self, key: ProcessKey, path: &Path) -> Result<String, Missing> {
-        if !self.board().processes.contains_key(&key) {
+        if !self.state().processes.contains_key(&key) {
             return Err(not_followed());
         }
         let file = named(&self.settings, key, path)?;
@@ -493,7 +496,7 @@ impl Shared {
             text: Reading::missing(Reason::NotRead, "no log of this process was found"),
             ..LogView::default()
         };
-        match self.board().processes.get(&key) {
+        match self.state().processes.get(&key) {
             None => {
                 view.missing = Some(not_followed());
             }
@@ -512,33 +515,33 @@ impl Shared {
     }
 
     fn logs_of(&self, key: ProcessKey) -> Vec<Arc<Mutex<Log>>> {
-        let board = self.board();
-        let ids = board.processes.get(&key).map(|watched| &watched.logs);
+        let state = self.state();
+        let ids = state.processes.get(&key).map(|watched| &watched.logs);
         let logs = ids
             .into_iter()
             .flatten()
-            .filter_map(|id| board.logs.get(id));
+            .filter_map(|id| state.logs.get(id));
         logs.cloned().collect()
     }
 
-    /// Sees that the follower comes back, and replaces it when it does not.
+    /// Replaces the follower if it hangs.
     fn guard(self: &Arc<Self>) {
-        let mut board = self.board();
-        while !board.is_closed {
+        let mut state = self.state();
+        while !state.is_closed {
             let busy = self.busy.load(Ordering::Relaxed);
-            let hangs = busy != 0 && now_mono().since(Mono(busy)) >= PATIENCE;
+            let hangs = busy != 0 && now_mono().since(Mono(busy)) >= POLL_TIMEOUT;
             if hangs && self.followers.load(Ordering::Relaxed) < MAX_FOLLOWERS {
-                board.follower += 1;
+                state.follower += 1;
                 self.busy.store(0, Ordering::Relaxed);
-                if let Err(error) = spawn_follower(self, board.follower) {
-                    tracing::error!(%error, "no thread to follow logs");
+                if let Err(error) = spawn_follower(self, state.follower) {
+                    tracing::error!(%error, "cannot start a thread to follow logs");
                 }
             }
-            board = if board.processes.is_empty() {
-                let waited = self.changed.wait(board);
+            state = if state.processes.is_empty() {
+                let waited = self.changed.wait(state);
                 waited.unwrap_or_else(PoisonError::into_inner)
             } else {
-                let waited = self.changed.wait_timeout(board, WARDEN_PERIOD);
+                let waited = self.changed.wait_timeout(state, WATCHDOG_INTERVAL);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             };
         }
@@ -548,14 +551,14 @@ impl Shared {
 fn not_followed() -> Missing {
     Missing::new(
         Reason::Unsupported,
-        "only processes that compute on a GPU are followed",
+        "gputop follows only logs of processes that compute on a GPU",
     )
 }
 
-/// Has the follower look now.
+/// Makes the follower poll now.
 fn wake(shared: &Weak<Shared>) {
     if let Some(shared) = shared.upgrade() {
-        shared.board().is_urgent = true;
+        shared.state().is_urgent = true;
         shared.changed.notify_all();
     }
 }
@@ -563,32 +566,32 @@ fn wake(shared: &Weak<Shared>) {
 fn not_answering() -> Missing {
     Missing::new(
         Reason::NotRead,
-        "the file system that the log is on does not answer",
+        "the file system of the log does not answer",
     )
 }
 
-impl Board {
-    /// A process to look at now, marked as being looked at.
+impl WatchState {
+    /// Returns the next process whose logs are to be found, and marks it as in progress.
     fn next_to_find(&mut self, now: Mono) -> Option<ProcessKey> {
         let is_due = |watched: &LoggedProcess| match watched.found_at {
             None => true,
-            Some(at) => watched.logs.is_empty() && now.since(at) >= FIND_AGAIN,
+            Some(at) => watched.logs.is_empty() && now.since(at) >= FIND_INTERVAL,
         };
         let (key, watched) = self
             .processes
             .iter_mut()
-            .find(|(_, w)| is_due(w) && !w.is_being_found && !w.ended)?;
+            .find(|(_, w)| is_due(w) && !w.is_being_found && !w.exited)?;
         watched.is_being_found = true;
         watched.found_at = Some(now);
         Some(*key)
     }
 
-    /// Processes that ended, and those that have long had nothing to do with a GPU.
+    /// Forgets processes that exited, and those that the driver has not listed for a long time.
     fn forget(&mut self, now: Mono) {
         let logs = &mut self.logs;
         self.processes.retain(|key, watched| {
-            let is_old = |at| now.since(at) >= KEEP_UNLISTED;
-            if watched.ended && watched.unlisted.is_some() {
+            let is_old = |at| now.since(at) >= UNLISTED_LIMIT;
+            if watched.exited && watched.unlisted.is_some() {
                 return false;
             }
             if !watched.unlisted.is_some_and(is_old) {

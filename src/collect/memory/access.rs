@@ -1,9 +1,9 @@
-//! Why one process may not read the memory of another, and the way out that this user has.
+//! Reasons why a process cannot read another process's memory, and the fix for this user.
 //!
-//! The kernel asks for the same user, for a target that did not make itself unreadable, and where Yama is built in
-//! (Ubuntu, Debian) for what `/proc/sys/kernel/yama/ptrace_scope` says: 0 nothing more, 1 (the default there) only
-//! an ancestor or whom the target named by `PR_SET_PTRACER`, 2 only CAP_SYS_PTRACE, 3 nobody until the next boot.
-//! CAP_SYS_PTRACE stands above all but 3, but root inside a container seldom has it.
+//! The kernel requires the same user, and a target that has not made itself unreadable. With Yama (Ubuntu, Debian),
+//! `/proc/sys/kernel/yama/ptrace_scope` adds a condition: 0 none; 1 (the default there) an ancestor, or the process that
+//! the target named with `PR_SET_PTRACER`; 2 CAP_SYS_PTRACE; 3 denies every process until the next boot.
+//! CAP_SYS_PTRACE overrides everything except 3, but root in a container rarely has it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -16,21 +16,22 @@ use crate::model::units::Pid;
 /// Bit 19 of the effective capabilities.
 const CAP_SYS_PTRACE: u32 = 19;
 
-/// What the kernel's decision hangs on.
+/// Facts on which the kernel's decision depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Situation {
     own_user: u32,
-    /// The owner of `/proc/PID`, which is root for a process that made itself unreadable.
+    /// Owner of `/proc/PID`. It is root for a process that made itself unreadable.
     target_user: Option<u32>,
     ptrace_scope: Option<u32>,
     has_capability: bool,
 }
 
-/// A clause without a final period; the commands in it can be typed as they are.
+/// Returns why a process cannot be read and how to fix it: a clause without a final period. Its commands can be typed as
+/// they are.
 pub fn hint(proc_root: &Path, pid: Pid) -> String {
     let directory = proc_root.join(pid.to_string());
     let owner = fs::metadata(directory).ok().map(|dir| dir.uid());
-    words(situation(proc_root, owner)).to_owned()
+    explanation(situation(proc_root, owner)).to_owned()
 }
 
 fn situation(proc_root: &Path, target_user: Option<u32>) -> Situation {
@@ -43,24 +44,24 @@ fn situation(proc_root: &Path, target_user: Option<u32>) -> Situation {
     }
 }
 
-/// Reads Yama's rule; `None` for a kernel without it.
+/// Reads Yama's setting; `None` for a kernel without Yama.
 pub fn ptrace_scope(proc_root: &Path) -> Option<u32> {
     let scope = fs::read_to_string(proc_root.join("sys/kernel/yama/ptrace_scope"));
     scope.ok()?.trim().parse().ok()
 }
 
-/// Whose memory may be read here, before anybody in particular is looked at: a clause, or why nobody's and what helps.
+/// Returns a clause that says which processes' memory this user can read in general.
 ///
 /// # Errors
-/// With a clause as of [`hint`].
-pub fn outlook(proc_root: &Path) -> Result<&'static str, &'static str> {
+/// Returns a clause like that of [`hint`] if no process can be read.
+pub fn readable_scope(proc_root: &Path) -> Result<&'static str, &'static str> {
     let own_user = geteuid().as_raw();
     let situation = situation(proc_root, Some(own_user));
     match (situation.ptrace_scope, situation.has_capability) {
-        (Some(1..), false) | (Some(3), _) => Err(words(situation)),
-        (_, true) => Ok("every user's, unless a container's policy forbids it"),
-        (_, false) if own_user == 0 => Err(words(situation)),
-        (_, false) => Ok("your own; those of others with sudo"),
+        (Some(1..), false) | (Some(3), _) => Err(explanation(situation)),
+        (_, true) => Ok("processes of every user, unless a container policy denies it"),
+        (_, false) if own_user == 0 => Err(explanation(situation)),
+        (_, false) => Ok("your own processes; other users' processes with sudo"),
     }
 }
 
@@ -72,27 +73,31 @@ fn effective(status: &str) -> u64 {
         .unwrap_or_default()
 }
 
-fn words(situation: Situation) -> &'static str {
+fn explanation(situation: Situation) -> &'static str {
     let is_own = situation.target_user == Some(situation.own_user);
     match situation.ptrace_scope {
         Some(3) => {
-            "kernel.yama.ptrace_scope is 3: nobody may read another process until the next boot"
+            "kernel.yama.ptrace_scope is 3: no process can read another one until the next boot"
         }
         _ if situation.has_capability => {
-            "a security policy (seccomp, AppArmor, SELinux) forbids to read its memory: run gputop outside of it"
+            "a security policy (seccomp, AppArmor, SELinux) denies reading its memory: run gputop outside that policy"
         }
         _ if situation.own_user == 0 => {
-            "root without CAP_SYS_PTRACE here: start the container with --cap-add SYS_PTRACE, or run gputop on the host"
+            "root lacks CAP_SYS_PTRACE: start the container with --cap-add SYS_PTRACE, or run gputop on the host"
         }
-        Some(2) => "kernel.yama.ptrace_scope is 2: only root may read another process, sudo gputop",
+        Some(2) => {
+            "kernel.yama.ptrace_scope is 2: only root can read another process. Run sudo gputop"
+        }
         _ if !is_own => {
-            "another user's process, or one that made itself unreadable: run gputop as its user, or sudo gputop"
+            "the process belongs to another user or made itself unreadable: run gputop as its user, or run sudo gputop"
         }
         Some(1) => {
-            "kernel.yama.ptrace_scope is 1: start the program with gputop run, or sudo gputop, or for all programs \
-             sudo sysctl kernel.yama.ptrace_scope=0"
+            "kernel.yama.ptrace_scope is 1: start the program with gputop run, or run sudo gputop, or allow it for all \
+             programs with sudo sysctl kernel.yama.ptrace_scope=0"
         }
-        _ => "the process made itself unreadable, or a container's policy forbids it: sudo gputop",
+        _ => {
+            "the process made itself unreadable, or a container policy denies reading it: run sudo gputop"
+        }
     }
 }
 
@@ -101,9 +106,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_outlook_is_that_of_the_system_and_of_the_user() {
+    fn readable_scope_depends_on_ptrace_scope_and_capabilities() {
         let root = tempfile::tempdir().expect("a folder");
-        let look = |scope: &str, capabilities: &str| {
+        let scope_of = |scope: &str, capabilities: &str| {
             let at = |path: &str, text: &str| {
                 let path = root.path().join(path);
                 fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
@@ -114,18 +119,20 @@ mod tests {
                 "self/status",
                 &format!("Name:\tx\nCapEff:\t{capabilities}\n"),
             );
-            outlook(root.path())
+            readable_scope(root.path())
         };
         let (all, none) = ("000001ffffffffff", "0000000000000000");
-        assert!(look("3\n", all).is_err_and(|why| why.contains("until the next boot")));
-        assert!(look("1\n", all).is_ok_and(|whose| whose.starts_with("every user's")));
-        assert!(look("2\n", none).is_err());
-        assert!(look("1\n", none).is_err());
-        assert_eq!(look("0\n", none).is_ok(), !geteuid().is_root());
+        assert!(scope_of("3\n", all).is_err_and(|why| why.contains("until the next boot")));
+        assert!(
+            scope_of("1\n", all).is_ok_and(|scope| scope.starts_with("processes of every user"))
+        );
+        assert!(scope_of("2\n", none).is_err());
+        assert!(scope_of("1\n", none).is_err());
+        assert_eq!(scope_of("0\n", none).is_ok(), !geteuid().is_root());
     }
 
     #[test]
-    fn every_situation_has_its_own_way_out() {
+    fn explains_each_situation_with_its_fix() {
         let situation = |own_user, target_user, ptrace_scope, has_capability| Situation {
             own_user,
             target_user: Some(target_user),
@@ -147,14 +154,14 @@ mod tests {
             (situation(0, 1000, Some(1), true), "security policy"),
         ];
         for (situation, expected) in table {
-            let words = words(situation);
-            assert!(words.contains(expected), "{situation:?}: {words}");
-            assert!(!words.ends_with('.'));
+            let text = explanation(situation);
+            assert!(text.contains(expected), "{situation:?}: {text}");
+            assert!(!text.ends_with('.'));
         }
     }
 
     #[test]
-    fn the_effective_capabilities_are_read_from_status() {
+    fn reads_effective_capabilities_from_status() {
         assert_eq!(effective("Name:\tx\nCapEff:\t0000000000080000\n"), 1 << 19);
         assert_eq!(effective("Name:\tx\n"), 0);
     }

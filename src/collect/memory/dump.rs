@@ -1,11 +1,10 @@
-//! Memory that was recorded: what a reader read of a live process, to be read again without it.
+//! Memory dumps: the ranges that a reader read from a live process, stored so that they can be read again later.
 //!
-//! A [`Recorder`] stands between a reader and its memory and keeps every range that came. What the reader did not
-//! look at is not in the dump, so a dump holds a few hundred kilobytes of a process of many gigabytes, and nothing
-//! of what the program computes.
+//! A [`Recorder`] wraps a memory and stores every range that is read. Ranges that are not read are not in the dump. So
+//! the dump of a process of many gigabytes contains a few hundred kilobytes, and none of the program's data.
 //!
 //! The file is one zstd stream: a line `gputop-dump 1`, a line of JSON with the mappings and the ranges, and the
-//! bytes of the ranges one behind the other. `zstdcat FILE | head -2` shows what is in it.
+//! concatenated bytes of the ranges. `zstdcat FILE | head -2` shows the first two.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,32 +17,35 @@ use super::{Memory, MemoryError, Range};
 use crate::model::bounded_json;
 
 const MAGIC: &[u8] = b"gputop-dump 1\n";
-const LEVEL: i32 = 19;
-/// A bound on what a file may unpack to.
+const COMPRESSION_LEVEL: i32 = 19;
+/// Maximum uncompressed size of a file.
 const MAX_BYTES: u64 = 256 << 20;
-/// Uncompressed bytes for any file, and for each byte of it. A dump is held twice while it is read.
+/// Uncompressed bytes allowed for any file, and for each compressed byte. Two copies of a dump are in memory while it is
+/// read.
 const MIN_UNPACKED: u64 = 16 << 20;
 const UNPACKED_PER_BYTE: u64 = 8;
-/// Memory that the lists of its header may take.
+/// Maximum memory for the lists in the header.
 const MAX_HEADER_MEMORY: usize = 16 << 20;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Dump {
     maps: Vec<Mapping>,
-    /// By address; neither overlapping nor touching.
+    /// Bytes by start address. Ranges do not overlap or touch.
     ranges: BTreeMap<u64, Vec<u8>>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     maps: Vec<Mapping>,
-    /// Address and length.
+    /// Address and length of each range.
     ranges: Vec<(u64, usize)>,
 }
 
 impl Dump {
+    /// Reads a dump file.
+    ///
     /// # Errors
-    /// When the bytes are no dump.
+    /// Fails if the bytes are not a valid dump.
     pub fn from_bytes(file: &[u8]) -> io::Result<Self> {
         let max_unpacked = MIN_UNPACKED + file.len() as u64 * UNPACKED_PER_BYTE;
         let mut bytes = Vec::new();
@@ -71,8 +73,7 @@ impl Dump {
         })
     }
 
-    /// # Errors
-    /// When there is no memory to compress in.
+    /// Writes a dump file.
     pub fn to_bytes(&self) -> io::Result<Vec<u8>> {
         let header = Header {
             maps: self.maps.clone(),
@@ -86,10 +87,10 @@ impl Dump {
         serde_json::to_writer(&mut file, &header)?;
         file.push(b'\n');
         file.extend(self.ranges.values().flatten());
-        zstd::encode_all(&file[..], LEVEL)
+        zstd::encode_all(&file[..], COMPRESSION_LEVEL)
     }
 
-    /// Takes in one more range; where it overlaps with what is there, the newer bytes count.
+    /// Inserts a range. Where it overlaps with existing ranges, the new bytes replace the old ones.
     fn insert(&mut self, address: u64, bytes: &[u8]) {
         let (mut start, mut end) = (address, address.saturating_add(bytes.len() as u64));
         let touching: Vec<u64> = self
@@ -116,13 +117,13 @@ impl Dump {
         self.ranges.insert(start, merged);
     }
 
-    /// What is recorded from `address` on.
+    /// Returns the recorded bytes from `address` to the end of its range.
     fn from(&self, address: u64) -> Option<&[u8]> {
         let (start, bytes) = self.ranges.range(..=address).next_back()?;
         bytes.get(offset(address, *start)..)
     }
 
-    /// Every recorded range, to be damaged by a test.
+    /// Returns every recorded range, so that tests can corrupt it.
     pub fn bytes_mut(&mut self) -> impl Iterator<Item = (u64, &mut [u8])> {
         self.ranges
             .iter_mut()
@@ -151,7 +152,7 @@ impl Memory for Dump {
     }
 }
 
-/// Memory that remembers what was read of it.
+/// Wraps a memory and records every range that is read.
 #[derive(Debug)]
 pub struct Recorder<M> {
     memory: M,
@@ -166,7 +167,8 @@ impl<M: Memory> Recorder<M> {
         }
     }
 
-    /// Mappings of which nothing was read are left out: they tell of the program and of nothing that is needed.
+    /// Returns the dump. Files whose mappings were not read are left out: replaying does not need them, and they describe
+    /// the user's program.
     pub fn into_dump(self) -> Dump {
         let mut dump = self.dump.into_inner();
         let ranges = &dump.ranges;
@@ -176,16 +178,16 @@ impl<M: Memory> Recorder<M> {
                 before.is_some_and(|(at, bytes)| at + bytes.len() as u64 > map.start)
             })
         };
-        let kept = dump
+        let used = dump
             .maps
             .iter()
             .filter(|m| !m.file.is_empty() && is_used(&m.file));
-        // Where the user keeps their programs is nobody's business.
-        let bare = |map: &Mapping| Mapping {
+        // The directories of the user's programs are private.
+        let without_directory = |map: &Mapping| Mapping {
             file: format!("/{}", map.file_name()),
             ..map.clone()
         };
-        dump.maps = kept.map(bare).collect();
+        dump.maps = used.map(without_directory).collect();
         dump
     }
 }
@@ -220,7 +222,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_in_any_order_read_as_the_memory_they_came_from(
+        fn ranges_inserted_in_any_order_read_back(
             ranges in prop::collection::vec((0u64..200, 0usize..40), 0..30), probe in 0u64..240,
         ) {
             let mut dump = Dump::default();
@@ -240,14 +242,14 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+        fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>) {
             let _ = Dump::parse(&bytes);
             let _ = Dump::from_bytes(&bytes);
         }
     }
 
     #[test]
-    fn a_dump_reads_back_what_was_recorded_and_no_other_mapping() {
+    fn dump_contains_recorded_ranges_and_used_mappings_only() {
         let map = |start, file: &str| Mapping {
             start,
             end: start + 100,

@@ -1,27 +1,27 @@
-//! A loaded ELF image, read from the target's memory and not from a file.
+//! A loaded ELF image, read from the target's memory instead of its file.
 //!
-//! Only what is loaded is there: program headers, the dynamic section, the dynamic symbols. That is enough to find
-//! an exported object, and the writable segments to search when it is not exported.
+//! Only the loaded parts are available: the program headers, the dynamic section and the dynamic symbols. That is enough
+//! to find an exported object, or the writable segments to search if the object is not exported.
 //!
-//! An image mapped at 0x7f2a00000000 whose first segment has the virtual address 0x400000 (the aarch64 wheels of
-//! PyTorch) has the bias 0x7f2a00000000 − 0x400000; a symbol of value 0x4a4d20 lies at bias + 0x4a4d20.
+//! Example: an image is mapped at 0x7f2a00000000, and its first segment has the virtual address 0x400000 (PyTorch's
+//! aarch64 wheels). Then the bias is 0x7f2a00000000 − 0x400000, and a symbol of value 0x4a4d20 is at bias + 0x4a4d20.
 
 use super::view::View;
 use super::{Memory, MemoryError, Range, exact, up_to};
 
-/// The machine number of 64-bit Arm, in the ELF header.
+/// Machine number of 64-bit Arm in the ELF header.
 pub const AARCH64: u16 = 183;
 
 const MAGIC: &[u8] = b"\x7fELF\x02\x01";
-const HEADER: usize = 64;
-const PROGRAM_HEADER: usize = 56;
-const SYMBOL: usize = 24;
-/// A real image has about a dozen.
+const HEADER_BYTES: usize = 64;
+const PROGRAM_HEADER_BYTES: usize = 56;
+const SYMBOL_BYTES: usize = 24;
+/// Maximum number of program headers. A real image has about a dozen.
 const MAX_PROGRAM_HEADERS: usize = 128;
-/// Of the dynamic section: 256 entries, of which a library has about 30.
+/// Bytes read of the dynamic section: 256 entries. A library has about 30.
 const DYNAMIC_BYTES: usize = 4_096;
-/// A hash chain is a handful of symbols long.
-const MAX_CHAINED: usize = 4_096;
+/// Maximum length of a hash chain. A real chain has a few symbols.
+const MAX_CHAIN: usize = 4_096;
 const FIXED_ADDRESS: u16 = 2;
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
@@ -33,9 +33,9 @@ const DT_GNU_HASH: u64 = 0x6fff_fef5;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Image {
     pub machine: u16,
-    /// What is added to an address in the file to have the one in memory.
+    /// Difference between an address in memory and the address in the file.
     pub bias: u64,
-    /// The writable segments, .data and .bss among them.
+    /// The writable segments, which contain .data and .bss.
     pub writable: Vec<Range>,
     symbols: u64,
     strings: u64,
@@ -43,23 +43,25 @@ pub struct Image {
 }
 
 impl Image {
+    /// Reads the headers of the image at `base`.
+    ///
     /// # Errors
-    /// When no ELF image of 64 bits begins at `base`.
+    /// Fails if there is no 64-bit ELF image at `base`.
     pub fn read(memory: &impl Memory, base: u64) -> Result<Self, MemoryError> {
         let what = "the ELF header";
         let none = MemoryError::Unreadable {
             what,
             address: base,
         };
-        let header = exact(memory, base, HEADER, what)?;
+        let header = exact(memory, base, HEADER_BYTES, what)?;
         if !header.starts_with(MAGIC) {
             return Err(none);
         }
-        Self::of_header(memory, base, View(&header))?.ok_or(none)
+        Self::from_header(memory, base, View(&header))?.ok_or(none)
     }
 
-    /// `None` when the header contradicts itself.
-    fn of_header(
+    /// Returns `None` if the header is incomplete.
+    fn from_header(
         memory: &impl Memory,
         base: u64,
         header: View<'_>,
@@ -72,7 +74,7 @@ impl Image {
         let bytes = exact(
             memory,
             address,
-            count * PROGRAM_HEADER,
+            count * PROGRAM_HEADER_BYTES,
             "the program headers",
         )?;
         let is_fixed = header.half(16) == Some(FIXED_ADDRESS);
@@ -101,19 +103,19 @@ impl Image {
             .collect();
         if let Some(dynamic) = segments.iter().find(|s| s.kind == PT_DYNAMIC) {
             let address = image.bias.wrapping_add(dynamic.address);
-            image.take_dynamic(&up_to(memory, address, DYNAMIC_BYTES)?);
+            image.parse_dynamic(&up_to(memory, address, DYNAMIC_BYTES)?);
         }
         Ok(Some(image))
     }
 
-    fn take_dynamic(&mut self, section: &[u8]) {
+    fn parse_dynamic(&mut self, section: &[u8]) {
         let (entries, _) = section.as_chunks::<16>();
         for entry in entries {
             let entry = View(entry);
             let (Some(tag), Some(value)) = (entry.word(0), entry.word(8)) else {
                 return;
             };
-            // glibc writes addresses in memory into the section as it loads it, musl leaves those of the file.
+            // glibc replaces the section's file addresses with memory addresses when it loads the image; musl does not.
             let address = if value < self.bias {
                 value.wrapping_add(self.bias)
             } else {
@@ -129,10 +131,10 @@ impl Image {
         }
     }
 
-    /// The address of an exported symbol that this image defines.
+    /// Returns the address of an exported symbol that this image defines, or `None` if it does not define it.
     ///
     /// # Errors
-    /// When the tables are not readable; a symbol that is not there is no error.
+    /// Fails if the symbol tables are not readable.
     pub fn symbol(&self, memory: &impl Memory, name: &str) -> Result<Option<u64>, MemoryError> {
         if self.hash == 0 || self.symbols == 0 || self.strings == 0 {
             return Ok(None);
@@ -153,7 +155,7 @@ impl Image {
         let bucket = bucket_table.wrapping_add(u64::from(hash % buckets) * 4);
         let mut index = int(memory, bucket, what)?;
         let chains = bucket_table.wrapping_add(u64::from(buckets) * 4);
-        for _ in 0..MAX_CHAINED {
+        for _ in 0..MAX_CHAIN {
             let Some(chained) = index.checked_sub(first) else {
                 return Ok(None);
             };
@@ -163,7 +165,7 @@ impl Image {
             {
                 return Ok(Some(address));
             }
-            // The lowest bit ends the chain.
+            // The lowest bit marks the end of the chain.
             if link & 1 == 1 {
                 return Ok(None);
             }
@@ -172,27 +174,29 @@ impl Image {
         Ok(None)
     }
 
-    /// The address of the symbol of that index, if it has that name and is defined here.
+    /// Returns the address of the symbol with this index if it has this name and is defined in this image.
     fn named(
         &self,
         memory: &impl Memory,
         index: u32,
         name: &str,
     ) -> Result<Option<u64>, MemoryError> {
-        let at = self.symbols.wrapping_add(u64::from(index) * SYMBOL as u64);
-        let symbol = exact(memory, at, SYMBOL, "a symbol")?;
+        let at = self
+            .symbols
+            .wrapping_add(u64::from(index) * SYMBOL_BYTES as u64);
+        let symbol = exact(memory, at, SYMBOL_BYTES, "a symbol")?;
         let symbol = View(&symbol);
         let (Some(text), Some(value)) = (symbol.int(0), symbol.word(8)) else {
             return Ok(None);
         };
         let text = self.strings.wrapping_add(u64::from(text));
         let found = up_to(memory, text, name.len() + 1)?;
-        let is_it = value != 0 && View(&found).text() == Some(name);
-        Ok(is_it.then(|| self.bias.wrapping_add(value)))
+        let is_match = value != 0 && View(&found).text() == Some(name);
+        Ok(is_match.then(|| self.bias.wrapping_add(value)))
     }
 }
 
-/// What a program header says.
+/// A program header.
 struct Segment {
     kind: u32,
     flags: u32,
@@ -204,7 +208,7 @@ impl Segment {
     fn list(headers: View<'_>) -> Vec<Self> {
         headers
             .0
-            .chunks_exact(PROGRAM_HEADER)
+            .chunks_exact(PROGRAM_HEADER_BYTES)
             .filter_map(|header| {
                 let header = View(header);
                 Some(Self {
@@ -240,7 +244,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn a_symbol_of_this_process_is_found_where_the_linker_put_it() {
+    fn finds_symbol_of_own_process() {
         let live = Live::new(Path::new("/proc"), Pid(std::process::id()));
         let maps = live.maps().expect("maps");
         let is_libc = |name: &str| name == "libc.so.6";
@@ -256,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_is_refused() {
+    fn rejects_memory_without_elf_header() {
         let live = Live::new(Path::new("/proc"), Pid(std::process::id()));
         let zeros = [0u8; 64];
         assert_eq!(

@@ -1,8 +1,8 @@
-//! A running process, through `process_vm_readv`: up to a thousand ranges a system call, nothing stopped, nothing
-//! written, no ptrace attachment.
+//! Reads a running process with `process_vm_readv`: up to 1024 ranges per system call. The process is not stopped,
+//! written to, or attached to with ptrace.
 //!
-//! The call is bound to a PID and not to a process: after an `exec`, or when the PID was given to another process,
-//! it reads whoever is there now. The reader of a structure must recognise it each time; see
+//! The call identifies the target by its PID: after an `exec` or a reuse of the PID, it reads a different program.
+//! A reader of a structure must therefore validate it on every read; see
 //! [`Attached`](crate::collect::torch::Attached).
 
 use std::io::IoSliceMut;
@@ -18,7 +18,7 @@ use super::maps::Mapping;
 use super::{Memory, MemoryError, Range};
 use crate::model::units::Pid;
 
-/// IOV_MAX: what the kernel takes in one call.
+/// IOV_MAX: the kernel's limit for one call.
 const MAX_RANGES: usize = 1_024;
 
 #[derive(Debug)]
@@ -28,8 +28,8 @@ pub struct Live {
 }
 
 impl Live {
-    /// The caller answers for the process being worth reading: a forked worker carries a stale copy of its
-    /// parent's allocator that reads as valid, so only processes that the driver lists are to be opened.
+    /// Opens a process. Callers should pass only processes that the driver lists: a forked worker has a stale copy of
+    /// its parent's allocator, which looks valid.
     pub fn new(proc_root: &Path, pid: Pid) -> Self {
         Self {
             pid,
@@ -41,7 +41,7 @@ impl Live {
         self.pid
     }
 
-    /// How many bytes came, which may be fewer than asked for.
+    /// Returns the number of bytes read, which may be less than requested.
     fn read_some(&self, ranges: &[RemoteIoVec], into: &mut [u8]) -> Result<usize, MemoryError> {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.pid.0).unwrap_or(i32::MAX));
         match process_vm_readv(pid, &mut [IoSliceMut::new(into)], ranges) {
@@ -98,8 +98,8 @@ impl Memory for Live {
         let maps = Process::new_with_root(dir)
             .and_then(|process| process.maps())
             .map_err(|error| self.proc_error(&error))?;
-        // A process whose address space is hidden from this user has an empty list; so has one that ended but was
-        // not collected by its parent, which the first read tells.
+        // The list is empty if the address space is hidden from this user, and for a zombie. A read of one byte
+        // distinguishes the two.
         if maps.0.is_empty() {
             let probe = [RemoteIoVec { base: 0, len: 1 }];
             return Err(self
@@ -117,7 +117,7 @@ mod tests {
     use crate::collect::memory::up_to;
 
     #[test]
-    fn this_process_reads_itself_up_to_the_first_hole() {
+    fn reads_own_memory_up_to_first_unmapped_range() {
         let live = Live::new(Path::new("/proc"), Pid(std::process::id()));
         let words = [1u64, 2, 3];
         let at = words.as_ptr() as u64;
@@ -142,12 +142,12 @@ mod tests {
             bytes,
             [[3, 0, 0, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0, 0]].concat()
         );
-        assert_eq!(up_to(&live, 8, 8).expect("nothing there"), Vec::<u8>::new());
+        assert_eq!(up_to(&live, 8, 8).expect("an empty read"), Vec::<u8>::new());
         assert!(live.maps().expect("maps").iter().any(|map| map.executable));
     }
 
     #[test]
-    fn a_process_that_never_was_is_gone() {
+    fn nonexistent_process_is_gone() {
         let live = Live::new(Path::new("/proc"), Pid(0x7fff_fff0));
         assert_eq!(up_to(&live, 0x1000, 8), Err(MemoryError::Gone));
         assert_eq!(live.maps(), Err(MemoryError::Gone));

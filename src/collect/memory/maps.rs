@@ -1,8 +1,8 @@
-//! `/proc/PID/maps`: which files are mapped, and where each one's image begins.
+//! `/proc/PID/maps`: the mapped files and the start address of each image.
 //!
 //! `7f2a00000000-7f2a00031000 r--p 00000000 08:01 42  /venv/…/libc10_cuda.so` and the three or four lines after it
-//! are one image. A library may be mapped twice, once only to be read as a file: the image is the group that has an
-//! executable part.
+//! are one image. A library may also be mapped a second time to be read as a file. The image is the group of mappings
+//! that has an executable part.
 
 use std::path::Path;
 
@@ -14,17 +14,17 @@ pub struct Mapping {
     pub start: u64,
     pub end: u64,
     pub executable: bool,
-    /// In the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// Empty for memory without a file, and for the kernel's own (`[heap]`).
+    /// Path of the file; empty for anonymous memory and the kernel's special mappings (`[heap]`).
     pub file: String,
 }
 
-/// What the kernel appends to the name of a file that was removed since.
+/// The suffix that the kernel appends to the name of a deleted file.
 const DELETED: &str = " (deleted)";
 
 impl Mapping {
-    /// `libc10_cuda.so` of `/venv/lib/libc10_cuda.so (deleted)`.
+    /// Returns the file name without directory and suffix: `libc10_cuda.so` for `/venv/lib/libc10_cuda.so (deleted)`.
     pub fn file_name(&self) -> &str {
         let file = self.file.strip_suffix(DELETED).unwrap_or(&self.file);
         Path::new(file)
@@ -50,17 +50,17 @@ impl From<MemoryMap> for Mapping {
     }
 }
 
-/// Where the images of the wanted files begin, in order of address.
+/// Returns the start addresses of the images of the wanted files, in ascending order.
 pub fn images(maps: &[Mapping], is_wanted: impl Fn(&Mapping) -> bool) -> Vec<u64> {
     let mut groups: Vec<(u64, bool)> = Vec::new();
     for map in maps
         .iter()
         .filter(|map| !map.file.is_empty() && is_wanted(map))
     {
-        let begins = groups
+        let is_start = groups
             .last()
             .is_none_or(|(_, has_code)| !map.executable || *has_code);
-        if map.offset == 0 && begins {
+        if map.offset == 0 && is_start {
             groups.push((map.start, map.executable));
         } else if let Some((_, has_code)) = groups.last_mut() {
             *has_code |= map.executable;
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_is_only_read_as_a_file_is_no_image() {
+    fn skips_copy_that_is_mapped_only_as_data() {
         let so = "/venv/libc10_cuda.so (deleted)";
         let maps = [
             map(0x1000, false, 0, so),

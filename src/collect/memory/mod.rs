@@ -1,17 +1,16 @@
-//! The memory of another process, whatever program it runs: ranges of bytes, mappings, ELF images, C++ type names.
+//! Reads the memory of another process: byte ranges, mappings, ELF images, C++ class names.
 //!
-//! Nothing here knows PyTorch; `collect/torch` is the first reader, other allocators come to stand beside it. The
-//! target is never written to and, unless the user asks for it ([`pause`]), never stopped, and no file of it is opened: a deleted library and one that only
-//! exists in the target's mount namespace read as any other.
+//! This module does not depend on PyTorch; `collect/torch` is its first user. The target is never written to, and it is
+//! stopped only if the user requests it ([`pause`]). Its files are not opened, so deleted libraries and libraries that
+//! exist only in the target's mount namespace can be read too.
 //!
-//! [`Memory`] has two implementers, a [`Live`](live::Live) process and a recorded [`Dump`](dump::Dump), and
-//! [`Recorder`](dump::Recorder), which makes the second out of the first. What is read may change under the reader
-//! or be garbage: every length taken from the target is bounded before it is used, and a failed read names the
-//! struct it was for.
+//! [`Memory`] is implemented by a [`Live`](live::Live) process and by a recorded [`Dump`](dump::Dump).
+//! [`Recorder`](dump::Recorder) creates a dump from a live process. The memory may change during a read or be garbage:
+//! every length that comes from the target is bounded before use, and a failed read names the struct that it was for.
 //!
 //! ```text
 //! maps ─► image at 0x7f2a00000000 ─► symbol "…9allocatorE" at 0x7f2a000a4d20
-//!       (elf.rs, from memory)        ─► pointer ─► object ─► its class by name (rtti.rs)
+//!       (elf.rs, from memory)        ─► pointer ─► object ─► name of its class (rtti.rs)
 //! ```
 
 pub mod access;
@@ -27,41 +26,35 @@ pub mod view;
 
 use maps::Mapping;
 
-/// A stretch of the target's address space.
+/// A range in the target's address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     pub address: u64,
     pub len: usize,
 }
 
-/// Why memory could not be read.
+/// Reason why memory could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
-    /// A clause: why not, and the way out that this user has.
+    /// A clause with the reason and the fix for this user.
     #[error("{0}")]
     Denied(Box<str>),
-    #[error("no such process, or it has ended")]
+    #[error("process not found or already exited")]
     Gone,
     /// `what` is a noun phrase: `the program headers`.
-    #[error("{what} at {address:#x}: not readable")]
+    #[error("cannot read {what} at {address:#x}")]
     Unreadable { what: &'static str, address: u64 },
-    /// The system call failed for a reason that is not the target's.
-    #[error("the kernel refused to read another process: {0}")]
+    /// The system call failed for a reason unrelated to the target.
+    #[error("the kernel rejected reading another process: {0}")]
     Refused(String),
 }
 
 pub trait Memory {
-    /// Appends the bytes of all ranges, one behind the other, up to the first that is not mapped. So what is short
-    /// was not readable; an error is about the process as a whole.
-    ///
-    /// # Errors
-    /// When the process may not be read, or is gone.
+    /// Appends the bytes of all ranges, in order, up to the first byte that is not mapped. A short result means an
+    /// unreadable range; an error concerns the whole process.
     fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError>;
 
-    /// By address.
-    ///
-    /// # Errors
-    /// When the process may not be read, or is gone.
+    /// Returns the mappings, ordered by address.
     fn maps(&self) -> Result<Vec<Mapping>, MemoryError>;
 }
 
@@ -75,13 +68,13 @@ impl<M: Memory> Memory for &M {
     }
 }
 
-/// More than any struct that is read as one piece; a length that came from a broken target stops here.
+/// Maximum length of one read, more than any struct needs. Limits lengths that come from a broken target.
 const MAX_READ: usize = 32 << 20;
 
-/// One range, whole. `what` is a noun phrase for the message.
+/// Reads a whole range. `what` is a noun phrase for the error message.
 ///
 /// # Errors
-/// Also when only a part of it is mapped.
+/// Fails also if only a part of the range is mapped.
 pub fn exact(
     memory: &impl Memory,
     address: u64,
@@ -95,10 +88,7 @@ pub fn exact(
     Ok(bytes)
 }
 
-/// One range as far as it is mapped, which may be not at all.
-///
-/// # Errors
-/// When the process may not be read, or is gone.
+/// Reads the part of a range that is mapped, which may be empty.
 pub fn up_to(memory: &impl Memory, address: u64, len: usize) -> Result<Vec<u8>, MemoryError> {
     let mut bytes = Vec::new();
     if len <= MAX_READ {
@@ -107,10 +97,7 @@ pub fn up_to(memory: &impl Memory, address: u64, len: usize) -> Result<Vec<u8>, 
     Ok(bytes)
 }
 
-/// The pointer at `address`.
-///
-/// # Errors
-/// When it is not mapped.
+/// Reads the pointer at `address`.
 pub fn pointer(memory: &impl Memory, address: u64, what: &'static str) -> Result<u64, MemoryError> {
     let bytes = exact(memory, address, 8, what)?;
     view::View(&bytes)
@@ -118,7 +105,8 @@ pub fn pointer(memory: &impl Memory, address: u64, what: &'static str) -> Result
         .ok_or(MemoryError::Unreadable { what, address })
 }
 
-/// True for what a pointer to an object on the heap can be: no small number, aligned, in the user's half.
+/// Returns true if the word can be a pointer to a heap object: aligned, in the user half of the address space, and not
+/// a small number.
 pub fn is_pointer(word: u64) -> bool {
     (0x1_0000..1 << 56).contains(&word) && word.is_multiple_of(8)
 }

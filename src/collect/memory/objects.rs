@@ -1,21 +1,21 @@
-//! Many structs of one size that lie scattered on the target's heap, in as few system calls as possible.
+//! Reads many structs of the same size that are scattered over the target's heap, in as few system calls as possible.
 //!
-//! Neighbours are read as one range: the kernel's price is by range and page, not by byte, and ten thousand blocks
-//! in a hundred ranges take a quarter of the time that ten thousand ranges take.
+//! Neighbouring structs are read as one range, because the kernel's cost is per range and page, not per byte. Reading
+//! ten thousand blocks in a hundred ranges takes a quarter of the time of ten thousand ranges.
 
 use super::view::View;
 use super::{Memory, MemoryError, Range};
 
-/// Structs closer than this are read with what lies between them.
-const GAP: u64 = 4_096;
-/// No range is longer.
-const RUN: u64 = 256 << 10;
-/// What one batch of ranges may bring, so that a hostile scatter costs time and not memory.
-const BATCH: usize = 8 << 20;
-/// IOV_MAX again: one batch is one system call.
+/// Structs closer together than this are read as one range, including the bytes between them.
+const MAX_GAP: u64 = 4_096;
+/// Maximum length of a merged range.
+const MAX_RUN_BYTES: u64 = 256 << 10;
+/// Maximum bytes per batch of ranges, so that hostile addresses cost time instead of memory.
+const MAX_BATCH_BYTES: usize = 8 << 20;
+/// IOV_MAX, so that one batch is one system call.
 const MAX_RUNS: usize = 1_024;
 
-/// The copies, in the order of the addresses they were asked for by.
+/// The copied structs, in the order of the requested addresses.
 #[derive(Debug, Default)]
 pub struct Objects {
     size: usize,
@@ -24,7 +24,7 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// `None` for one that was not readable.
+    /// Returns the struct at `index`, or `None` if it was not readable.
     pub fn get(&self, index: usize) -> Option<View<'_>> {
         let is_readable = *self.readable.get(index)?;
         let at = index * self.size;
@@ -46,7 +46,7 @@ impl Objects {
     }
 }
 
-/// A range, and which of the sorted addresses it covers.
+/// A range, and the indices of the sorted addresses that it covers.
 struct Run {
     range: Range,
     first: usize,
@@ -56,7 +56,7 @@ struct Run {
 /// Reads `size` bytes at each address.
 ///
 /// # Errors
-/// When the process may not be read, or is gone; an address that is not mapped is no error.
+/// Fails if the process cannot be read. An unmapped address is not an error.
 pub fn read(memory: &impl Memory, addresses: &[u64], size: usize) -> Result<Objects, MemoryError> {
     let mut order: Vec<usize> = (0..addresses.len()).collect();
     order.sort_unstable_by_key(|&index| addresses[index]);
@@ -70,32 +70,32 @@ pub fn read(memory: &impl Memory, addresses: &[u64], size: usize) -> Result<Obje
     let mut rest = &runs[..];
     let mut buffer = Vec::new();
     while !rest.is_empty() {
-        let (batch, later) = rest.split_at(batch_len(rest));
-        let done = read_batch(memory, batch, &mut buffer)?;
+        let (batch, rest_of_runs) = rest.split_at(batch_len(rest));
+        let complete = read_batch(memory, batch, &mut buffer)?;
         let mut at = 0;
-        for run in &batch[..done] {
+        for run in &batch[..complete] {
             for index in run.first..run.end {
                 let from = at + offset(sorted[index], run.range.address);
                 objects.put(order[index], &buffer[from..from + size]);
             }
             at += run.range.len;
         }
-        // The run that a hole cut short is read one by one; what follows it is tried again as a batch.
-        rest = later;
-        if let Some(run) = batch.get(done) {
+        // A run that contains unmapped memory is read struct by struct. The runs after it are retried as a batch.
+        rest = rest_of_runs;
+        if let Some(run) = batch.get(complete) {
             for index in run.first..run.end {
                 let bytes = super::up_to(memory, sorted[index], size)?;
                 if bytes.len() == size {
                     objects.put(order[index], &bytes);
                 }
             }
-            rest = &runs[runs.len() - later.len() - (batch.len() - done - 1)..];
+            rest = &runs[runs.len() - rest_of_runs.len() - (batch.len() - complete - 1)..];
         }
     }
     Ok(objects)
 }
 
-/// How many runs were read whole.
+/// Reads a batch. Returns the number of runs that were read completely.
 fn read_batch(
     memory: &impl Memory,
     batch: &[Run],
@@ -113,14 +113,14 @@ fn read_batch(
     Ok(whole.count())
 }
 
-/// How many of the runs go into one batch; at least one.
+/// Returns the number of runs in the next batch, at least one.
 fn batch_len(runs: &[Run]) -> usize {
     let mut bytes = 0;
     runs.iter()
         .take(MAX_RUNS)
         .take_while(|run| {
             bytes += run.range.len;
-            bytes <= BATCH || bytes == run.range.len
+            bytes <= MAX_BATCH_BYTES || bytes == run.range.len
         })
         .count()
 }
@@ -132,8 +132,8 @@ fn runs(sorted: &[u64], size: usize) -> Vec<Run> {
         let end = address.saturating_add(length);
         if let Some(run) = runs.last_mut() {
             let start = run.range.address;
-            let reach = start + u64::try_from(run.range.len).unwrap_or_default();
-            if address < reach.saturating_add(GAP) && end - start <= RUN {
+            let run_end = start + u64::try_from(run.range.len).unwrap_or_default();
+            if address < run_end.saturating_add(MAX_GAP) && end - start <= MAX_RUN_BYTES {
                 run.range.len = run.range.len.max(offset(end, start));
                 run.end = index + 1;
                 continue;
@@ -148,7 +148,7 @@ fn runs(sorted: &[u64], size: usize) -> Vec<Run> {
     runs
 }
 
-/// Both lie in one run, so the difference is small.
+/// Returns the distance. Both addresses are in one run, so it is small.
 fn offset(address: u64, start: u64) -> usize {
     usize::try_from(address - start).unwrap_or_default()
 }
@@ -160,9 +160,9 @@ mod tests {
     use proptest::prelude::*;
     use std::cell::Cell;
 
-    /// Every byte is its address's low byte; what a hole covers is not mapped.
+    /// A memory in which every byte is the low byte of its address, except for an unmapped range.
     struct Pattern {
-        hole: std::ops::Range<u64>,
+        unmapped: std::ops::Range<u64>,
         calls: Cell<usize>,
     }
 
@@ -171,7 +171,7 @@ mod tests {
             self.calls.set(self.calls.get() + 1);
             for range in ranges {
                 for address in range.address..range.address + range.len as u64 {
-                    if self.hole.contains(&address) {
+                    if self.unmapped.contains(&address) {
                         return Ok(());
                     }
                     into.push(address as u8);
@@ -187,25 +187,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_object_is_its_own_bytes_and_only_a_hole_hides_one(
+        fn reads_every_object_outside_the_unmapped_range(
             addresses in prop::collection::vec(0u64..2_000_000, 0..200),
-            hole in 0u64..2_000_000,
+            unmapped in 0u64..2_000_000,
             len in 0u64..50_000,
         ) {
-            let memory = Pattern { hole: hole..hole + len, calls: Cell::new(0) };
+            let memory = Pattern { unmapped: unmapped..unmapped + len, calls: Cell::new(0) };
             let objects = read(&memory, &addresses, 40).expect("a memory");
             for (index, &address) in addresses.iter().enumerate() {
-                let is_hidden = (address..address + 40).any(|a| memory.hole.contains(&a));
+                let is_unmapped = (address..address + 40).any(|a| memory.unmapped.contains(&a));
                 let expected: Vec<u8> = (address..address + 40).map(|a| a as u8).collect();
-                prop_assert_eq!(objects.get(index).map(|v| v.0), (!is_hidden).then_some(&expected[..]));
+                prop_assert_eq!(objects.get(index).map(|v| v.0), (!is_unmapped).then_some(&expected[..]));
             }
         }
     }
 
     #[test]
-    fn neighbours_are_one_call() {
+    fn neighbours_are_read_in_one_call() {
         let memory = Pattern {
-            hole: 0..0,
+            unmapped: 0..0,
             calls: Cell::new(0),
         };
         let addresses: Vec<u64> = (0..10_000).map(|k| k * 128).collect();

@@ -1,14 +1,14 @@
-//! Holds a process still while it is read: its threads are stopped by ptrace, and let go again whatever happens.
+//! Pauses a process while it is read: stops its threads with ptrace, and resumes them in every case.
 //!
-//! Only where the user asked for it (`gputop allocator --pause`): nothing else in gputop stops a target. Each thread is
-//! seized (`PTRACE_SEIZE`: no signal is sent and the parent is told nothing) and interrupted; within [`TO_STOP`] all
-//! must stand, and after [`TO_HOLD`] more they are let go, read or not. What was stopped already stays stopped, a signal
-//! that was on its way to a thread is handed on to it.
+//! This happens only if the user requests it (`gputop allocator --pause`); no other part of gputop stops a process. Each
+//! thread is seized (`PTRACE_SEIZE`, which sends no signal and does not notify the parent) and interrupted. All threads
+//! must stop within [`STOP_TIMEOUT`]. After another [`MAX_PAUSE`] they are resumed, even if the read is not complete.
+//! A process that was already stopped stays stopped, and pending signals are delivered.
 //!
-//! A thread of its own does this, because the kernel lets go what a tracing thread held when that thread ends: by a
-//! panic, by a kill of gputop, or since a stop came too late to be answered. `SIGSTOP` would outlast all of these.
+//! A separate thread traces the target, because the kernel detaches all tracees when their tracing thread exits. That
+//! covers a panic, a kill of gputop, and a thread that stops too late. With `SIGSTOP` the target would stay stopped.
 //!
-//! What the target notices: a system call that waits may return EINTR as after Ctrl-Z and `fg`; its clocks went on.
+//! Effects on the target: a blocking system call may return EINTR, as after Ctrl-Z and `fg`, and its clocks keep running.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,33 +26,34 @@ use crate::model::reading::Reason;
 use crate::model::text::visible;
 use crate::model::units::Pid;
 
-/// How long all threads together may take to stop.
-pub const TO_STOP: Duration = Duration::from_millis(50);
-/// How long they are held from then on, at most.
-pub const TO_HOLD: Duration = Duration::from_millis(100);
-/// A process with more is left alone: to stop each takes a few microseconds.
+/// Maximum time until all threads have stopped.
+pub const STOP_TIMEOUT: Duration = Duration::from_millis(50);
+/// Maximum time that the threads stay stopped after that.
+pub const MAX_PAUSE: Duration = Duration::from_millis(100);
+/// A process with more threads is not paused: stopping each one takes a few microseconds.
 const MAX_THREADS: usize = 4_096;
-const PAUSE: Duration = Duration::from_micros(100);
-/// Threads that are no children are waited for by this (`__WALL` in wait(2)).
+/// Interval between checks whether the threads have stopped.
+const POLL_INTERVAL: Duration = Duration::from_micros(100);
+/// Also waits for threads that are not children (`__WALL` in wait(2)).
 const WAIT_ALL: u32 = 0x4000_0000;
 
-/// Why a process is not held: clauses.
+/// Reason why a process was not paused. The messages are clauses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PauseError {
-    #[error("no such process, or it has ended")]
+    #[error("process not found or already exited")]
     Gone,
-    #[error("PID {0} traces it already (a debugger, strace): end that one first")]
+    #[error("PID {0} already traces the process (a debugger or strace): stop that tracer first")]
     Traced(u32),
     #[error("{0}")]
     Denied(String),
-    #[error("it has more than {MAX_THREADS} threads")]
+    #[error("the process has more than {MAX_THREADS} threads")]
     TooMany,
     #[error(
-        "thread {thread} ({name}) did not stop within {} ms: the kernel is busy for it, as with a driver or a slow disk",
-        TO_STOP.as_millis()
+        "thread {thread} ({name}) did not stop within {} ms: it is in a long system call, for example of a driver or a slow disk",
+        STOP_TIMEOUT.as_millis()
     )]
     Unstoppable { thread: i32, name: String },
-    #[error("the kernel refused: {0}")]
+    #[error("the kernel rejected the request: {0}")]
     Refused(String),
 }
 
@@ -68,17 +69,17 @@ impl PauseError {
     }
 }
 
-/// What a hold was.
+/// Statistics of one pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PauseStats {
     pub threads: usize,
-    /// From the first thread that was stopped to the last that was let go.
+    /// Time from the first stopped thread to the last resumed one.
     pub time: Duration,
-    /// It was let go at the limit, before the reader was done.
+    /// True if the time limit ended the pause before the reader was done.
     pub is_cut_short: bool,
 }
 
-/// A process all of whose threads stand, until this is dropped or [`TO_HOLD`] is over.
+/// A paused process. Its threads are resumed when this is dropped, and at the latest after [`MAX_PAUSE`].
 #[derive(Debug)]
 pub struct ThreadPause {
     done: Option<Sender<()>>,
@@ -86,13 +87,13 @@ pub struct ThreadPause {
 }
 
 impl ThreadPause {
-    /// Returns once every thread stands.
+    /// Pauses a process. Returns when every thread has stopped.
     ///
     /// # Errors
-    /// With the reason, and every thread let go again.
+    /// Returns the reason if a thread could not be stopped. Then all threads have been resumed.
     pub fn new(proc_root: &Path, pid: Pid) -> Result<Self, PauseError> {
         let (done, is_done) = mpsc::channel();
-        let (say, said) = mpsc::channel();
+        let (result_sender, result) = mpsc::channel();
         let tracer = Tracer {
             tasks: proc_root.join(pid.to_string()).join("task"),
             proc_root: proc_root.to_owned(),
@@ -101,20 +102,20 @@ impl ThreadPause {
             threads: BTreeMap::new(),
         };
         let thread = std::thread::Builder::new()
-            .name("hold".into())
-            .spawn(move || tracer.run(&say, &is_done))
+            .name("pause".into())
+            .spawn(move || tracer.run(&result_sender, &is_done))
             .map_err(|error| PauseError::Refused(error.to_string()))?;
-        let hold = Self {
+        let pause = Self {
             done: Some(done),
             thread: Some(thread),
         };
-        match said.recv() {
-            Ok(stopped) => stopped.map(|()| hold),
-            Err(_) => Err(PauseError::Refused("the thread that holds it ended".into())),
+        match result.recv() {
+            Ok(stopped) => stopped.map(|()| pause),
+            Err(_) => Err(PauseError::Refused("the tracing thread exited".into())),
         }
     }
 
-    /// Lets go, and says what it was.
+    /// Resumes the process and returns the statistics of the pause.
     pub fn release(mut self) -> Option<PauseStats> {
         self.end()
     }
@@ -131,11 +132,11 @@ impl Drop for ThreadPause {
     }
 }
 
-/// A thread of the target.
+/// State of a thread of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Thread {
     Seized,
-    /// Stands; with the signal that it was about to take, 0 for none.
+    /// Stopped, with its pending signal; 0 for none.
     Stopped(i32),
 }
 
@@ -148,17 +149,21 @@ struct Tracer {
 }
 
 impl Tracer {
-    fn run(mut self, say: &Sender<Result<(), PauseError>>, is_done: &Receiver<()>) -> PauseStats {
+    fn run(
+        mut self,
+        result_sender: &Sender<Result<(), PauseError>>,
+        is_done: &Receiver<()>,
+    ) -> PauseStats {
         let stopped = self.stop_all();
-        let is_held = stopped.is_ok();
-        let is_heard = say.send(stopped).is_ok();
+        let is_paused = stopped.is_ok();
+        let is_received = result_sender.send(stopped).is_ok();
         let mut is_cut_short = false;
-        if is_held && is_heard {
-            let ended = is_done.recv_timeout(TO_HOLD);
-            is_cut_short = ended == Err(RecvTimeoutError::Timeout);
+        if is_paused && is_received {
+            let outcome = is_done.recv_timeout(MAX_PAUSE);
+            is_cut_short = outcome == Err(RecvTimeoutError::Timeout);
         }
         let threads = self.threads.len();
-        self.let_go();
+        self.resume();
         PauseStats {
             threads,
             time: self.since.elapsed(),
@@ -166,9 +171,9 @@ impl Tracer {
         }
     }
 
-    /// Until a look at the list finds no thread that does not stand: one that stands starts no other.
+    /// Stops all threads. Repeats until the list contains no new thread: a stopped thread cannot start another one.
     fn stop_all(&mut self) -> Result<(), PauseError> {
-        let deadline = self.since + TO_STOP;
+        let deadline = self.since + STOP_TIMEOUT;
         loop {
             let is_new = self.seize_new()?;
             self.wait_for_stops(deadline)?;
@@ -197,7 +202,7 @@ impl Tracer {
             let tid = nix::unistd::Pid::from_raw(thread);
             match ptrace::seize(tid, Options::empty()) {
                 Err(Errno::ESRCH) => continue,
-                Err(_) if self.has_ended(thread) => continue,
+                Err(_) if self.has_exited(thread) => continue,
                 seized => seized.map_err(|errno| self.refused(errno))?,
             }
             is_new = true;
@@ -208,17 +213,17 @@ impl Tracer {
     }
 
     fn wait_for_stops(&mut self, deadline: Instant) -> Result<(), PauseError> {
-        while !self.all_stand() {
+        while !self.all_stopped() {
             if Instant::now() >= deadline {
                 return Err(self.unstoppable());
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
 
-    /// Asks each that does not stand yet, and forgets those that ended.
-    fn all_stand(&mut self) -> bool {
+    /// Polls each thread that has not stopped yet, and removes those that exited. Returns true if all have stopped.
+    fn all_stopped(&mut self) -> bool {
         let options = WaitOptions::NOHANG | WaitOptions::from_bits_retain(WAIT_ALL);
         self.threads.retain(|&thread, state| {
             if *state != Thread::Seized {
@@ -227,7 +232,7 @@ impl Tracer {
             match waitpid(rustix::process::Pid::from_raw(thread), options) {
                 Ok(Some((_, status))) => match status.stopping_signal() {
                     Some(signal) => {
-                        *state = Thread::Stopped(signal_to_hand_on(status.as_raw(), signal));
+                        *state = Thread::Stopped(signal_to_deliver(status.as_raw(), signal));
                         true
                     }
                     None => false,
@@ -240,11 +245,11 @@ impl Tracer {
     }
 
     fn unstoppable(&self) -> PauseError {
-        let standing = self
+        let running = self
             .threads
             .iter()
             .find(|(_, state)| **state == Thread::Seized);
-        let thread = standing.map_or(0, |(thread, _)| *thread);
+        let thread = running.map_or(0, |(thread, _)| *thread);
         let name = std::fs::read(self.tasks.join(thread.to_string()).join("comm"));
         PauseError::Unstoppable {
             thread,
@@ -262,13 +267,13 @@ impl Tracer {
         }
     }
 
-    /// A main thread that ended before the others stays on the list.
-    fn has_ended(&self, thread: i32) -> bool {
+    /// Returns true for a thread that exited. A main thread that exits before the others stays in the list.
+    fn has_exited(&self, thread: i32) -> bool {
         let status = std::fs::read_to_string(self.tasks.join(thread.to_string()).join("status"));
         status.is_ok_and(|status| status.contains("\nState:\tZ") || status.contains("\nState:\tX"))
     }
 
-    /// Who traces a thread of it, before this does.
+    /// Returns the PID of another process that already traces a thread of the target.
     fn tracer(&self) -> Option<u32> {
         let entries = std::fs::read_dir(&self.tasks).ok()?;
         entries
@@ -278,15 +283,16 @@ impl Tracer {
             .map(|tracer| self.process_of(tracer))
     }
 
-    /// The kernel names the thread that traces.
+    /// Returns the process of a tracing thread; the kernel reports the thread.
     fn process_of(&self, thread: u32) -> u32 {
         let status = std::fs::read_to_string(self.proc_root.join(format!("{thread}/status")));
         let process = status.ok().and_then(|status| number(&status, "Tgid:"));
         process.unwrap_or(thread)
     }
 
-    /// One that did not stop cannot be let go by a call: the kernel does it when this thread ends.
-    fn let_go(&mut self) {
+    /// Resumes the stopped threads. Threads that did not stop cannot be detached; the kernel does that when this thread
+    /// exits.
+    fn resume(&mut self) {
         for (&thread, state) in &self.threads {
             if let Thread::Stopped(signal) = *state {
                 detach(thread, signal);
@@ -295,16 +301,16 @@ impl Tracer {
     }
 }
 
-/// Also when something of the above panics: the thread ends, and with it the hold.
+/// Resumes the threads also after a panic.
 impl Drop for Tracer {
     fn drop(&mut self) {
-        self.let_go();
+        self.resume();
     }
 }
 
-/// A stop by the interrupt, or by a stop signal that was taken before, carries an event; without one a signal is about
-/// to be delivered, and would be lost.
-fn signal_to_hand_on(status: i32, signal: i32) -> i32 {
+/// Returns the signal to deliver on detach. A stop caused by the interrupt or by an earlier stop signal carries an event.
+/// A stop without an event has a pending signal, which would be lost otherwise.
+fn signal_to_deliver(status: i32, signal: i32) -> i32 {
     if status >> 16 == 0 { signal } else { 0 }
 }
 
@@ -318,17 +324,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_signal_on_its_way_is_handed_on() {
+    fn delivers_pending_signals_only() {
         let stopped = |signal: i32, event: i32| event << 16 | signal << 8 | 0x7f;
-        // SIGUSR1 and a real-time signal; the interrupt; a stop by SIGSTOP.
-        assert_eq!(signal_to_hand_on(stopped(10, 0), 10), 10);
-        assert_eq!(signal_to_hand_on(stopped(33, 0), 33), 33);
-        assert_eq!(signal_to_hand_on(stopped(5, 128), 5), 0);
-        assert_eq!(signal_to_hand_on(stopped(19, 128), 19), 0);
+        // Pending SIGUSR1, pending real-time signal, the interrupt, a stop by SIGSTOP.
+        assert_eq!(signal_to_deliver(stopped(10, 0), 10), 10);
+        assert_eq!(signal_to_deliver(stopped(33, 0), 33), 33);
+        assert_eq!(signal_to_deliver(stopped(5, 128), 5), 0);
+        assert_eq!(signal_to_deliver(stopped(19, 128), 19), 0);
     }
 
     #[test]
-    fn numbers_are_read_from_status() {
+    fn reads_numbers_from_status() {
         let status = "Name:\tx\nTgid:\t5\nTracerPid:\t77\n";
         assert_eq!(number(status, "TracerPid:"), Some(77));
         assert_eq!(number(status, "Tgid:"), Some(5));
@@ -336,10 +342,10 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_never_was_and_oneself_are_not_held() {
-        let hold = |pid| ThreadPause::new(Path::new("/proc"), Pid(pid)).err();
-        assert_eq!(hold(0x7fff_fff0), Some(PauseError::Gone));
-        // No thread may trace its own process.
-        assert!(hold(std::process::id()).is_some());
+    fn rejects_nonexistent_process_and_itself() {
+        let pause = |pid| ThreadPause::new(Path::new("/proc"), Pid(pid)).err();
+        assert_eq!(pause(0x7fff_fff0), Some(PauseError::Gone));
+        // A thread cannot trace its own process.
+        assert!(pause(std::process::id()).is_some());
     }
 }

@@ -1,15 +1,16 @@
-//! The one call of ptrace that has no safe wrapper: letting a thread go with any signal, also a real-time one.
+//! The only ptrace call without a safe wrapper: detaching a thread while delivering any signal, including real-time ones.
 //!
-//! glibc uses two of those for itself (32 and 33, to cancel threads and to change the user of all of them); a process
-//! that loses one hangs.
+//! glibc reserves two real-time signals (32 and 33, to cancel threads and to change the user of all threads). A process
+//! that loses one of them hangs.
 #![allow(unsafe_code)]
 
 use nix::libc;
 
-/// Lets go of a thread that stands, which then takes this signal; 0 is none. One that was killed meanwhile needs none.
+/// Detaches from a stopped thread and delivers this signal to it; 0 means no signal. An error is ignored: the thread
+/// was killed meanwhile.
 pub(super) fn detach(thread: i32, signal: i32) {
     let signal = usize::try_from(signal).unwrap_or_default() as *mut libc::c_void;
-    let nowhere = std::ptr::null_mut::<libc::c_void>();
-    // SAFETY: PTRACE_DETACH takes the address and the data as plain numbers and reads or writes no memory of ours.
-    unsafe { libc::ptrace(libc::PTRACE_DETACH, thread, nowhere, signal) };
+    let no_address = std::ptr::null_mut::<libc::c_void>();
+    // SAFETY: PTRACE_DETACH takes the address and the data as plain numbers. It does not access memory of this process.
+    unsafe { libc::ptrace(libc::PTRACE_DETACH, thread, no_address, signal) };
 }

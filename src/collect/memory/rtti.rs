@@ -1,5 +1,5 @@
-//! The class of a C++ object, by name, as the Itanium ABI lays it out: the object's first word is a pointer into its
-//! vtable, the word before that target points to the type_info, whose second word points to the name.
+//! The class name of a C++ object, in the layout of the Itanium ABI: the object's first word points into its vtable,
+//! the word before that address points to the type_info, and the second word of the type_info points to the name.
 //!
 //! ```text
 //! object ─► vtable ─[-8]─► type_info ─[+8]─► "N3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE"
@@ -8,15 +8,15 @@
 use super::view::View;
 use super::{Memory, MemoryError, pointer, up_to};
 
-/// Longer names are cut by the compilers' users, not by compilers; none that is looked for comes near.
+/// Maximum length of a class name; longer ones return `None`. The names that gputop looks for are much shorter.
 const MAX_CHARS: usize = 256;
-/// `1A` is the shortest name a class can have.
-const FEWEST_CHARS: usize = 2;
+/// The shortest possible mangled class name is `1A`.
+const MIN_CHARS: usize = 2;
 
-/// The mangled name; `None` for an object without one.
+/// Returns the mangled class name, or `None` if the text is not a valid name.
 ///
 /// # Errors
-/// When the pointers lead nowhere.
+/// Fails if a pointer leads to unmapped memory.
 pub fn class_name(memory: &impl Memory, object: u64) -> Result<Option<String>, MemoryError> {
     let vtable = pointer(memory, object, "an object")?;
     let info = pointer(memory, vtable.wrapping_sub(8), "a vtable")?;
@@ -24,6 +24,6 @@ pub fn class_name(memory: &impl Memory, object: u64) -> Result<Option<String>, M
     let text = up_to(memory, name, MAX_CHARS)?;
     Ok(View(&text)
         .text()
-        .filter(|name| name.len() >= FEWEST_CHARS && name.bytes().all(|b| b.is_ascii_graphic()))
+        .filter(|name| name.len() >= MIN_CHARS && name.bytes().all(|b| b.is_ascii_graphic()))
         .map(str::to_owned))
 }

@@ -1,7 +1,7 @@
-//! A copied piece of another process's memory, read as little-endian words.
+//! A copied part of another process's memory, read as little-endian words.
 //!
-//! Everything beyond the copy is `None`, so that a struct cut short by an unmapped page is told from one full of
-//! zeros. Both architectures that CUDA runs on are little-endian with 64-bit pointers.
+//! Reads beyond the copy return `None`, which distinguishes a struct truncated by an unmapped page from one that is all
+//! zeros. Both architectures that CUDA supports are little-endian with 64-bit pointers.
 
 /// The bytes of one struct, or of several in a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,7 +37,7 @@ impl<'a> View<'a> {
         words.iter().map(|word| u64::from_le_bytes(*word))
     }
 
-    /// Text up to the first NUL; `None` without one.
+    /// Returns the text up to the first NUL, or `None` without a NUL.
     pub fn text(self) -> Option<&'a str> {
         let end = self.0.iter().position(|&b| b == 0)?;
         std::str::from_utf8(self.0.get(..end)?).ok()
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_beyond_the_copy_is_absent_and_not_zero() {
+    fn reading_beyond_the_copy_returns_none() {
         let view = View(&[1, 0, 0, 0, 0, 0, 0, 0x80, 7]);
         assert_eq!(view.word(0), Some(0x8000_0000_0000_0001));
         assert_eq!(view.signed(0), Some(i64::MIN + 1));

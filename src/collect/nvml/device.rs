@@ -1,4 +1,4 @@
-//! What is read of one GPU, by group of the schedule. Values that cannot be true are dropped with that reason.
+//! Readers of one GPU, one function per group of the schedule. Implausible values are dropped, with that reason.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::model::units::{
     Bytes, BytesPerSecond, Celsius, GpuUuid, MegaHertz, MilliJoules, MilliWatts, Mono, Percent, Pid,
 };
 
-/// No single GPU draws 20 kW; NVML has been seen to answer with all bits set.
+/// No single GPU draws 20 kW. NVML has been observed to return a value with all bits set.
 const MAX_MILLIWATTS: u32 = 20_000_000;
 
 fn percent(value: Reading<u32>) -> Reading<Percent> {
@@ -44,12 +44,12 @@ fn clock(result: Result<u32, NvmlError>) -> Reading<MegaHertz> {
     reading(result).at_most(100_000).map(MegaHertz)
 }
 
-/// Text from the driver: bounded and without control characters, as all text from outside.
+/// Converts text from the driver: limits its length and escapes control characters, as for all external text.
 fn text(result: Result<String, NvmlError>) -> Reading<String> {
     reading(result).map(|text| visible(text.as_bytes(), 96))
 }
 
-/// Who the GPU is: all that the first frame needs to know of it.
+/// Reads the identity of the GPU, which is all that the first frame needs.
 pub fn open(device: &Device<'_>, index: u32) -> Result<Gpu, NvmlError> {
     let uuid = device.uuid()?;
     Ok(Gpu {
@@ -63,7 +63,7 @@ pub fn open(device: &Device<'_>, index: u32) -> Result<Gpu, NvmlError> {
     })
 }
 
-/// What does not change while the driver is loaded.
+/// Reads the facts that do not change while the driver is loaded.
 pub fn describe(device: &Device<'_>, gpu: &mut Gpu) {
     gpu.board = Arc::new(board(device));
     gpu.pcie.max_generation = reading(device.max_pcie_link_gen());
@@ -98,10 +98,10 @@ fn compute_mode(mode: &ComputeMode) -> &'static str {
     }
 }
 
-/// The readings of every tick.
+/// Reads the figures of every tick.
 ///
 /// # Errors
-/// Only when the GPU or the driver is gone as a whole; any other failure is a reason in the reading's place.
+/// Fails only if the GPU or the driver as a whole is unavailable. Any other failure becomes the reason of its reading.
 pub fn tick(device: &Device<'_>, gpu: &mut Gpu) -> Result<(), NvmlError> {
     gpu.memory = memory(device)?;
     let utilization = reading(device.utilization_rates());
@@ -111,7 +111,7 @@ pub fn tick(device: &Device<'_>, gpu: &mut Gpu) -> Result<(), NvmlError> {
     gpu.temperature = celsius(device.temperature(TemperatureSensor::Gpu));
     gpu.sm_clock = clock(device.clock_info(Clock::SM));
     gpu.memory_clock = clock(device.clock_info(Clock::Memory));
-    gpu.pstate = reading(device.performance_state()).map(pstate).and_known();
+    gpu.pstate = reading(device.performance_state()).map(pstate).or_unknown();
     gpu.throttle =
         reading(device.current_throttle_reasons()).map(|mask| Throttle::of_mask(mask.bits()));
     for instance in &mut gpu.mig {
@@ -147,7 +147,10 @@ fn memory_v1(device: &Device<'_>) -> Result<Memory, NvmlError> {
     Ok(Memory {
         total: Bytes(total).into(),
         used: Bytes(used).into(),
-        reserved: Reading::missing(Reason::Unsupported, "drivers before 510 count it as used"),
+        reserved: Reading::missing(
+            Reason::Unsupported,
+            "drivers before 510 include it in used memory",
+        ),
         free: Bytes(free).into(),
     }
     .checked())
@@ -179,22 +182,22 @@ fn pstate(state: PerformanceState) -> Option<u8> {
         .and_then(|i| u8::try_from(i).ok())
 }
 
-trait AndKnown<T> {
-    /// A value that the driver itself calls unknown is missing.
-    fn and_known(self) -> Reading<T>;
+trait OrUnknown<T> {
+    /// Converts a value that the driver reports as unknown to a missing one.
+    fn or_unknown(self) -> Reading<T>;
 }
 
-impl<T> AndKnown<T> for Reading<Option<T>> {
-    fn and_known(self) -> Reading<T> {
+impl<T> OrUnknown<T> for Reading<Option<T>> {
+    fn or_unknown(self) -> Reading<T> {
         match self {
             Self::Value(Some(value)) => Reading::Value(value),
-            Self::Value(None) => Reading::missing(Reason::Unknown, "the driver does not know"),
+            Self::Value(None) => Reading::missing(Reason::Unknown, "unknown to the driver"),
             Self::Missing(missing) => Reading::Missing(missing),
         }
     }
 }
 
-/// What changes rarely.
+/// Reads the figures that rarely change.
 pub fn slow(device: &Device<'_>, gpu: &mut Gpu) {
     gpu.power_cap = power(device.enforced_power_limit());
     gpu.fan = fan(device);
@@ -212,10 +215,10 @@ pub fn slow(device: &Device<'_>, gpu: &mut Gpu) {
     };
 }
 
-/// Data-centre cards have no fan of their own; asking for its speed is then an invalid argument.
+/// Reads the fan speed. Data-centre GPUs do not have a fan, and the driver rejects the query as an invalid argument.
 fn fan(device: &Device<'_>) -> Reading<Percent> {
     match device.num_fans() {
-        Ok(0) => Reading::missing(Reason::Unsupported, "the card has no fan"),
+        Ok(0) => Reading::missing(Reason::Unsupported, "the GPU does not have a fan"),
         _ => percent(reading(device.fan_speed(0))),
     }
 }
@@ -230,7 +233,7 @@ fn memory_temperature(device: &Device<'_>) -> Reading<Celsius> {
                 _ => Err(NvmlError::NoData),
             }
         });
-    // Cards without the sensor answer 0.
+    // GPUs without the sensor report 0.
     match celsius(value) {
         Reading::Value(Celsius(0)) => Reading::Missing(Reason::Unsupported.into()),
         other => other,
@@ -253,8 +256,8 @@ fn ecc(device: &Device<'_>) -> Ecc {
 }
 
 fn mig(device: &Device<'_>) -> Vec<MigInstance> {
-    let most = device.mig_device_count().unwrap_or(0).min(16);
-    (0..most)
+    let count = device.mig_device_count().unwrap_or(0).min(16);
+    (0..count)
         .filter_map(|index| mig_instance(&device.mig_device_by_index(index).ok()?, index))
         .collect()
 }
@@ -281,7 +284,7 @@ fn mig_memory(parent: &Device<'_>, index: u32) -> Memory {
         .unwrap_or_default()
 }
 
-/// The processes on the GPU. Utilisation carries over from the last list, since it is read more rarely.
+/// Reads the processes on the GPU. Keeps the utilisation from the last list, since it is read less often.
 pub fn processes(device: &Device<'_>, gpu: &mut Gpu, graphics: bool, buffers: &mut raw::Buffers) {
     let compute = raw::compute_processes(device, buffers);
     let graphics = if graphics {
@@ -311,7 +314,7 @@ fn merge(list: &mut Vec<GpuProcess>, kind: ContextKind, listed: &raw::DriverProc
         .iter_mut()
         .find(|p| p.pid.0 == listed.pid && p.gpu_instance == listed.gpu_instance);
     if let Some(known) = known {
-        // Both lists give the process's whole memory, not the part of one kind.
+        // Both lists report the process's total memory, not the part of one kind.
         if known.kind != kind {
             known.kind = ContextKind::Mixed;
         }
@@ -325,7 +328,7 @@ fn merge(list: &mut Vec<GpuProcess>, kind: ContextKind, listed: &raw::DriverProc
             Some(used) => Reading::from(Bytes(used)).at_most(total),
             None => Reading::missing(
                 Reason::Unsupported,
-                "the driver does not tell this process's memory",
+                "the driver does not report this process's memory",
             ),
         },
         sm: Reading::missing(Reason::NotRead, "no sample yet"),
@@ -348,10 +351,10 @@ fn carry_over(before: Option<&Vec<GpuProcess>>, list: &mut [GpuProcess]) {
     }
 }
 
-/// Utilisation by process since the sample with time `since`; returns the newest sample's time.
+/// Reads the utilisation per process since the sample with timestamp `since`. Returns the newest timestamp.
 ///
-/// Samples over 100 % occur with zombies and are dropped. A process without a sample since then was idle: the
-/// driver keeps none for it.
+/// Samples over 100 % occur with zombies and are dropped. A process without a sample was idle: the driver does not
+/// store samples for idle processes.
 pub fn utilization(
     device: &Device<'_>,
     gpu: &mut Gpu,
@@ -390,7 +393,7 @@ pub fn utilization(
     samples.iter().map(|s| s.timestamp).max().unwrap_or(since)
 }
 
-/// Counters of the last read, to make rates of.
+/// Counters of the last read, from which rates are computed.
 #[derive(Debug, Clone, Copy)]
 pub struct Counters {
     at: Mono,
@@ -398,9 +401,9 @@ pub struct Counters {
     rx_kib: u64,
 }
 
-/// Figures of the focused GPU.
+/// Reads the figures that are shown only for the focused GPU.
 pub fn traffic(device: &Device<'_>, now: Mono, last: &mut Option<Counters>) -> Traffic {
-    // NVML's KB is 1000 bytes here (nvml.h: "PCIe throughput in KB/s").
+    // Here a KB of NVML is 1000 bytes (nvml.h: "PCIe throughput in KB/s").
     let pcie = |counter| {
         reading(device.pcie_throughput(counter)).map(|kb| BytesPerSecond(u64::from(kb) * 1_000))
     };
@@ -439,7 +442,7 @@ fn nvlink(
             )
         }
         (None, Ok(_)) => {
-            let wait = || Reading::missing(Reason::NotRead, "needs two reads");
+            let wait = || Reading::missing(Reason::NotRead, "needs two readings");
             (wait(), wait())
         }
         (_, Err(error)) => {
@@ -449,7 +452,7 @@ fn nvlink(
     }
 }
 
-/// True when a graphics context was listed.
+/// Returns true if the process list contains a graphics context.
 pub fn any_graphics(gpu: &Gpu) -> bool {
     gpu.processes
         .value()

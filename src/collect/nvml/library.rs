@@ -1,7 +1,8 @@
-//! The loaded NVML library: found, initialised, shared by the workers, and loaded anew after a driver reload.
+//! The NVML library: loaded, initialised, shared by the workers, and reloaded after a driver reload.
 //!
-//! Workers hold the library while their GPU answers and let go of it when it does not. When all have let go it is
-//! unloaded, so the next one to ask loads what is then on disk: that is how a driver upgrade is survived.
+//! Workers hold a reference while their GPU answers and drop it when it does not. When the last reference is dropped,
+//! the library is unloaded, and the next `acquire` loads the version that is then on disk. So gputop survives a driver
+//! upgrade.
 
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -9,10 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
-/// Names another library to load in place of `libnvidia-ml.so.1`: for drivers in unusual places, and for tests.
+/// Environment variable with the path of a library to load instead of `libnvidia-ml.so.1`: for drivers in unusual
+/// directories, and for tests.
 pub const LIBRARY_VARIABLE: &str = "GPUTOP_NVML";
 
-/// Where NVML is taken from, and the library while anyone holds it.
+/// The path of NVML, and the loaded library while a worker holds a reference.
 #[derive(Debug)]
 pub struct Library {
     path: Option<OsString>,
@@ -20,7 +22,7 @@ pub struct Library {
 }
 
 impl Library {
-    /// `path` is the value of [`LIBRARY_VARIABLE`]; without it the loader searches as for any program.
+    /// `path` is the value of [`LIBRARY_VARIABLE`]. Without it, the dynamic loader searches its default directories.
     pub fn new(path: Option<OsString>) -> Self {
         Self {
             path,
@@ -28,10 +30,10 @@ impl Library {
         }
     }
 
-    /// The library, loaded and initialised if nobody holds it yet. May block for as long as the driver does.
+    /// Returns the library; loads and initialises it if no worker holds it. Blocks for as long as the driver does.
     ///
     /// # Errors
-    /// Whatever `dlopen` and `nvmlInit` say.
+    /// Returns the error from `dlopen` or `nvmlInit`.
     pub fn acquire(&self) -> Result<Arc<Nvml>, NvmlError> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(nvml) = loaded.upgrade() {

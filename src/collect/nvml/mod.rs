@@ -1,11 +1,9 @@
-//! GPUs through NVML: one worker thread per GPU, so that a GPU whose driver hangs makes only itself stale.
+//! Reads GPUs through NVML, with one worker thread per GPU: if the driver hangs for one GPU, the others stay up to date.
 //!
-//! The datum's way: `worker` wakes on the tick and calls `device` for what `schedule` says is due; the readings land
-//! in one [`Gpu`](crate::model::gpu::Gpu), which goes to the agent as a section. `library` owns the loaded library
-//! and its re-loading, `raw` the few calls that the wrapper makes twice or not at all, `reason` turns an NVML error
-//! into the reason a screen shows. `xid` waits for what the driver reports by itself.
-//!
-//! Nothing outside this folder names NVML.
+//! Data flow: `worker` wakes on each tick and calls `device` for the groups that `schedule` says are due. The readings
+//! go into one [`Gpu`](crate::model::gpu::Gpu), which is sent to the agent as a section. `library` loads and reloads
+//! the NVML library, `raw` contains the few calls that the wrapper makes twice or lacks, and `reason` converts an NVML
+//! error to the reason that a screen shows. `xid` waits for errors that the driver reports asynchronously.
 
 mod device;
 pub mod library;
@@ -17,7 +15,7 @@ pub mod xid;
 
 pub use reason::missing;
 
-/// What each group of the schedule costs here: microseconds, the median over the GPUs.
+/// Measures the cost of each group of the schedule on this host: microseconds, median over the GPUs.
 pub fn measure(nvml: &nvml_wrapper::Nvml) -> Vec<(&'static str, u64)> {
     let count = nvml.device_count().unwrap_or(0);
     let devices: Vec<_> = (0..count)

@@ -1,7 +1,7 @@
-//! NVML calls that the wrapper makes twice (once to ask for the count, at a millisecond each) or does not have.
+//! NVML calls that the wrapper makes twice (first for the count, at 1 ms per call) or does not support.
 //!
-//! Unsafe lives here and only here in this folder. Each call passes a handle that the wrapper gave out for a library
-//! that is still loaded (the `Device` borrows it), and buffers whose length is passed with them.
+//! All unsafe code of this folder is in this file. Each call passes a handle that the wrapper created for a library
+//! that is still loaded (the `Device` borrows it), and buffers together with their length.
 #![allow(unsafe_code)]
 
 use nvml_wrapper::Device;
@@ -14,7 +14,7 @@ type ListCall = unsafe extern "C" fn(
     *mut nvml::nvmlProcessInfo_t,
 ) -> nvml::nvmlReturn_t;
 
-/// Processes on a GPU at most: a hostile or broken driver must not make us allocate without bound.
+/// Maximum number of processes per GPU: a hostile or broken driver must not cause unbounded allocation.
 const MAX_PROCESSES: u32 = 65_536;
 
 fn symbol<T: Copy, E>(symbol: &Result<T, E>) -> Result<T, NvmlError> {
@@ -24,14 +24,14 @@ fn symbol<T: Copy, E>(symbol: &Result<T, E>) -> Result<T, NvmlError> {
         .map_err(|_| NvmlError::FunctionNotFound)
 }
 
-/// Reused between calls, so that a tick does not allocate.
+/// Buffers that are reused between calls, so that a tick does not allocate.
 #[derive(Debug, Default)]
 pub struct Buffers {
     processes: Vec<nvml::nvmlProcessInfo_t>,
     samples: Vec<nvml::nvmlProcessUtilizationSample_t>,
 }
 
-/// A process as the driver lists it.
+/// A process in the driver's list.
 pub struct DriverProcess {
     pub pid: u32,
     pub used: Option<u64>,
@@ -70,10 +70,10 @@ fn processes(
         gpuInstanceId: 0,
         computeInstanceId: 0,
     };
-    let mut room = u32::try_from(buffers.processes.len()).unwrap_or(0).max(32);
+    let mut capacity = u32::try_from(buffers.processes.len()).unwrap_or(0).max(32);
     loop {
-        buffers.processes.resize(room as usize, empty);
-        let mut count = room;
+        buffers.processes.resize(capacity as usize, empty);
+        let mut count = capacity;
         // SAFETY: the handle is valid while `device` lives, and the buffer holds `count` entries.
         let code = unsafe {
             call(
@@ -82,17 +82,20 @@ fn processes(
                 buffers.processes.as_mut_ptr(),
             )
         };
-        if code == nvml::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE && room < MAX_PROCESSES {
-            room = count.saturating_add(8).clamp(room * 2, MAX_PROCESSES);
+        if code == nvml::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE && capacity < MAX_PROCESSES {
+            capacity = count.saturating_add(8).clamp(capacity * 2, MAX_PROCESSES);
             continue;
         }
         nvml_try(code)?;
         let count = (count as usize).min(buffers.processes.len());
-        return Ok(buffers.processes[..count].iter().map(listed).collect());
+        return Ok(buffers.processes[..count]
+            .iter()
+            .map(driver_process)
+            .collect());
     }
 }
 
-fn listed(info: &nvml::nvmlProcessInfo_t) -> DriverProcess {
+fn driver_process(info: &nvml::nvmlProcessInfo_t) -> DriverProcess {
     // NVML_VALUE_NOT_AVAILABLE, all bits set, in both sizes.
     let id = |id: u32| Some(id).filter(|&id| id != u32::MAX);
     DriverProcess {
@@ -103,17 +106,17 @@ fn listed(info: &nvml::nvmlProcessInfo_t) -> DriverProcess {
     }
 }
 
-/// Utilisation of one process over the samples since the last call, in percent as NVML gives it.
+/// Utilisation of one process since the last call, in percent as NVML reports it.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
     pub pid: u32,
-    /// Microseconds on the driver's clock: the next call passes the greatest one seen.
+    /// Microseconds on the driver's clock. The next call passes the largest value seen.
     pub timestamp: u64,
     pub sm: u32,
     pub memory: u32,
 }
 
-/// The samples newer than `since`; none is no error.
+/// Returns the samples newer than `since`. An empty list is not an error.
 pub fn process_utilization(
     device: &Device<'_>,
     since: u64,
@@ -128,11 +131,11 @@ pub fn process_utilization(
         encUtil: 0,
         decUtil: 0,
     };
-    let mut room = u32::try_from(buffers.samples.len()).unwrap_or(0).max(128);
+    let mut capacity = u32::try_from(buffers.samples.len()).unwrap_or(0).max(128);
     loop {
-        buffers.samples.resize(room as usize, empty);
-        let mut count = room;
-        // SAFETY: as above.
+        buffers.samples.resize(capacity as usize, empty);
+        let mut count = capacity;
+        // SAFETY: as above: a valid handle, and a buffer of `count` entries.
         let code = unsafe {
             call(
                 device.handle(),
@@ -143,8 +146,8 @@ pub fn process_utilization(
         };
         match code {
             nvml::nvmlReturn_enum_NVML_ERROR_NOT_FOUND => return Ok(Vec::new()),
-            nvml::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE if room < MAX_PROCESSES => {
-                room = count.saturating_add(8).clamp(room * 2, MAX_PROCESSES);
+            nvml::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE if capacity < MAX_PROCESSES => {
+                capacity = count.saturating_add(8).clamp(capacity * 2, MAX_PROCESSES);
             }
             code => {
                 nvml_try(code)?;
@@ -164,7 +167,7 @@ fn sample(sample: &nvml::nvmlProcessUtilizationSample_t) -> Sample {
     }
 }
 
-/// Remapped rows: correctable, uncorrectable, pending, failed.
+/// Returns the remapped rows: correctable, uncorrectable, pending, failed.
 pub fn remapped_rows(device: &Device<'_>) -> Result<(u32, u32, bool, bool), NvmlError> {
     let call = symbol(&device.nvml().lib().nvmlDeviceGetRemappedRows)?;
     let (mut correctable, mut uncorrectable, mut pending, mut failed) = (0, 0, 0, 0);
@@ -181,8 +184,8 @@ pub fn remapped_rows(device: &Device<'_>) -> Result<(u32, u32, bool, bool), Nvml
     Ok((correctable, uncorrectable, pending != 0, failed != 0))
 }
 
-/// Memory by version 1 of the call: total, free, used, where used holds the driver's own part too. For drivers
-/// before 510, which have no version 2.
+/// Returns total, free and used memory from version 1 of the call, in which `used` includes the driver's reserved
+/// memory. For drivers before 510, which do not have version 2.
 pub fn memory_v1(device: &Device<'_>) -> Result<(u64, u64, u64), NvmlError> {
     let call = symbol(&device.nvml().lib().nvmlDeviceGetMemoryInfo)?;
     let mut info = nvml::nvmlMemory_t {
@@ -195,33 +198,33 @@ pub fn memory_v1(device: &Device<'_>) -> Result<(u64, u64, u64), NvmlError> {
     Ok((info.total, info.free, info.used))
 }
 
-/// Whether both are one handle: an event names its GPU by it, also when the GPU no longer answers.
+/// Returns true if both have the same handle. Events identify a GPU by its handle even if it no longer answers.
 pub fn is_same(one: &Device<'_>, other: &Device<'_>) -> bool {
     // SAFETY: the handles are only compared.
     unsafe { one.handle() == other.handle() }
 }
 
-/// The GPU instance and compute instance of a MIG device handle.
+/// Returns the GPU instance and the compute instance of a MIG device.
 pub fn mig_instances(device: &Device<'_>) -> (Result<u32, NvmlError>, Result<u32, NvmlError>) {
     let lib = device.nvml().lib();
-    let ask = |call: unsafe extern "C" fn(nvml::nvmlDevice_t, *mut u32) -> nvml::nvmlReturn_t| {
+    let query = |call: unsafe extern "C" fn(nvml::nvmlDevice_t, *mut u32) -> nvml::nvmlReturn_t| {
         let mut id = 0;
         // SAFETY: one out-pointer to an integer.
         nvml_try(unsafe { call(device.handle(), &raw mut id) }).map(|()| id)
     };
     (
-        symbol(&lib.nvmlDeviceGetGpuInstanceId).and_then(ask),
-        symbol(&lib.nvmlDeviceGetComputeInstanceId).and_then(ask),
+        symbol(&lib.nvmlDeviceGetGpuInstanceId).and_then(query),
+        symbol(&lib.nvmlDeviceGetComputeInstanceId).and_then(query),
     )
 }
 
-/// KiB sent and received over all NVLinks since the driver was loaded.
+/// Returns the KiB sent and received over all NVLinks since the driver was loaded.
 pub fn nvlink_counters(device: &Device<'_>) -> Result<(u64, u64), NvmlError> {
     use nvml::field_id::{
         NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
     };
     let call = symbol(&device.nvml().lib().nvmlDeviceGetFieldValues)?;
-    // A scope of all ones asks for the sum over the links (nvml.h, NVML_FI_DEV_NVLINK_THROUGHPUT_*).
+    // A scope with all bits set requests the sum over the links (nvml.h, NVML_FI_DEV_NVLINK_THROUGHPUT_*).
     let field = |id| nvml::nvmlFieldValue_t {
         fieldId: id,
         scopeId: u32::MAX,
@@ -238,7 +241,7 @@ pub fn nvlink_counters(device: &Device<'_>) -> Result<(u64, u64), NvmlError> {
     // SAFETY: two entries, and their number is passed.
     nvml_try(unsafe { call(device.handle(), 2, fields.as_mut_ptr()) })?;
     let value = |field: &nvml::nvmlFieldValue_t| {
-        // SAFETY: a u64 spans the whole union, which was zeroed; smaller kinds leave the upper bytes 0.
+        // SAFETY: a u64 covers the whole union, which was zeroed; smaller types leave the upper bytes 0.
         nvml_try(field.nvmlReturn).map(|()| unsafe { field.value.ullVal })
     };
     Ok((value(&fields[0])?, value(&fields[1])?))

@@ -1,17 +1,19 @@
-//! NVML's errors as reasons: what a screen shows in a number's place.
+//! Converts NVML errors to reasons, which screens show instead of a number.
 
 use nvml_wrapper::error::NvmlError;
 
 use crate::model::reading::{Missing, Reading, Reason};
 
-/// The reason for one value.
+/// Returns the reason for one missing value.
 pub fn missing(error: &NvmlError) -> Missing {
     match error {
         NvmlError::NotSupported => Reason::Unsupported.into(),
         NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound => {
-            Missing::new(Reason::Unsupported, "this driver is too old for it")
+            Missing::new(Reason::Unsupported, "needs a newer driver")
         }
-        NvmlError::NoPermission => Missing::new(Reason::Denied, "the driver shows it to root only"),
+        NvmlError::NoPermission => {
+            Missing::new(Reason::Denied, "the driver requires root for this value")
+        }
         NvmlError::GpuLost => Missing::new(Reason::Gone, "the driver has lost the GPU"),
         other => Missing::new(Reason::Unknown, other.to_string()),
     }
@@ -21,7 +23,7 @@ pub fn reading<T>(result: Result<T, NvmlError>) -> Reading<T> {
     result.map_err(|e| missing(&e)).into()
 }
 
-/// True when the GPU or the driver is gone as a whole, so that asking on is pointless until it is opened anew.
+/// Returns true if the GPU or the driver as a whole is unavailable. Further calls fail until it is reopened.
 pub fn is_fatal(error: &NvmlError) -> bool {
     matches!(
         error,

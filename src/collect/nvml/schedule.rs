@@ -1,29 +1,29 @@
-//! When each NVML call is made. The calls cost from 1 µs to 21 ms each (measured on H200s), so the period is part
-//! of the design: what is cheap runs each tick, what is dear when it can have changed or when a screen shows it.
+//! The schedule of NVML calls. One call takes from 1 µs to 21 ms (measured on H200s). So cheap calls run on every
+//! tick, and expensive calls run when their value may have changed or when a screen shows it.
 
 use crate::model::units::Millis;
 
-/// When a group of calls is due.
+/// Condition under which a group of calls is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// At every tick.
+    /// On every tick.
     Tick,
-    /// When used memory differs from the last tick's, and after this time at the latest.
+    /// When used memory has changed since the last tick, and at the latest after this time.
     MemoryChanged(Millis),
     Every(Millis),
-    /// Only for the GPU whose screen is open, and then with this period.
+    /// With this period, but only for the GPU whose screen is open.
     Focused(Millis),
-    /// When the GPU is opened.
+    /// Once, when the GPU is opened.
     Once,
 }
 
 /// A group of calls that share a period.
 #[derive(Debug, Clone, Copy)]
 pub struct Group {
-    /// A noun phrase, as doctor lists it.
+    /// A noun phrase, listed by doctor.
     pub name: &'static str,
     pub due: Due,
-    /// The calls, by NVML's names.
+    /// NVML names of the calls.
     pub calls: &'static [&'static str],
 }
 
@@ -94,7 +94,7 @@ pub const BOARD: Group = Group {
     ],
 };
 
-/// Everything that is called, for doctor.
+/// All groups, for doctor.
 pub const GROUPS: &[Group] = &[BOARD, TICK, PROCESSES, PROCESS_UTILIZATION, SLOW, TRAFFIC];
 
 /// Decides when one group is due on one GPU.
@@ -105,9 +105,10 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// `changed`: used memory moved. `focused`: the GPU's screen is open. Marks the group as run when due.
+    /// Returns true if the group is due, and marks it as run. `changed`: used memory has changed. `focused`: the GPU's
+    /// screen is open.
     pub fn due(&mut self, group: Group, now: u64, changed: bool, focused: bool) -> bool {
-        // A tick may come a little early; half a tick of slack keeps "every 5 s" from becoming every 6.
+        // A tick may be slightly early. Without this slack, a period of 5 s would become 6 s.
         let passed = |period: Millis| {
             self.last
                 .is_none_or(|last| now.saturating_sub(last) + 250 >= period.0)
@@ -125,7 +126,7 @@ impl Timer {
         due
     }
 
-    /// Not before one period from now: for what the first frame can do without.
+    /// Postpones the first run by one period from `now`: for groups that the first frame does not need.
     pub fn postpone(&mut self, now: u64) {
         self.last = Some(now);
     }
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_are_read_on_change_and_at_the_latest_after_five_seconds() {
+    fn reads_processes_on_change_and_at_least_every_five_seconds() {
         let mut timer = Timer::default();
         assert!(timer.due(PROCESSES, 0, false, false));
         assert!(!timer.due(PROCESSES, 1_000, false, false));
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn dear_calls_run_only_while_their_screen_is_open() {
+    fn runs_expensive_calls_only_while_their_screen_is_open() {
         let mut timer = Timer::default();
         assert!(!timer.due(TRAFFIC, 0, true, false));
         assert!(timer.due(TRAFFIC, 0, false, true));

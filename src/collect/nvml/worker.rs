@@ -1,6 +1,6 @@
-//! The thread of one GPU: opens it, reads what is due on every tick, and opens it anew after it was lost.
+//! The worker thread of one GPU: opens it, reads the groups that are due on every tick, and reopens it after a failure.
 //!
-//! A worker that hangs in a call is not waited for by anyone; the agent sees that its section grows old.
+//! No other thread waits for a worker. If one hangs in a driver call, the agent sees that its section becomes stale.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, Sender};
@@ -18,28 +18,25 @@ use crate::collect::clock::now_mono;
 use crate::model::gpu::{Gpu, Health, HealthState, Memory};
 use crate::model::units::{GpuUuid, Millis};
 
-/// How long a lost GPU or driver is left alone before it is opened again.
-const RETRY: Duration = Duration::from_secs(5);
+/// Delay before a lost GPU or driver is opened again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What the agent tells a worker.
+/// A command from the agent to a worker.
 #[derive(Debug, Clone, Copy)]
 pub enum WorkerCommand {
-    /// The GPU's own screen is open: its dear figures are wanted.
+    /// Reads the expensive figures (`true`) or stops reading them. Only the GPU's own screen shows them.
     Focus(bool),
     Interval(Millis),
-    /// An allocation failed: what is there is wanted before the tick.
+    /// Read now, before the next tick: an allocation failed.
     Now,
 }
 
-/// Starts the worker of one GPU. It ends when the other end of `orders` is dropped.
-///
-/// # Errors
-/// When the system gives no thread.
+/// Starts the worker of one GPU. It exits when the sender of `commands` is dropped.
 pub fn spawn(
     index: u32,
     library: Arc<Library>,
     interval: Millis,
-    orders: Receiver<WorkerCommand>,
+    commands: Receiver<WorkerCommand>,
     sections: Sender<Section>,
 ) -> std::io::Result<()> {
     let worker = Worker {
@@ -47,11 +44,11 @@ pub fn spawn(
         library,
         interval,
         focused: false,
-        orders,
+        commands,
         sections,
         gpu: Gpu {
             index,
-            name: "GPU that never answered".into(),
+            name: "GPU (not responding)".into(),
             ..Gpu::default()
         },
     };
@@ -66,13 +63,13 @@ struct Worker {
     library: Arc<Library>,
     interval: Millis,
     focused: bool,
-    orders: Receiver<WorkerCommand>,
+    commands: Receiver<WorkerCommand>,
     sections: Sender<Section>,
-    /// As it was last read; stays on the screen, marked, while the GPU is lost.
+    /// The last readings. They stay on the screen, marked, while the GPU is lost.
     gpu: Gpu,
 }
 
-/// Why a session with the GPU ended.
+/// Reason why a session with the GPU ended.
 enum End {
     Closed,
     Failed(NvmlError),
@@ -92,7 +89,7 @@ impl Worker {
                 End::Closed => return,
                 End::Failed(error) => self.report_lost(&error),
             }
-            if self.wait(RETRY).is_err() {
+            if self.wait(RETRY_INTERVAL).is_err() {
                 return;
             }
         }
@@ -105,14 +102,14 @@ impl Worker {
         let mut reader = Reader::new();
         let mut opened = device::open(&device, self.index)?;
         reader.read(&device, &mut opened, self.focused)?;
-        // Only now: until it answers, what was last read of it stays.
+        // Assigned only after a successful read: until then the last readings stay.
         self.gpu = opened;
         loop {
             self.gpu.at = now_mono();
             self.gpu.health.state = HealthState::Answering;
             self.report().map_err(|_| End::Closed)?;
-            // After the report: nobody waits for these, least of all the first frame.
-            reader.read_seldom(&device, &mut self.gpu);
+            // After the report, so that slow calls do not delay the first frame.
+            reader.read_rare(&device, &mut self.gpu);
             self.wait_for_tick()?;
             reader.read(&device, &mut self.gpu, self.focused)?;
         }
@@ -122,8 +119,8 @@ impl Worker {
         self.sections.send(Section::Gpu(Box::new(self.gpu.clone())))
     }
 
-    /// By UUID once it is known, and never by its index again: after a GPU was lost the others may have moved up, and
-    /// one of them would stand here twice.
+    /// Finds the GPU by its UUID once that is known. After a GPU was lost, the indices of the others may have shifted,
+    /// so the index could refer to another GPU.
     fn find<'n>(&self, nvml: &'n nvml_wrapper::Nvml) -> Result<Device<'n>, NvmlError> {
         if self.gpu.uuid == GpuUuid::default() {
             return nvml.device_by_index(self.index);
@@ -139,52 +136,53 @@ impl Worker {
                 detail: Some(error.to_string()),
             };
         }
-        // Its processes stay on the screen as they were: the kernel says when one ends.
+        // The processes stay on the screen as they were: the kernel reports when one exits.
         let _ = self.report();
     }
 
-    /// Waits for the next whole multiple of the interval, so that all workers read at the same moment.
+    /// Waits for the next multiple of the interval, so that all workers read at the same time.
     fn wait_for_tick(&mut self) -> Result<(), End> {
         loop {
             let (now, interval) = (now_mono().0, self.interval.0.max(1));
             let left = (now / interval + 1) * interval - now;
             match self.wait(Duration::from_millis(left))? {
-                Waited::Whole => return Ok(()),
-                // A screen was opened, which should not stay empty until the next tick; or somebody asked.
-                Waited::Wanted => return Ok(()),
-                Waited::Changed => {}
+                Waited::TimedOut => return Ok(()),
+                // A screen was opened and should not stay empty until the next tick, or a read was requested.
+                Waited::ReadNow => return Ok(()),
+                Waited::SettingChanged => {}
             }
         }
     }
 
     fn wait(&mut self, time: Duration) -> Result<Waited, End> {
-        match self.orders.recv_timeout(time) {
-            Err(RecvTimeoutError::Timeout) => Ok(Waited::Whole),
+        match self.commands.recv_timeout(time) {
+            Err(RecvTimeoutError::Timeout) => Ok(Waited::TimedOut),
             Err(RecvTimeoutError::Disconnected) => Err(End::Closed),
             Ok(WorkerCommand::Interval(interval)) => {
                 self.interval = interval;
-                Ok(Waited::Changed)
+                Ok(Waited::SettingChanged)
             }
             Ok(WorkerCommand::Focus(focused)) => {
                 self.focused = focused;
                 Ok(if focused {
-                    Waited::Wanted
+                    Waited::ReadNow
                 } else {
-                    Waited::Changed
+                    Waited::SettingChanged
                 })
             }
-            Ok(WorkerCommand::Now) => Ok(Waited::Wanted),
+            Ok(WorkerCommand::Now) => Ok(Waited::ReadNow),
         }
     }
 }
 
+/// Outcome of a wait.
 enum Waited {
-    Whole,
-    Wanted,
-    Changed,
+    TimedOut,
+    ReadNow,
+    SettingChanged,
 }
 
-/// What one session remembers from tick to tick.
+/// State of one session that is kept between ticks.
 struct Reader {
     processes: Timer,
     utilization: Timer,
@@ -192,8 +190,8 @@ struct Reader {
     slow: Timer,
     traffic: Timer,
     buffers: Buffers,
-    before: Memory,
-    /// Graphics contexts were there last time, so their list is read with every change, not only now and then.
+    last_memory: Memory,
+    /// The last read found graphics contexts, so their list is read on every change instead of periodically.
     graphics_seen: bool,
     graphics: Timer,
     newest_sample: u64,
@@ -203,7 +201,7 @@ struct Reader {
 impl Reader {
     fn new() -> Self {
         let mut utilization = Timer::default();
-        // The first frame can do without it; it comes with the second.
+        // Not needed in the first frame; read for the second.
         utilization.postpone(now_mono().0.saturating_sub(4_500));
         Self {
             processes: Timer::default(),
@@ -212,7 +210,7 @@ impl Reader {
             slow: Timer::default(),
             traffic: Timer::default(),
             buffers: Buffers::default(),
-            before: Memory::default(),
+            last_memory: Memory::default(),
             graphics_seen: false,
             graphics: Timer::default(),
             newest_sample: 0,
@@ -223,8 +221,8 @@ impl Reader {
     fn read(&mut self, device: &Device<'_>, gpu: &mut Gpu, focused: bool) -> Result<(), NvmlError> {
         let now = now_mono();
         device::tick(device, gpu)?;
-        let changed = gpu.memory != self.before;
-        self.before = gpu.memory.clone();
+        let changed = gpu.memory != self.last_memory;
+        self.last_memory = gpu.memory.clone();
         if self
             .processes
             .due(schedule::PROCESSES, now.0, changed, focused)
@@ -259,8 +257,8 @@ impl Reader {
         Ok(())
     }
 
-    /// What changes rarely or never; it shows with the next report.
-    fn read_seldom(&mut self, device: &Device<'_>, gpu: &mut Gpu) {
+    /// Reads the groups that rarely or never change. They are sent with the next report.
+    fn read_rare(&mut self, device: &Device<'_>, gpu: &mut Gpu) {
         let now = now_mono();
         if self.board.due(schedule::BOARD, now.0, false, false) {
             device::describe(device, gpu);

@@ -1,8 +1,8 @@
-//! Xids as the driver reports them, on one thread that sleeps in `nvmlEventSetWait`.
+//! Xid errors that the driver reports, received on one thread that sleeps in `nvmlEventSetWait`.
 //!
-//! Only critical Xids are asked for: the set would otherwise deliver every change of a clock. All GPUs share the set.
-//! The library is let go of as workers do: at the first error, and a cheap call after each wait finds out whether the
-//! driver still answers, so that no old library is kept after a reload.
+//! Only critical Xids are subscribed to: otherwise the event set would deliver every clock change. All GPUs share one
+//! set. As in the workers, the library reference is dropped at the first error. A cheap call after each wait checks
+//! that the driver still answers, so that an old library does not stay loaded after a driver reload.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,20 +20,17 @@ use crate::collect::agent::Section;
 use crate::model::text::visible;
 use crate::model::units::GpuUuid;
 
-/// How long one wait lasts: the thread is done with an agent that ended after this, and with a driver that was
-/// reloaded before a worker tries again.
-const WAIT: Duration = Duration::from_secs(2);
-/// How long a driver that failed is left alone, as by a worker.
-const RETRY: Duration = Duration::from_secs(5);
-/// A GPU that could not be asked for its events is tried again after this.
-const TRY_MISSING: Duration = Duration::from_secs(30);
-/// What the driver calls an Xid of which it knows no number.
-const UNKNOWN: u64 = 999;
+/// Timeout of one wait, after which the thread notices that the agent has exited. It is shorter than `RETRY_INTERVAL`,
+/// so that a driver reload is noticed before a worker retries.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Delay before a failed driver is opened again; the same as in a worker.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// Delay before registering a GPU again that could not be registered for events.
+const REGISTER_INTERVAL: Duration = Duration::from_secs(30);
+/// The driver's number for an unknown Xid.
+const UNKNOWN_XID: u64 = 999;
 
-/// Starts the thread. It ends when the other end of `alive` is dropped.
-///
-/// # Errors
-/// When the system gives no thread.
+/// Starts the thread. It exits when the sender of `alive` is dropped.
 pub fn spawn(
     library: Arc<Library>,
     alive: Receiver<()>,
@@ -49,7 +46,7 @@ pub fn spawn(
                     Err(End::Again) => continue,
                     Ok(never) => match never {},
                 }
-                if alive.recv_timeout(RETRY) == Err(RecvTimeoutError::Disconnected) {
+                if alive.recv_timeout(RETRY_INTERVAL) == Err(RecvTimeoutError::Disconnected) {
                     return;
                 }
             }
@@ -57,11 +54,11 @@ pub fn spawn(
     Ok(())
 }
 
-/// Why a session with the driver ended.
+/// Reason why a session with the driver ended.
 enum End {
     Closed,
     Failed(NvmlError),
-    /// GPUs came or could not be asked: open all of them anew.
+    /// The number of GPUs changed, or some could not be registered: reopen all of them.
     Again,
 }
 
@@ -78,19 +75,19 @@ fn session(
 ) -> Result<std::convert::Infallible, End> {
     let nvml = library.acquire()?;
     let count = nvml.device_count()?;
-    let watch = register(&nvml, count)?;
-    let begun = Instant::now();
+    let events = register(&nvml, count)?;
+    let started = Instant::now();
     loop {
-        let wait = u32::try_from(WAIT.as_millis()).unwrap_or(u32::MAX);
-        match watch.set.wait(wait) {
+        let wait = u32::try_from(WAIT_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
+        match events.set.wait(wait) {
             Ok(event) => {
                 let number = match event.event_data {
                     Some(XidError::Value(number)) => number,
-                    Some(XidError::Unknown) => UNKNOWN,
-                    // Nothing else was asked for.
+                    Some(XidError::Unknown) => UNKNOWN_XID,
+                    // No other events are subscribed to.
                     None => continue,
                 };
-                let gpu = watch
+                let gpu = events
                     .gpus
                     .iter()
                     .find(|(device, _)| raw::is_same(device, &event.device))
@@ -105,42 +102,43 @@ fn session(
         if alive.try_recv() == Err(TryRecvError::Disconnected) {
             return Err(End::Closed);
         }
-        let try_missing = watch.is_any_missing && begun.elapsed() >= TRY_MISSING;
-        if nvml.device_count()? != count || try_missing {
+        let is_registration_due = events.is_any_missing && started.elapsed() >= REGISTER_INTERVAL;
+        if nvml.device_count()? != count || is_registration_due {
             return Err(End::Again);
         }
     }
 }
 
-/// An event set and whose events it delivers.
+/// An event set and the GPUs registered with it.
 struct XidEvents<'n> {
     set: EventSet<'n>,
     gpus: Vec<(Device<'n>, GpuUuid)>,
-    /// Some GPU could have events, but did not answer.
+    /// True if a GPU that may support events did not answer.
     is_any_missing: bool,
 }
 
-/// A set with every GPU that can have one. A GPU that refuses costs the set, so it is left out of the next.
+/// Creates an event set with every GPU that supports events. A failed registration destroys the set, so a new set is
+/// created without that GPU.
 fn register(nvml: &Nvml, count: u32) -> Result<XidEvents<'_>, NvmlError> {
-    let mut refused = BTreeSet::new();
+    let mut failed = BTreeSet::new();
     loop {
-        match register_without(nvml, count, &refused)? {
-            Ok(watch) => return Ok(watch),
-            Err(index) => refused.insert(index),
+        match register_without(nvml, count, &failed)? {
+            Ok(events) => return Ok(events),
+            Err(index) => failed.insert(index),
         };
     }
 }
 
-/// The inner error is the index of a GPU that refused.
+/// The inner error is the index of the GPU whose registration failed.
 fn register_without<'n>(
     nvml: &'n Nvml,
     count: u32,
-    refused: &BTreeSet<u32>,
+    failed: &BTreeSet<u32>,
 ) -> Result<Result<XidEvents<'n>, u32>, NvmlError> {
     let mut set = nvml.create_event_set()?;
     let mut gpus = Vec::new();
-    let mut is_any_missing = !refused.is_empty();
-    for index in (0..count).filter(|index| !refused.contains(index)) {
+    let mut is_any_missing = !failed.is_empty();
+    for index in (0..count).filter(|index| !failed.contains(index)) {
         let (device, uuid) = match supporting(nvml, index) {
             Ok(Some(found)) => found,
             Ok(None) => continue,
@@ -162,7 +160,7 @@ fn register_without<'n>(
     }))
 }
 
-/// None when the GPU has no such events.
+/// Returns `None` if the GPU does not support critical Xid events.
 fn supporting(nvml: &Nvml, index: u32) -> Result<Option<(Device<'_>, GpuUuid)>, NvmlError> {
     let device = nvml.device_by_index(index)?;
     let types = match device.supported_event_types() {
@@ -170,13 +168,13 @@ fn supporting(nvml: &Nvml, index: u32) -> Result<Option<(Device<'_>, GpuUuid)>, 
         types => types?,
     };
     let uuid = GpuUuid(visible(device.uuid()?.as_bytes(), 96).into());
-    let has_it = types.contains(EventTypes::CRITICAL_XID_ERROR);
-    Ok(has_it.then_some((device, uuid)))
+    let reports_xids = types.contains(EventTypes::CRITICAL_XID_ERROR);
+    Ok(reports_xids.then_some((device, uuid)))
 }
 
-/// How many of the GPUs report their Xids, and how many there are.
+/// Returns the number of GPUs that report Xids, and the number of all GPUs.
 pub fn supported(nvml: &Nvml) -> (usize, u32) {
     let count = nvml.device_count().unwrap_or(0);
-    let has_it = |index: &u32| matches!(supporting(nvml, *index), Ok(Some(_)));
-    ((0..count).filter(has_it).count(), count)
+    let reports_xids = |index: &u32| matches!(supporting(nvml, *index), Ok(Some(_)));
+    ((0..count).filter(reports_xids).count(), count)
 }

@@ -1,7 +1,7 @@
-//! Why a file under /proc could not be read, told so that the user can act on it.
+//! Explains why a file in /proc cannot be read, and what the user can do about it.
 //!
-//! With `hidepid` on the mount of /proc, another user's process looks as if it did not exist; without it the same
-//! error means that the process has ended. The mount options tell the two apart.
+//! If /proc is mounted with `hidepid`, another user's process looks as if it did not exist. Without it, the same error
+//! means that the process has exited. The mount options distinguish the two cases.
 
 use std::cell::OnceCell;
 use std::fs;
@@ -14,16 +14,16 @@ use crate::model::reading::{Missing, Reason};
 
 pub struct Access {
     proc_root: PathBuf,
-    /// Asked at the first failure only: a host full of containers has thousands of mounts.
+    /// Read at the first failure only: a host with many containers has thousands of mounts.
     hidepid: OnceCell<Option<Hidepid>>,
 }
 
-/// How /proc hides the processes of other users.
+/// The `hidepid` setting of /proc, which hides processes of other users.
 #[derive(Debug, Clone, PartialEq)]
 struct Hidepid {
-    /// As the mount option spells it: `2`, `invisible`.
+    /// Value of the mount option: `2`, `invisible`.
     level: String,
-    /// The group that may see all the same.
+    /// The group whose members can see all processes.
     group: Option<String>,
 }
 
@@ -35,21 +35,18 @@ impl Access {
         }
     }
 
-    /// `what` is a noun phrase: `the environment`.
+    /// Converts an error to a reason. `what` is a noun phrase: `the environment`.
     pub fn missing(&self, what: &str, error: &io::Error) -> Missing {
         match error.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EACCES | Errno::EPERM) => self.denied(what),
             Some(Errno::ENOENT | Errno::ESRCH) => self.absent(),
             Some(Errno::EMFILE | Errno::ENFILE) => Missing::new(
                 Reason::Unknown,
-                "too many open files in gputop: raise `ulimit -n`",
+                "gputop has too many open files: raise `ulimit -n`",
             ),
             _ if error.kind() == io::ErrorKind::PermissionDenied => self.denied(what),
             _ if error.kind() == io::ErrorKind::NotFound => self.absent(),
-            _ => Missing::new(
-                Reason::Unknown,
-                format!("{what} could not be read: {error}"),
-            ),
+            _ => Missing::new(Reason::Unknown, format!("cannot read {what}: {error}")),
         }
     }
 
@@ -58,7 +55,7 @@ impl Access {
             Some(hidepid) => Missing::new(Reason::Denied, hidepid.hint()),
             None => Missing::new(
                 Reason::Denied,
-                format!("{what} can be read by the process's own user and by root"),
+                format!("only the process's user and root can read {what}"),
             ),
         }
     }
@@ -66,7 +63,7 @@ impl Access {
     fn absent(&self) -> Missing {
         match self.hidepid() {
             Some(hidepid) => Missing::new(Reason::Denied, hidepid.hint()),
-            None => Missing::new(Reason::Gone, "the process has ended"),
+            None => Missing::new(Reason::Gone, "the process has exited"),
         }
     }
 
@@ -74,15 +71,15 @@ impl Access {
         self.hidepid
             .get_or_init(|| {
                 let mounts = fs::read_to_string(self.proc_root.join("self/mounts")).ok()?;
-                Hidepid::of_mounts(&mounts)
+                Hidepid::from_mounts(&mounts)
             })
             .as_ref()
     }
 }
 
 impl Hidepid {
-    /// Of /proc itself; when it is mounted twice, the last one is what is seen.
-    fn of_mounts(mounts: &str) -> Option<Self> {
+    /// Parses the setting of /proc. If it is mounted several times, the last mount is the visible one.
+    fn from_mounts(mounts: &str) -> Option<Self> {
         let options = mounts
             .lines()
             .filter_map(|line| {
@@ -105,11 +102,11 @@ impl Hidepid {
 
     fn hint(&self) -> String {
         let level = &self.level;
-        let hidden =
+        let cause =
             format!("/proc is mounted with hidepid={level}, which hides other users' processes");
         match &self.group {
-            Some(gid) => format!("{hidden}: seen by root and by members of group {gid}"),
-            None => format!("{hidden}: seen by root"),
+            Some(gid) => format!("{cause}. Run as root or as a member of group {gid}"),
+            None => format!("{cause}. Run as root"),
         }
     }
 }
@@ -126,45 +123,51 @@ mod tests {
         (root, access)
     }
 
-    fn told(access: &Access, errno: Errno) -> (Reason, String) {
+    fn missing_of(access: &Access, errno: Errno) -> (Reason, String) {
         let missing = access.missing("the environment", &io::Error::from(errno));
         (missing.reason, missing.to_string())
     }
 
     #[test]
-    fn a_hidden_process_is_not_taken_for_one_that_ended() {
+    fn distinguishes_hidden_process_from_exited_one() {
         let (_root, plain) = access("proc /proc proc rw,nosuid 0 0\n");
         assert_eq!(
-            told(&plain, Errno::ENOENT),
-            (Reason::Gone, "the process has ended".into())
+            missing_of(&plain, Errno::ENOENT),
+            (Reason::Gone, "the process has exited".into())
         );
         assert_eq!(
-            told(&plain, Errno::EACCES),
+            missing_of(&plain, Errno::EACCES),
             (
                 Reason::Denied,
-                "the environment can be read by the process's own user and by root".into()
+                "only the process's user and root can read the environment".into()
             )
         );
 
-        let (_root, hiding) = access("proc /proc proc rw,hidepid=invisible,gid=26 0 0\n");
-        let hint = "/proc is mounted with hidepid=invisible, which hides other users' processes: \
-                    seen by root and by members of group 26";
-        assert_eq!(told(&hiding, Errno::ENOENT), (Reason::Denied, hint.into()));
-        assert_eq!(told(&hiding, Errno::EPERM), (Reason::Denied, hint.into()));
+        let (_root, with_hidepid) = access("proc /proc proc rw,hidepid=invisible,gid=26 0 0\n");
+        let hint = "/proc is mounted with hidepid=invisible, which hides other users' processes. \
+                    Run as root or as a member of group 26";
+        assert_eq!(
+            missing_of(&with_hidepid, Errno::ENOENT),
+            (Reason::Denied, hint.into())
+        );
+        assert_eq!(
+            missing_of(&with_hidepid, Errno::EPERM),
+            (Reason::Denied, hint.into())
+        );
     }
 
     #[test]
-    fn the_last_mount_over_proc_counts() {
+    fn uses_the_last_mount_of_proc() {
         let remounted = "proc /proc proc rw,hidepid=2 0 0\nproc /proc proc rw 0 0\n";
-        assert_eq!(Hidepid::of_mounts(remounted), None);
+        assert_eq!(Hidepid::from_mounts(remounted), None);
         assert_eq!(
-            Hidepid::of_mounts("proc /jail/proc proc rw,hidepid=2 0 0\n"),
+            Hidepid::from_mounts("proc /jail/proc proc rw,hidepid=2 0 0\n"),
             None
         );
         assert_eq!(
-            Hidepid::of_mounts("proc /proc proc rw,hidepid=0 0 0\n"),
+            Hidepid::from_mounts("proc /proc proc rw,hidepid=0 0 0\n"),
             None
         );
-        assert!(Hidepid::of_mounts("proc /proc proc rw,hidepid=2 0 0\n").is_some());
+        assert!(Hidepid::from_mounts("proc /proc proc rw,hidepid=2 0 0\n").is_some());
     }
 }

@@ -1,7 +1,7 @@
-//! What a process's cgroup tells of it: the Slurm job, the path; the container in it is [`container`](super::container)'s.
+//! The Slurm job and the path in a process's cgroup. Containers are in [`container`](super::container).
 //!
-//! `/proc/PID/cgroup` can be read by everyone, unlike the environment, so the job of another user's process is
-//! known from here: `0::/system.slice/slurmstepd.scope/job_81234/step_0/…` is the job 81234.
+//! Unlike the environment, `/proc/PID/cgroup` can be read by every user. So it provides the job of other users'
+//! processes: `0::/system.slice/slurmstepd.scope/job_81234/step_0/…` is the job 81234.
 
 use crate::model::text::visible;
 
@@ -14,7 +14,7 @@ pub fn slurm_job(cgroup: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// The path to show: of the unified hierarchy, or the longest of version 1, where the empty ones say nothing.
+/// Returns the path to show: that of the unified hierarchy if it is not `/`, otherwise the longest one of version 1.
 pub fn path(cgroup: &str) -> Option<String> {
     let paths = || cgroup.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     let unified = cgroup.lines().find_map(|line| line.strip_prefix("0::"));
@@ -23,7 +23,7 @@ pub fn path(cgroup: &str) -> Option<String> {
     Some(visible(path.as_bytes(), MAX_PATH_CHARS))
 }
 
-/// The names in a path, and what stands before it.
+/// Splits a line into the names of its path and the fields before it.
 pub fn segments(cgroup: &str) -> impl Iterator<Item = &str> {
     // `cri-containerd:` and systemd's `kubepods-….slice:cri-containerd:ID` use colons too.
     cgroup.split(['/', ':', '\n'])
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slurm_names_the_job_in_the_cgroup_of_any_user() {
+    fn finds_slurm_job_in_both_cgroup_versions() {
         let v2 = "0::/system.slice/slurmstepd.scope/job_81234/step_0/user/task_0";
         let v1 = "5:devices:/slurm/uid_1000/job_81234/step_batch";
         assert_eq!(slurm_job(v2).as_deref(), Some("81234"));
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_shown_is_the_one_that_says_something() {
+    fn shows_the_most_informative_path() {
         assert_eq!(
             path("0::/user.slice/a.scope").as_deref(),
             Some("/user.slice/a.scope")

@@ -1,9 +1,9 @@
-//! CPU use of one process, from two readings of its clock ticks.
+//! CPU usage of one process, computed from two readings of its clock ticks.
 
 use crate::model::reading::{Reading, Reason};
 use crate::model::units::{Mono, Percent};
 
-/// Ticks are 10 ms: closer readings would only show their grain.
+/// Minimum interval between two readings. A tick is 10 ms, so shorter intervals would give coarse figures.
 const MIN_INTERVAL_MS: u64 = 100;
 
 pub struct CpuMeter {
@@ -21,12 +21,12 @@ impl CpuMeter {
         }
     }
 
-    /// The share of one core since the reading before; the same figure again when that was only just now.
+    /// Returns the usage of one core since the previous reading, or the previous figure if the interval is too short.
     #[allow(clippy::cast_precision_loss)]
     pub fn measure(&mut self, now: Mono, ticks: u64, ticks_per_second: u64) -> Reading<Percent> {
         let elapsed = now.since(self.at).0;
         if elapsed >= MIN_INTERVAL_MS {
-            // The kernel may take a little back when it corrects its estimate of the system's part.
+            // The counter may decrease slightly when the kernel corrects its estimate of system time.
             let used = ticks.saturating_sub(self.ticks) as f64 * 1000.0 / ticks_per_second as f64;
             self.reading = Reading::Value(Percent::rounded(used * 100.0 / elapsed as f64));
             self.at = now;
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_is_of_the_time_that_really_passed() {
+    fn usage_is_relative_to_elapsed_time() {
         let mut meter = CpuMeter::new(Mono(1000), 500);
         assert!(meter.measure(Mono(1000), 500, 100).why().is_some());
         assert_eq!(
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_jumps_back_gives_no_figure() {
+    fn returns_no_figure_if_the_clock_jumps_back() {
         let mut meter = CpuMeter::new(Mono(5000), 500);
         assert!(meter.measure(Mono(10), 600, 100).why().is_some());
     }

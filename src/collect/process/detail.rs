@@ -1,4 +1,4 @@
-//! Everything the process screen shows of one process: read on request, answered once, never recorded.
+//! All facts that the process screen shows about one process: read on request and never recorded.
 
 use std::collections::HashSet;
 use std::io;
@@ -18,13 +18,14 @@ use crate::model::text::visible;
 use crate::model::units::{Bytes, Pid};
 use crate::redact;
 
-/// No real tree is deeper; a fake one may be a circle.
+/// Maximum number of ancestors. No real tree is deeper, but a fake one may contain a cycle.
 const MAX_PARENTS: usize = 64;
 const MAX_PATH_CHARS: usize = 4096;
 const MAX_ARGUMENT_CHARS: usize = 4096;
 const MAX_NAME_CHARS: usize = 64;
 
-/// The start time is compared before and after: what lies between is of this process or not returned at all.
+/// Reads the details of a process. The start time is compared before and after, so that they cannot belong to another
+/// process.
 pub fn read(proc_root: &Path, key: ProcessKey) -> Result<ProcessDetail, Missing> {
     let access = Access::new(proc_root);
     let unreadable = |error: io::Error| access.missing("the process", &error);
@@ -35,7 +36,7 @@ pub fn read(proc_root: &Path, key: ProcessKey) -> Result<ProcessDetail, Missing>
         Ok(stat) if stat.start == key.start => Ok(stat.parent),
         Ok(_) => Err(Missing::new(
             Reason::Gone,
-            "the process has ended, and its PID belongs to another",
+            "the process has exited, and its PID now belongs to another process",
         )),
         Err(error) => Err(unreadable(error)),
     };
@@ -61,17 +62,17 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn detail(&self) -> ProcessDetail {
         let status = self.dir.status();
-        let of_status = |field: fn(&Status) -> Option<u64>| match &status {
+        let status_field = |field: fn(&Status) -> Option<u64>| match &status {
             Ok(status) => field(status).map_or_else(
                 || {
                     Reading::missing(
                         Reason::Unsupported,
-                        "the kernel gives none for this process",
+                        "the kernel does not report this for the process",
                     )
                 },
                 Reading::Value,
             ),
-            Err(error) => Reading::Missing(self.access.missing("its status", error)),
+            Err(error) => Reading::Missing(self.access.missing("the status", error)),
         };
         ProcessDetail {
             arguments: self
@@ -83,13 +84,13 @@ impl Reader<'_> {
                 .or_missing("the environment", self.dir.list("environ"))
                 .map(|l| environment(&l)),
             cgroup: self.cgroup(),
-            threads: of_status(|s| Some(s.threads)).map(saturating_u32),
+            threads: status_field(|s| Some(s.threads)).map(saturating_u32),
             open_files: self
                 .or_missing("the open files", self.dir.open_files())
                 .map(|n| saturating_u32(n as u64)),
             open_files_limit: self.open_files_limit(),
-            swapped: of_status(|s| s.vmswap).map(kibibytes),
-            locked: of_status(|s| Some(s.vmlck? + s.vmpin.unwrap_or(0))).map(kibibytes),
+            swapped: status_field(|s| s.vmswap).map(kibibytes),
+            locked: status_field(|s| Some(s.vmlck? + s.vmpin.unwrap_or(0))).map(kibibytes),
             ..ProcessDetail::default()
         }
     }
@@ -109,7 +110,12 @@ impl Reader<'_> {
     fn cgroup(&self) -> Reading<String> {
         match self.dir.cgroup() {
             Ok(text) => cgroup::path(&text).map_or_else(
-                || Reading::missing(Reason::Unsupported, "the kernel has no control groups"),
+                || {
+                    Reading::missing(
+                        Reason::Unsupported,
+                        "the kernel does not support control groups",
+                    )
+                },
                 Reading::Value,
             ),
             Err(error) => Reading::Missing(self.access.missing("the cgroup", &error)),
@@ -124,7 +130,7 @@ impl Reader<'_> {
         {
             Ok(LimitValue::Value(limit)) => Reading::Value(saturating_u32(limit)),
             Ok(LimitValue::Unlimited) => Reading::Value(u32::MAX),
-            Err(error) => Reading::Missing(self.access.missing("its limits", &error)),
+            Err(error) => Reading::Missing(self.access.missing("the limits", &error)),
         }
     }
 }
@@ -134,13 +140,13 @@ fn arguments(list: &List) -> Vec<String> {
         .iter()
         .map(|argument| visible(argument, MAX_ARGUMENT_CHARS))
         .collect();
-    if list.cut {
+    if list.is_truncated {
         shown.push("…".into());
     }
     shown
 }
 
-/// An entry without `=` is no variable; programs that rewrite their title leave such.
+/// Returns the variables. Entries without `=` are skipped; programs that rewrite their title leave such entries.
 fn environment(list: &List) -> Vec<Variable> {
     list.entries()
         .filter_map(|entry| {
@@ -150,7 +156,7 @@ fn environment(list: &List) -> Vec<Variable> {
         .collect()
 }
 
-/// Nearest first, up to PID 1 or to where this user may not look.
+/// Returns the ancestors, nearest first, up to PID 1 or to the first one that this user cannot read.
 fn parents(proc_root: &Path, first: Pid) -> Vec<Parent> {
     let mut parents = Vec::new();
     let mut seen = HashSet::new();

@@ -1,7 +1,7 @@
-//! `/proc/PID` of one process, through the procfs crate, with the kernel's own errors.
+//! The directory `/proc/PID`, read with the procfs crate, with the kernel's error codes.
 //!
-//! The directory is opened once and every file through it: should the PID be recycled in between, the reads fail
-//! instead of telling of another process.
+//! The directory is opened once, and every file is opened relative to it. If the PID is reused meanwhile, the reads fail
+//! instead of returning data of another process.
 
 use std::fs::File;
 use std::io;
@@ -36,7 +36,7 @@ impl Dir {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The inode of its mount namespace, which whoever may read the process is shown.
+    /// Returns the inode of the mount namespace. Requires permission to read the process.
     pub fn mount_namespace(&self) -> io::Result<u64> {
         Ok(self.file("ns/mnt")?.metadata()?.ino())
     }
@@ -62,7 +62,7 @@ impl Dir {
     }
 }
 
-/// procfs folds the errno into its variants; a caller here tells reasons apart by errno.
+/// Converts a procfs error back to its errno, by which callers distinguish the reasons.
 fn as_io(error: ProcError) -> io::Error {
     match error {
         ProcError::PermissionDenied(_) => Errno::EACCES.into(),

@@ -1,7 +1,6 @@
-//! What the launchers of jobs leave in a process's environment: its rank, its local rank, the job it belongs to.
+//! Facts that job launchers set in a process's environment: rank, local rank and job id.
 //!
-//! Only these few variables are looked at here; the environment as a whole is shown on request alone and under the
-//! privacy rule (`redact/`).
+//! This module reads only a few variables. The whole environment is shown only on request, after redaction (`redact/`).
 
 use std::fs::File;
 use std::path::Path;
@@ -11,30 +10,26 @@ use crate::model::reading::{Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::Pid;
 
-/// A job id is a number or a short name; the bound is for one that lies.
+/// Maximum length of a job id, which is normally a number or a short name.
 const MAX_JOB_CHARS: usize = 64;
-/// All options of one version, each with a value, are half of it.
+/// Maximum length of the allocator options. All options of one version with values take half of it.
 const MAX_CONF_CHARS: usize = 1024;
 
-/// In the order in which they are believed.
+/// Variables in order of precedence.
 const RANK: &[&str] = &["RANK", "SLURM_PROCID"];
 const LOCAL_RANK: &[&str] = &["LOCAL_RANK", "SLURM_LOCALID"];
-/// Slurm, PBS and Torque, LSF. Grid Engine's JOB_ID is too common a name to be believed.
+/// Slurm, PBS and Torque, LSF. Grid Engine's JOB_ID is not used, because other programs use that name too.
 const JOB: &[&str] = &["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"];
 
 pub fn rank(environment: &List) -> Reading<u32> {
-    number(
-        environment,
-        RANK,
-        "no RANK or SLURM_PROCID in its environment",
-    )
+    number(environment, RANK, "RANK and SLURM_PROCID are not set")
 }
 
 pub fn local_rank(environment: &List) -> Reading<u32> {
     number(
         environment,
         LOCAL_RANK,
-        "no LOCAL_RANK or SLURM_LOCALID in its environment",
+        "LOCAL_RANK and SLURM_LOCALID are not set",
     )
 }
 
@@ -44,7 +39,7 @@ pub fn job(environment: &List) -> Option<String> {
         .map(|id| visible(id, MAX_JOB_CHARS))
 }
 
-/// The entries of CUDA_VISIBLE_DEVICES. Set to nothing it hides every GPU, which is not the same as unset.
+/// Returns the entries of CUDA_VISIBLE_DEVICES. An empty value hides every GPU, unlike an unset variable.
 pub fn visible_devices(environment: &List) -> Reading<Vec<String>> {
     const MAX_DEVICES: usize = 64;
     let set = environment
@@ -61,8 +56,8 @@ pub fn visible_devices(environment: &List) -> Reading<Vec<String>> {
     )
 }
 
-/// The options of PyTorch's allocator. The name with CUDA in it is the one that all versions know, and the one that is
-/// read first where both are set.
+/// Returns the options of PyTorch's allocator. All versions support the name with CUDA, which takes precedence if both
+/// are set.
 pub fn alloc_conf(environment: &List) -> Option<String> {
     let set = first(
         environment,
@@ -71,13 +66,14 @@ pub fn alloc_conf(environment: &List) -> Option<String> {
     Some(visible(set, MAX_CONF_CHARS))
 }
 
-/// The same of one process; `None` also where its environment may not be read.
+/// Reads the options of one process. Returns `None` also if its environment cannot be read.
 pub fn alloc_conf_of(proc_root: &Path, pid: Pid) -> Option<String> {
     let file = File::open(proc_root.join(pid.0.to_string()).join("environ")).ok()?;
     alloc_conf(&List::read(file).ok()?)
 }
 
-/// Kubernetes gives a pod no job id, but its name begins with the job's, and is the host name inside.
+/// Returns the pod's name. Kubernetes does not set a job id, but the pod's name starts with the job's name and is the
+/// host name in the pod.
 pub fn pod(environment: &List) -> Option<&[u8]> {
     value(environment, "KUBERNETES_SERVICE_HOST")?;
     first(environment, &["POD_NAME", "HOSTNAME"])
@@ -99,11 +95,12 @@ fn number(environment: &List, names: &[&str], absent: &str) -> Reading<u32> {
         )
 }
 
+/// Returns the value of the first variable that is set.
 pub fn first<'a>(environment: &'a List, names: &[&str]) -> Option<&'a [u8]> {
     names.iter().find_map(|name| value(environment, name))
 }
 
-/// The value of a variable; an empty one counts as unset, as launchers use it.
+/// Returns the value of a variable. An empty value counts as unset, as launchers use it.
 fn value<'a>(environment: &'a List, name: &str) -> Option<&'a [u8]> {
     environment.entries().find_map(|entry| {
         let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
@@ -120,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn torchrun_is_believed_before_slurm() {
+    fn torchrun_takes_precedence_over_slurm() {
         let both = of("SLURM_PROCID=7 RANK=3 LOCAL_RANK=1 SLURM_JOB_ID=81234");
         assert_eq!(rank(&both).get(), Some(3));
         assert_eq!(local_rank(&both).get(), Some(1));
@@ -129,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_or_foolish_rank_says_so() {
+    fn reports_missing_and_invalid_rank() {
         let reason = |text| rank(&of(text)).why().map(|m| m.reason);
         assert_eq!(reason("HOME=/root"), Some(Reason::Unsupported));
         assert_eq!(reason("RANK=-1"), Some(Reason::Implausible));
@@ -137,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cuda_name_of_the_allocators_options_is_believed_first() {
+    fn cuda_name_of_allocator_options_takes_precedence() {
         let both = of("PYTORCH_ALLOC_CONF=a:1 PYTORCH_CUDA_ALLOC_CONF=b:2");
         assert_eq!(alloc_conf(&both).as_deref(), Some("b:2"));
         let new = of("PYTORCH_CUDA_ALLOC_CONF= PYTORCH_ALLOC_CONF=a:1");
@@ -146,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_named_only_inside_kubernetes() {
+    fn returns_pod_name_only_in_kubernetes() {
         assert_eq!(job(&of("HOSTNAME=node17")), None);
         let pod = of("KUBERNETES_SERVICE_HOST=10.0.0.1 HOSTNAME=train-0-x7k2p");
         assert_eq!(job(&pod).as_deref(), Some("train-0-x7k2p"));

@@ -1,6 +1,6 @@
-//! What seldom changes of a process: its command line, user, rank, job and container.
+//! Facts of a process that rarely change: its command line, user, rank, job and container.
 //!
-//! Read when a process is first seen, after an exec and twice a minute; the tick in between copies them.
+//! They are read when a process is first seen, after an exec, and about twice a minute. Other ticks copy them.
 
 use std::io;
 use std::path::Path;
@@ -14,11 +14,11 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::redact;
 
-/// How much of a command line a table row carries.
+/// Maximum length of a command line in a table row.
 const MAX_COMMAND_CHARS: usize = 4096;
 const MAX_NAME_CHARS: usize = 64;
 
-/// Fills the slow fields of `process`. The caller keeps its user id, until an exec.
+/// Fills the slow fields of `process`. The caller caches its user id until an exec.
 pub fn read_into(process: &mut Process, uid: &mut Option<u32>, reading: &mut Context) {
     let access = &reading.access;
     let dir = match Dir::open(&reading.dir(process.key.pid)) {
@@ -47,13 +47,14 @@ pub fn read_into(process: &mut Process, uid: &mut Option<u32>, reading: &mut Con
     fill_launch(process, environment, job, access);
 }
 
-/// The kernel's short name of a process; nothing where it cannot be read.
+/// Returns the kernel's short name of a process, or an empty string if it cannot be read.
 fn name(dir: &Path) -> String {
     let text = std::fs::read(dir.join("comm")).unwrap_or_default();
     visible(text.trim_ascii_end(), MAX_NAME_CHARS)
 }
 
-/// A process on a GPU changes its user only by an exec, and `status` is the dearest file of all: so once.
+/// Returns the user id, which is read only once: a GPU process changes it only by an exec, and `status` is the most
+/// expensive file to read.
 fn own_uid(dir: &Dir, known: &mut Option<u32>) -> io::Result<u32> {
     let uid = match *known {
         Some(uid) => uid,
@@ -63,7 +64,7 @@ fn own_uid(dir: &Dir, known: &mut Option<u32>) -> io::Result<u32> {
     Ok(uid)
 }
 
-/// Every slow field gets the same reason.
+/// Sets all slow fields to the same reason.
 pub fn fill_missing(process: &mut Process, missing: &Missing) {
     let text = || Reading::Missing(missing.clone());
     process.command = text();
@@ -87,7 +88,7 @@ fn fill_launch(
             process.visible_devices = environment::visible_devices(&environment);
             process.alloc_conf = environment::alloc_conf(&environment);
             process.job = environment::job(&environment).or(cgroup_job).map_or_else(
-                || Reading::missing(Reason::Unsupported, "no batch system left a job id"),
+                || Reading::missing(Reason::Unsupported, "no job id found in its environment"),
                 Reading::Value,
             );
         }
@@ -108,10 +109,10 @@ fn command(dir: &Dir, access: &Access) -> Reading<String> {
     };
     let mut line = redact::command(arguments.entries());
     if line.is_empty() {
-        // The kernel has none for its own threads, nor for a process whose memory is gone.
+        // Kernel threads and processes without memory have no command line.
         return Reading::missing(Reason::Unsupported, "the process has no command line");
     }
-    if arguments.cut {
+    if arguments.is_truncated {
         line.extend_from_slice(" …".as_bytes());
     }
     Reading::Value(visible(&line, MAX_COMMAND_CHARS))

@@ -1,11 +1,11 @@
-//! Who may hold GPU memory that the driver lists under nobody who lives: zombies, processes that hold a GPU's device
-//! file open all the same, the MPS server.
+//! Finds processes that may hold GPU memory that the driver does not attribute to a running process: zombies, unlisted
+//! processes that have a GPU's device file open, and the MPS server.
 //!
-//! A process whose first thread has ended is a zombie to everyone (`ps` says defunct), although its other threads run
-//! on and hold its files: `/proc/PID/fd` is empty then, `/proc/PID/task/TID/fd` of a living thread is not. A worker that
-//! was forked holds its parent's descriptors beyond the parent's death, and with them the parent's memory.
+//! A process whose main thread has exited is shown as a zombie (`ps` says defunct), although its other threads may keep
+//! running and keep its files open. Then `/proc/PID/fd` is empty, but `/proc/PID/task/TID/fd` of a running thread is not.
+//! A forked worker keeps its parent's descriptors open after the parent has exited, and with them the parent's memory.
 //!
-//! All of /proc is gone through for it, so it is done seldom and only while memory is missing.
+//! The scan reads all of /proc, so it runs rarely, and only while there is unattributed memory.
 
 use std::fs;
 use std::path::Path;
@@ -17,30 +17,31 @@ use crate::model::process::RunState;
 use crate::model::text::visible;
 use crate::model::units::{Mono, Pid};
 
-const SCAN_EVERY_MS: u64 = 15_000;
-/// More than a sentence can name.
-const MAX_NAMED: usize = 64;
-/// A trainer has hundreds of threads.
+const SCAN_INTERVAL_MS: u64 = 15_000;
+/// Maximum number of results, more than a message can list.
+const MAX_LEFTOVERS: usize = 64;
+/// Maximum number of threads to check. A training process has hundreds.
 const MAX_THREADS: usize = 4_096;
 const MAX_NAME_CHARS: usize = 64;
 
+/// A process that may hold unattributed memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Leftover {
     pub pid: Pid,
     pub parent: Pid,
     pub name: String,
     pub what: LeftoverKind,
-    /// The minor numbers N of the open `/dev/nvidiaN`, ascending, as far as they may be seen.
+    /// Minor numbers N of the open files `/dev/nvidiaN`, ascending, as far as this user can read them.
     pub minors: Vec<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeftoverKind {
-    /// Ended, but for so many threads.
+    /// The main thread has exited; this many other threads are running.
     Zombie {
         threads: usize,
     },
-    /// Alive, and not on the driver's list.
+    /// Running, but not on the driver's list.
     HoldsOpen,
     MpsServer,
 }
@@ -52,9 +53,9 @@ pub struct Leftovers {
 }
 
 impl Leftovers {
-    /// As of the last scan, which is made anew when it is old.
+    /// Returns the result of the last scan. Scans again if it is too old.
     pub fn read(&mut self, proc_root: &Path, listed: &[Pid], now: Mono) -> Vec<Leftover> {
-        let is_due = |at: Mono| now.since(at).0 >= SCAN_EVERY_MS;
+        let is_due = |at: Mono| now.since(at).0 >= SCAN_INTERVAL_MS;
         if self.scanned.is_none_or(is_due) {
             (self.scanned, self.found) = (Some(now), scan(proc_root, listed));
         }
@@ -67,7 +68,7 @@ fn scan(proc_root: &Path, listed: &[Pid]) -> Vec<Leftover> {
     let own = std::process::id();
     let pids = numbers_in(proc_root).filter(|pid| *pid != own);
     pids.filter_map(|pid| leftover(proc_root, Pid(pid), listed, &mut buffer))
-        .take(MAX_NAMED)
+        .take(MAX_LEFTOVERS)
         .collect()
 }
 
@@ -89,10 +90,10 @@ fn leftover(
         minors,
     };
     if stat.state == RunState::Zombie {
-        let (threads, minors) = living_threads(&dir, buffer);
+        let (threads, minors) = running_threads(&dir, buffer);
         return Some(leftover(LeftoverKind::Zombie { threads }, minors));
     }
-    // The kernel keeps 15 bytes of the name.
+    // The kernel truncates the name to 15 bytes.
     if stat.name == b"nvidia-cuda-mps" && is_server(&dir) {
         return Some(leftover(LeftoverKind::MpsServer, Vec::new()));
     }
@@ -102,7 +103,7 @@ fn leftover(
     Some(leftover(LeftoverKind::HoldsOpen, open_minors(&dir)?))
 }
 
-/// The control daemon has the same short name.
+/// Distinguishes the MPS server from its control daemon, which has the same short name.
 fn is_server(dir: &Path) -> bool {
     let arguments = fs::File::open(dir.join("cmdline")).and_then(List::read);
     arguments.is_ok_and(|list| {
@@ -111,22 +112,22 @@ fn is_server(dir: &Path) -> bool {
     })
 }
 
-/// How many threads of a process live on, and what they hold open.
-fn living_threads(dir: &Path, buffer: &mut StatBuffer) -> (usize, Vec<u32>) {
+/// Returns the number of running threads of a process, and the devices that they have open.
+fn running_threads(dir: &Path, buffer: &mut StatBuffer) -> (usize, Vec<u32>) {
     let tasks = dir.join("task");
-    let (mut living, mut minors) = (0, Vec::new());
+    let (mut running, mut minors) = (0, Vec::new());
     for tid in numbers_in(&tasks).take(MAX_THREADS) {
         let task = tasks.join(tid.to_string());
         let stat = StatFile::open(&task.join("stat")).and_then(|file| Ok(file.read(buffer)?.state));
         if stat.is_ok_and(|state| state != RunState::Zombie) {
-            living += 1;
-            // They share one table of files.
+            running += 1;
+            // All threads share one file table.
             if minors.is_empty() {
                 minors = open_minors(&task).unwrap_or_default();
             }
         }
     }
-    (living, minors)
+    (running, minors)
 }
 
 #[cfg(test)]
@@ -137,8 +138,8 @@ mod tests {
     struct Root(tempfile::TempDir);
 
     impl Root {
-        fn add(&self, place: &str, pid: u32, state: char, parent: u32, devices: &[&str]) {
-            let dir = self.0.path().join(place);
+        fn add(&self, directory: &str, pid: u32, state: char, parent: u32, devices: &[&str]) {
+            let dir = self.0.path().join(directory);
             fs::create_dir_all(dir.join("fd")).expect("dir");
             let stat = format!(
                 "{pid} (python) {state} {parent} 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 6000 9 25 1 1 1\n"
@@ -163,16 +164,16 @@ mod tests {
     const BOTH: &[&str] = &["/dev/nvidia1", "/dev/nvidia-uvm"];
 
     #[test]
-    fn what_may_hold_memory_unlisted_is_found() {
+    fn finds_zombies_and_unlisted_processes_with_open_devices() {
         let root = Root(tempfile::tempdir().expect("tempdir"));
         root.add("10", 10, 'S', 1, BOTH);
-        // A worker of a listed process, and one whose parent has died.
+        // A worker of a listed process, and one whose parent has exited.
         root.add("11", 11, 'S', 10, BOTH);
         root.add("12", 12, 'S', 1, BOTH);
-        // A monitor, and what has nothing to do with it.
+        // A monitor, and a process without open devices.
         root.add("13", 13, 'S', 1, &["/dev/nvidia1"]);
         root.add("14", 14, 'S', 1, &[]);
-        // A leader that left a thread behind, and a whole zombie.
+        // A zombie with a running thread, and a complete zombie.
         root.add("20", 20, 'Z', 1, &[]);
         root.add("20/task/20", 20, 'Z', 1, &[]);
         root.add("20/task/21", 21, 'S', 1, BOTH);
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_stands_until_it_is_old() {
+    fn scans_again_after_the_interval() {
         let root = Root(tempfile::tempdir().expect("tempdir"));
         let mut leftovers = Leftovers::default();
         let mut count = |now| leftovers.read(root.0.path(), &[], Mono(now)).len();

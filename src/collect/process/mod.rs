@@ -1,12 +1,12 @@
-//! Processes as the kernel describes them: those that the driver lists, or in a container those that hold a GPU's
-//! device file open.
+//! Reads GPU processes from the kernel: the processes that the driver lists, or in a container the processes that have a
+//! GPU's device file open.
 //!
-//! One `pread` a process and tick (`stat.rs`), everything else seldom (`facts.rs`) or on request (`detail.rs`).
-//! What the driver says of a process is not known here, and a PID of the driver is used only where it means the
-//! same as ours: in the initial PID namespace.
+//! Makes one `pread` per process and tick (`stat.rs`). All other facts are read rarely (`facts.rs`) or on request
+//! (`detail.rs`). This module does not use the driver's figures. It uses the driver's PIDs only in the initial PID
+//! namespace, because elsewhere they mean other processes.
 //!
-//! A process that left the driver's list is watched a while longer, because the driver drops a dying process
-//! before its parent collects it: so its end is still seen, and told once.
+//! A process that has left the driver's list is watched a while longer, because the driver drops an exiting process
+//! before its parent reaps it. So the exit is still noticed, and reported once.
 
 pub(in crate::collect) mod access;
 mod cgroup;
@@ -40,25 +40,25 @@ use self::open_devices::OpenGpus;
 use self::stat::StatBuffer;
 use self::tracked_process::{Refreshed, TrackedProcess};
 use self::user::UserNames;
-use super::clock::boot_moment;
+use super::clock::boot_time;
 use crate::model::host::PidNamespace;
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Missing, Reading};
 use crate::model::units::{GpuUuid, Millis, Mono, Pid, UnixMillis};
 
-/// A process that gave up its GPU but lives on is forgotten after this; one that dies is gone much sooner.
-const WATCH_UNLISTED: Millis = Millis(5 * 60 * 1000);
-/// A bound on open files should something start and leave processes by the hundred.
+/// Time after which a process that released its GPU but keeps running is no longer watched.
+const MAX_UNLISTED_TIME: Millis = Millis(5 * 60 * 1000);
+/// Maximum number of unlisted processes that are watched, to limit the number of open files.
 const MAX_UNLISTED: usize = 128;
 
-/// What one tick saw.
+/// Result of one tick.
 #[derive(Debug, Default, PartialEq)]
 pub struct ProcessReadout {
     /// Ordered by PID.
     pub list: Vec<Process>,
-    /// Those that ended since the tick before, as they were last seen; each is told once.
+    /// Processes that exited since the previous tick, with their last readings. Each is reported once.
     pub ended: Vec<(ProcessKey, Process)>,
-    /// Who may hold memory that nobody is listed for; not there unless it was asked for.
+    /// Processes that may hold unattributed memory; `None` unless requested.
     pub leftovers: Option<Vec<Leftover>>,
 }
 
@@ -70,7 +70,7 @@ pub struct ProcessTable {
     reading: Context,
 }
 
-/// What reading any process needs.
+/// State that is shared by the readers of all processes.
 struct Context {
     proc_root: PathBuf,
     access: Access,
@@ -101,15 +101,15 @@ impl ProcessTable {
                 users: UserNames::new(),
                 containers: Containers::new(proc_root, files),
                 buffer: StatBuffer::new(),
-                boot: boot_moment(),
+                boot: boot_time(),
                 ticks_per_second: procfs::ticks_per_second(),
                 page_size: procfs::page_size(),
             },
         }
     }
 
-    /// The processes that the driver lists; to be called once a tick. In a container the driver's PIDs are another
-    /// namespace's and are ignored.
+    /// Reads the processes that the driver lists. Call it once per tick. In a container the driver's PIDs belong to another
+    /// namespace and are ignored.
     pub fn read(&mut self, pids: &[Pid], now: Mono) -> ProcessReadout {
         if self.namespace == PidNamespace::Container {
             return self.read_listed(Vec::new(), now);
@@ -117,17 +117,17 @@ impl ProcessTable {
         self.read_listed(pids.to_vec(), now)
     }
 
-    /// In a container: the processes that hold a GPU's device file open, found every few seconds.
+    /// Reads the processes that have a GPU's device file open, for a container. Searches for them every few seconds.
     pub fn local(&mut self, gpu_minors: &[(u32, GpuUuid)], now: Mono) -> ProcessReadout {
         self.open_gpus.scan_when_due(now);
         let mut readout = self.read_listed(self.open_gpus.pids(), now);
         for process in &mut readout.list {
-            process.open_gpus = self.open_gpus.of(process.key.pid, gpu_minors);
+            process.open_gpus = self.open_gpus.gpus(process.key.pid, gpu_minors);
         }
         readout
     }
 
-    /// Who else may hold a GPU's memory, beside those that the driver lists.
+    /// Returns processes that the driver does not list but that may hold a GPU's memory.
     pub fn leftovers(&mut self, listed: &[Pid], now: Mono) -> Vec<Leftover> {
         let proc_root = &self.reading.proc_root;
         self.leftovers.read(proc_root, listed, now)
@@ -148,20 +148,20 @@ impl ProcessTable {
         }
     }
 
-    /// Reads every process already known, and forgets those that ended.
+    /// Reads every watched process, and removes those that exited. Returns the exited ones.
     fn refresh(&mut self, listed: &[Pid], now: Mono) -> Vec<(ProcessKey, Process)> {
         let mut ended = Vec::new();
         let mut unlisted = 0;
         self.watched.retain(|pid, watched| {
             let is_listed = listed.binary_search(pid).is_ok();
             let refreshed = watched.refresh(is_listed, now, &mut self.reading);
-            if refreshed == Refreshed::Ended {
-                ended.extend(watched.tell_end());
+            if refreshed == Refreshed::Exited {
+                ended.extend(watched.take_exit());
             }
             unlisted += usize::from(!is_listed);
-            let is_kept = is_listed
-                || (unlisted <= MAX_UNLISTED && watched.unlisted_for(now) < WATCH_UNLISTED);
-            is_kept && watched.is_readable()
+            let is_watched = is_listed
+                || (unlisted <= MAX_UNLISTED && watched.unlisted_for(now) < MAX_UNLISTED_TIME);
+            is_watched && watched.is_readable()
         });
         ended
     }
@@ -177,8 +177,8 @@ impl ProcessTable {
     }
 }
 
-/// A process of which only the PID is known. Its start time is 0, which no process has, so it can be taken for no
-/// other one.
+/// Returns a process of which only the PID is known. Its start time is 0, which no real process has, so it cannot be
+/// mistaken for another one.
 fn unreadable(pid: Pid, missing: &Missing) -> Process {
     let mut process = Process {
         key: ProcessKey {

@@ -1,14 +1,14 @@
-//! Reading the NUL-separated lists of another process, `cmdline` and `environ`, within a bound.
+//! Reads the NUL-separated lists of another process, `cmdline` and `environ`, up to a limit.
 //!
-//! Both may hold megabytes. At most [`READ_LIMIT`] bytes are read, and an entry that the limit cut is dropped: a
-//! token cut in half would not be recognised as one any more.
+//! Both may contain megabytes. At most [`READ_LIMIT`] bytes are read, and an entry that the limit truncates is dropped:
+//! redaction would not recognise a truncated secret.
 
 use std::fs::File;
 use std::io::{self, Read};
 
 pub const READ_LIMIT: usize = 64 << 10;
 
-/// At most one byte more than the limit, which tells that there was more.
+/// Reads up to one byte more than the limit. The additional byte shows that the file is longer.
 pub fn read(file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let limit = u64::try_from(READ_LIMIT).unwrap_or(u64::MAX);
@@ -16,11 +16,11 @@ pub fn read(file: File) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The entries of a NUL-separated list, and whether more of them followed.
+/// The entries of a NUL-separated list, and whether it was truncated.
 #[derive(Debug, Default, PartialEq)]
 pub struct List {
     bytes: Vec<u8>,
-    pub cut: bool,
+    pub is_truncated: bool,
 }
 
 impl List {
@@ -29,19 +29,25 @@ impl List {
     }
 
     pub fn from_bytes(mut bytes: Vec<u8>) -> Self {
-        let cut = bytes.len() > READ_LIMIT;
-        if cut {
+        let is_truncated = bytes.len() > READ_LIMIT;
+        if is_truncated {
             bytes.truncate(READ_LIMIT);
-            let whole = bytes.iter().rposition(|&b| b == 0).map_or(0, |nul| nul + 1);
-            bytes.truncate(whole);
+            let complete = bytes.iter().rposition(|&b| b == 0).map_or(0, |nul| nul + 1);
+            bytes.truncate(complete);
         }
-        Self { bytes, cut }
+        Self {
+            bytes,
+            is_truncated,
+        }
     }
 
     pub fn entries(&self) -> impl Iterator<Item = &[u8]> {
-        let whole = self.bytes.strip_suffix(b"\0").unwrap_or(&self.bytes);
-        let some = !self.bytes.is_empty();
-        some.then(|| whole.split(|&b| b == 0)).into_iter().flatten()
+        let complete = self.bytes.strip_suffix(b"\0").unwrap_or(&self.bytes);
+        let is_nonempty = !self.bytes.is_empty();
+        is_nonempty
+            .then(|| complete.split(|&b| b == 0))
+            .into_iter()
+            .flatten()
     }
 }
 
@@ -50,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_argument_is_an_entry_and_an_empty_file_has_none() {
+    fn empty_argument_is_an_entry_and_empty_file_has_no_entries() {
         let entries = |bytes: &[u8]| -> Vec<Vec<u8>> {
             List::from_bytes(bytes.to_vec())
                 .entries()
@@ -66,11 +72,11 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_cut_by_the_limit_is_dropped_whole() {
+    fn drops_entry_that_the_limit_truncates() {
         let mut bytes = b"first\0".to_vec();
         bytes.resize(READ_LIMIT + 1, b'x');
         let list = List::from_bytes(bytes);
-        assert!(list.cut);
+        assert!(list.is_truncated);
         assert_eq!(list.entries().collect::<Vec<_>>(), [b"first"]);
     }
 }

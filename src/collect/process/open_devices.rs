@@ -1,9 +1,9 @@
-//! In a container: which local processes hold a GPU's device file open.
+//! Finds the local processes that have a GPU's device file open, for use in a container.
 //!
-//! The driver reports PIDs of the host, which mean nothing here, but `/proc/PID/fd` of an own process shows
-//! `/dev/nvidia3`. That is a hint, not proof: a process may hold the device of a GPU on which it has no context, and
-//! a forked child holds its parent's; what it really uses, its allocator tells. Other users' descriptors cannot be
-//! read and are passed over: they belong to what the screen calls outside.
+//! In a container the driver reports PIDs of the host, which cannot be matched. But `/proc/PID/fd` of a process of the
+//! same user contains `/dev/nvidia3`. This is only an indication: a process may have a device open without a context on
+//! that GPU, and a forked child inherits its parent's descriptors. The process's allocator shows the actual use.
+//! Descriptors of other users cannot be read, so these processes are skipped.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 
 use crate::model::units::{GpuUuid, Mono, Pid};
 
-/// Looking through every descriptor of every process is dear, and a process seldom changes its GPUs.
-const SCAN_EVERY_MS: u64 = 5_000;
-/// A process with more open files than this is not looked at to the end.
+/// Interval between scans. Reading every descriptor of every process is expensive, and processes rarely change GPUs.
+const SCAN_INTERVAL_MS: u64 = 5_000;
+/// Maximum number of open files to check per process.
 const MAX_FILES: usize = 65_536;
 
 pub struct OpenGpus {
     proc_root: PathBuf,
     own_pid: Pid,
     scanned: Option<Mono>,
-    /// The minor numbers N of the open `/dev/nvidiaN`, ascending.
+    /// Minor numbers N of the open files `/dev/nvidiaN`, ascending.
     minors: BTreeMap<Pid, Vec<u32>>,
 }
 
@@ -37,7 +37,7 @@ impl OpenGpus {
     pub fn scan_when_due(&mut self, now: Mono) {
         let is_due = self
             .scanned
-            .is_none_or(|at| now.since(at).0 >= SCAN_EVERY_MS);
+            .is_none_or(|at| now.since(at).0 >= SCAN_INTERVAL_MS);
         if is_due {
             self.scanned = Some(now);
             self.minors = self.scan();
@@ -48,7 +48,8 @@ impl OpenGpus {
         self.minors.keys().copied().collect()
     }
 
-    pub fn of(&self, pid: Pid, gpu_minors: &[(u32, GpuUuid)]) -> Vec<GpuUuid> {
+    /// Returns the GPUs that a process has open.
+    pub fn gpus(&self, pid: Pid, gpu_minors: &[(u32, GpuUuid)]) -> Vec<GpuUuid> {
         let open = self.minors.get(&pid).map_or(&[][..], Vec::as_slice);
         gpu_minors
             .iter()
@@ -60,20 +61,21 @@ impl OpenGpus {
     fn scan(&self) -> BTreeMap<Pid, Vec<u32>> {
         numbers_in(&self.proc_root)
             .map(Pid)
-            // This process holds the devices open itself, through NVML.
+            // gputop itself has the devices open through NVML.
             .filter(|&pid| pid != self.own_pid)
             .filter_map(|pid| Some((pid, open_minors(&self.proc_root.join(pid.to_string()))?)))
             .collect()
     }
 }
 
-/// The numbers among the names in a directory: processes, threads.
+/// Returns the names in a directory that are numbers: PIDs or thread ids.
 pub fn numbers_in(dir: &Path) -> impl Iterator<Item = u32> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// None for a process that computes on no GPU, or whose descriptors are hidden.
+/// Returns the minor numbers of the open GPUs. `None` if the process does not use CUDA, or if its descriptors cannot be
+/// read.
 pub fn open_minors(dir: &Path) -> Option<Vec<u32>> {
     let files: Vec<PathBuf> = fs::read_dir(dir.join("fd"))
         .ok()?
@@ -84,14 +86,14 @@ pub fn open_minors(dir: &Path) -> Option<Vec<u32>> {
     let mut minors: Vec<u32> = files.iter().filter_map(|file| minor(file)).collect();
     minors.sort_unstable();
     minors.dedup();
-    // CUDA cannot start without it and keeps it open; nvidia-smi and other monitors never open it.
-    let computes = files
+    // CUDA requires this device and keeps it open. nvidia-smi and other monitors do not open it.
+    let uses_cuda = files
         .iter()
         .any(|file| file == Path::new("/dev/nvidia-uvm"));
-    (computes && !minors.is_empty()).then_some(minors)
+    (uses_cuda && !minors.is_empty()).then_some(minors)
 }
 
-/// `/dev/nvidia3` is 3; `/dev/nvidiactl` and `/dev/nvidia-uvm` are no GPU.
+/// Returns 3 for `/dev/nvidia3`, and `None` for `/dev/nvidiactl` and `/dev/nvidia-uvm`.
 fn minor(path: &Path) -> Option<u32> {
     let digits = path.to_str()?.strip_prefix("/dev/nvidia")?;
     digits

@@ -1,6 +1,6 @@
-//! The command that `gputop run` watches, of which a process is a part: what its record is about.
+//! Finds the `gputop run` command that a process belongs to.
 //!
-//! Of `gputop run bash train.sh` the record is about bash, and what allocates on the GPU is a Python below it.
+//! The run record of `gputop run bash train.sh` is about bash, while the process that uses the GPU is a Python below it.
 
 use std::path::Path;
 
@@ -8,12 +8,13 @@ use super::stat::{StatBuffer, StatFile};
 use crate::model::process::ProcessKey;
 use crate::model::units::Pid;
 
-/// As the kernel names it: at most 15 bytes of the file's name.
-const RUN: &[u8] = b"gputop";
-/// Launchers start launchers, but not without end.
+/// gputop's name in the kernel, which stores at most 15 bytes of the file name.
+const GPUTOP_NAME: &[u8] = b"gputop";
+/// Maximum number of ancestors to check.
 const MAX_PARENTS: usize = 32;
 
-/// Looked for among who began the process, up to where this user may not look; none where it is that command itself.
+/// Searches the ancestors of a process for the command, as far as this user can read them. Returns `None` if the process
+/// is the command itself.
 pub fn command_of(proc_root: &Path, process: ProcessKey, parent: Pid) -> Option<ProcessKey> {
     let (mut below, mut next) = (process, parent);
     let mut buffer = StatBuffer::new();
@@ -24,7 +25,7 @@ pub fn command_of(proc_root: &Path, process: ProcessKey, parent: Pid) -> Option<
         let path = proc_root.join(next.to_string()).join("stat");
         let file = StatFile::open(&path).ok()?;
         let stat = file.read(&mut buffer).ok()?;
-        if stat.name == RUN {
+        if stat.name == GPUTOP_NAME {
             return Some(below).filter(|command| *command != process);
         }
         below = ProcessKey {
@@ -51,9 +52,9 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_command_is_known_by_who_began_it() {
+    fn finds_the_command_among_the_ancestors() {
         let root = tempfile::tempdir().expect("a directory");
-        // 20 is the keeper, another copy of gputop.
+        // 20 is a second gputop process of the same run.
         for (pid, name, parent) in [
             (10, "gputop", 1),
             (20, "gputop", 10),
@@ -72,8 +73,8 @@ mod tests {
         }
         let of = |pid, parent| command_of(root.path(), key(pid), Pid(parent));
         assert_eq!(of(40, 30), Some(key(30)));
-        assert_eq!(of(30, 20), None, "it is the command");
+        assert_eq!(of(30, 20), None, "it is the command itself");
         assert_eq!(of(60, 50), None);
-        assert_eq!(of(70, 99), None, "who has ended");
+        assert_eq!(of(70, 99), None, "its parent has exited");
     }
 }

@@ -1,9 +1,9 @@
-//! Sends a signal to the process that was meant, or to none.
+//! Sends a signal to exactly the intended process.
 //!
-//! A PID alone would be a race: between the moment a person reads it and the moment of `kill(2)` it may have gone to
-//! another process. So first a descriptor is bound to whoever has the PID now, then the start time under /proc is
-//! compared, and only then the signal goes through the descriptor. The order matters: a start time that is right
-//! *after* the descriptor was made says that the PID had not changed hands before.
+//! A PID alone is subject to a race: between the time a user reads it and the call of `kill(2)`, another process may get
+//! the same PID. So this code first opens a pidfd for the PID, then compares the start time in /proc, and only then sends
+//! the signal through the pidfd. The order matters: a matching start time *after* the pidfd was opened proves that the
+//! pidfd refers to the intended process.
 
 use std::io;
 use std::path::Path;
@@ -18,30 +18,32 @@ use crate::model::reading::{Missing, Reason};
 use crate::model::signal::Signal;
 use crate::model::units::StartTicks;
 
+/// Sends a signal.
+///
 /// # Errors
-/// With why the signal was not delivered: denied, gone, or not to be sent at all.
+/// Returns why the signal was not delivered: permission denied, process exited, or the signal was rejected.
 pub fn send(proc_root: &Path, key: ProcessKey, signal: Signal) -> Result<(), Missing> {
     if key.start == StartTicks(0) {
-        return Err(refused(
-            "nothing tells it from another process with the same PID",
+        return Err(rejected(
+            "its start time is unknown, so its PID may belong to another process",
         ));
     }
     let pid = i32::try_from(key.pid.0).ok().and_then(Pid::from_raw);
     let Some(pid) = pid.filter(|pid| *pid != Pid::INIT) else {
-        return Err(refused("the first process is never signalled from here"));
+        return Err(rejected("gputop does not send signals to PID 1"));
     };
     if pid == getpid() {
-        return Err(refused("it is gputop itself"));
+        return Err(rejected("this is gputop's own process"));
     }
     let Some(number) = Number::from_named_raw(signal.def().number) else {
-        return Err(refused("the system has no such signal"));
+        return Err(rejected("the system does not support this signal"));
     };
-    let process = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| why(e, key, signal))?;
-    is_still(proc_root, key)?;
-    pidfd_send_signal(process, number).map_err(|e| why(e, key, signal))
+    let process = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| reason(e, key, signal))?;
+    check_start_time(proc_root, key)?;
+    pidfd_send_signal(process, number).map_err(|e| reason(e, key, signal))
 }
 
-fn is_still(proc_root: &Path, key: ProcessKey) -> Result<(), Missing> {
+fn check_start_time(proc_root: &Path, key: ProcessKey) -> Result<(), Missing> {
     let read = || -> io::Result<(StartTicks, RunState)> {
         let file = StatFile::open(&proc_root.join(key.pid.to_string()).join("stat"))?;
         let mut buffer = StatBuffer::new();
@@ -51,34 +53,34 @@ fn is_still(proc_root: &Path, key: ProcessKey) -> Result<(), Missing> {
     match read() {
         Ok((start, _)) if start != key.start => Err(Missing::new(
             Reason::Gone,
-            "it has ended, and its PID belongs to another process now",
+            "it has exited, and its PID now belongs to another process",
         )),
         Ok((_, RunState::Zombie)) => Err(Missing::new(
             Reason::Gone,
-            "it has ended already, and waits for its parent to collect it",
+            "it has already exited and is a zombie",
         )),
         Ok(_) => Ok(()),
         Err(error) => Err(Access::new(proc_root).missing("the start time", &error)),
     }
 }
 
-fn why(error: Errno, key: ProcessKey, signal: Signal) -> Missing {
+fn reason(error: Errno, key: ProcessKey, signal: Signal) -> Missing {
     match error {
-        Errno::SRCH => Missing::new(Reason::Gone, "it has ended"),
+        Errno::SRCH => Missing::new(Reason::Gone, "it has exited"),
         Errno::PERM => Missing::new(
             Reason::Denied,
             format!(
-                "it is another user's; sudo kill -{} {}",
+                "it belongs to another user. Run sudo kill -{} {}",
                 signal.name(),
                 key.pid
             ),
         ),
-        Errno::NOSYS => refused("the kernel is older than 5.3 and cannot tell PIDs apart for ever"),
+        Errno::NOSYS => rejected("this requires Linux 5.3 or later (pidfd)"),
         error => Missing::new(Reason::Unknown, error.to_string()),
     }
 }
 
-fn refused(why: &'static str) -> Missing {
+fn rejected(why: &'static str) -> Missing {
     Missing::new(Reason::Unsupported, why)
 }
 
@@ -106,27 +108,27 @@ mod tests {
     }
 
     #[test]
-    fn the_process_that_was_meant_gets_it() {
+    fn signals_the_intended_process() {
         let mut child = waiting();
         assert_eq!(send(Path::new("/proc"), key(&child), Signal::Usr2), Ok(()));
-        assert_eq!(child.wait().expect("ended").signal(), Some(12));
+        assert_eq!(child.wait().expect("exited").signal(), Some(12));
     }
 
     #[test]
-    fn another_one_with_its_pid_is_never_hit() {
+    fn does_not_signal_another_process_with_the_same_pid() {
         let mut child = waiting();
         let mut earlier = key(&child);
         earlier.start.0 -= 1;
         let missing = send(Path::new("/proc"), earlier, Signal::Kill).expect_err("not sent");
         assert_eq!(missing.reason, Reason::Gone);
         assert!(missing.to_string().contains("belongs to another process"));
-        // It lives until its input ends.
+        // `cat` runs until its input is closed.
         drop(child.stdin.take());
-        assert_eq!(child.wait().expect("ended").code(), Some(0));
+        assert_eq!(child.wait().expect("exited").code(), Some(0));
     }
 
     #[test]
-    fn one_that_has_ended_is_gone_collected_or_not() {
+    fn zombie_and_reaped_process_are_gone() {
         let mut child = waiting();
         let key = key(&child);
         child.kill().expect("killed");
@@ -135,12 +137,12 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(outcome(key), Err(Reason::Gone), "a zombie");
-        child.wait().expect("collected");
+        child.wait().expect("reaped");
         assert_eq!(outcome(key), Err(Reason::Gone));
     }
 
     #[test]
-    fn the_first_process_oneself_and_the_unknown_are_refused() {
+    fn rejects_pid_1_own_process_and_unknown_start_time() {
         let of = |pid, start| ProcessKey {
             pid: crate::model::units::Pid(pid),
             start: StartTicks(start),
@@ -152,7 +154,7 @@ mod tests {
             of(418, 0),
             of(u32::MAX, 1),
         ] {
-            let missing = send(Path::new("/proc"), key, Signal::Kill).expect_err("refused");
+            let missing = send(Path::new("/proc"), key, Signal::Kill).expect_err("rejected");
             assert_eq!(missing.reason, Reason::Unsupported, "{key:?}");
         }
     }

@@ -1,7 +1,8 @@
-//! `/proc/PID/stat`, the one file read of every process on every tick.
+//! `/proc/PID/stat`, the only file that is read for every process on every tick.
 //!
-//! The file is opened once and read again through the same descriptor: it stays bound to that process, so a
-//! recycled PID can never be taken for it, and a read after its end says ESRCH.
+//! The file is opened once and read again through the same descriptor. The descriptor stays bound to that process: it
+//! never returns data of another process with the same PID, and a read after the process has exited returns ESRCH.
+
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,7 +11,7 @@ use std::path::Path;
 
 pub use crate::model::stat_line::Stat;
 
-/// 52 numbers of at most 20 digits and a name of at most 64 bytes fit twice.
+/// Size of the buffer, which is large enough for 52 numbers of up to 20 digits and a name of up to 64 bytes.
 const STAT_BYTES: usize = 2048;
 
 /// An open stat file.
@@ -35,7 +36,7 @@ impl StatFile {
         File::open(path).map(Self)
     }
 
-    /// ESRCH once the process was collected by its parent.
+    /// Reads the file. Returns ESRCH once the process was reaped by its parent.
     pub fn read<'a>(&self, buffer: &'a mut StatBuffer) -> io::Result<Stat<'a>> {
         let n = self.0.read_at(&mut buffer.0, 0)?;
         Stat::parse(&buffer.0[..n]).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_reads_as_the_procfs_crate_reads_it() {
+    fn own_stat_equals_result_of_procfs_crate() {
         let file = StatFile::open(Path::new("/proc/self/stat")).expect("open");
         let mut buffer = StatBuffer::new();
         let ours = file.read(&mut buffer).expect("read");

@@ -1,4 +1,4 @@
-//! Against real children where the kernel's behaviour matters, against fake trees where it cannot be arranged.
+//! Tests with real child processes where the kernel's behaviour matters, and with fake directory trees otherwise.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::model::process::RunState;
 use crate::model::reading::Reason;
 use crate::model::units::{Percent, StartTicks};
 
-/// A child that is killed and collected however the test ends.
+/// A child process that is killed and reaped when the test ends.
 struct KilledOnDrop(Child);
 
 impl KilledOnDrop {
@@ -59,7 +59,7 @@ fn table() -> ProcessTable {
     )
 }
 
-/// Reads until the process is as wanted.
+/// Reads until the process satisfies the condition.
 fn wait_for(table: &mut ProcessTable, pid: Pid, is_there: impl Fn(&Process) -> bool) -> Process {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -72,14 +72,14 @@ fn wait_for(table: &mut ProcessTable, pid: Pid, is_there: impl Fn(&Process) -> b
     }
 }
 
-/// Reads until the process has this name and the command line that goes with it.
+/// Reads until the process has this name and a command line.
 fn wait_for_name(table: &mut ProcessTable, pid: Pid, name: &str) -> Process {
     wait_for(table, pid, |p| {
         p.name == name && p.command.value().is_some()
     })
 }
 
-/// A fake /proc in which process 418 is idle.
+/// Creates a fake /proc with the idle process 418.
 fn fake() -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("tempdir");
     add(root.path(), 418, 1, 0);
@@ -107,7 +107,7 @@ fn reason<T>(reading: &Reading<T>) -> Option<Reason> {
 }
 
 #[test]
-fn a_process_that_ended_between_ticks_is_told_once() {
+fn reports_process_that_exits_between_ticks_once() {
     let (mut child, mut table) = (sleeper(), table());
     let seen = wait_for_name(&mut table, child.pid(), "sleep");
     assert_eq!(seen.command.value().map(String::as_str), Some("sleep 1000"));
@@ -123,7 +123,7 @@ fn a_process_that_ended_between_ticks_is_told_once() {
 }
 
 #[test]
-fn the_end_is_seen_although_the_driver_dropped_the_process_before() {
+fn reports_exit_after_the_driver_dropped_the_process() {
     let (mut child, mut table) = (sleeper(), table());
     table.read(&[child.pid()], now_mono());
     assert_eq!(table.read(&[], now_mono()), ProcessReadout::default());
@@ -133,21 +133,21 @@ fn the_end_is_seen_although_the_driver_dropped_the_process_before() {
 }
 
 #[test]
-fn a_process_that_left_its_gpu_is_forgotten_after_a_while() {
+fn stops_watching_unlisted_process_after_the_time_limit() {
     let (mut child, mut table) = (sleeper(), table());
     let now = now_mono();
     table.read(&[child.pid()], now);
     table.read(&[], now);
-    table.read(&[], Mono(now.0 + WATCH_UNLISTED.0));
+    table.read(&[], Mono(now.0 + MAX_UNLISTED_TIME.0));
     child.end();
     assert_eq!(
-        table.read(&[], Mono(now.0 + WATCH_UNLISTED.0 + 1)).ended,
+        table.read(&[], Mono(now.0 + MAX_UNLISTED_TIME.0 + 1)).ended,
         []
     );
 }
 
 #[test]
-fn a_zombie_is_shown_while_it_holds_a_gpu_and_has_ended_when_it_does_not() {
+fn shows_listed_zombie_and_reports_unlisted_zombie_as_exited() {
     let mut table = table();
     let mut child = KilledOnDrop::spawn(&mut Command::new("cat"));
     let alive = wait_for_name(&mut table, child.pid(), "cat");
@@ -163,7 +163,7 @@ fn a_zombie_is_shown_while_it_holds_a_gpu_and_has_ended_when_it_does_not() {
 }
 
 #[test]
-fn an_exec_changes_the_command_line_at_the_next_tick() {
+fn exec_changes_command_line_at_the_next_tick() {
     let mut table = table();
     let mut shell = KilledOnDrop::spawn(Command::new("sh").args(["-c", "read x; exec sleep 1000"]));
     let before = wait_for_name(&mut table, shell.pid(), "sh");
@@ -173,7 +173,7 @@ fn an_exec_changes_the_command_line_at_the_next_tick() {
     );
     let mut stdin = shell.0.stdin.take().expect("stdin");
     stdin.write_all(b"\n").expect("write");
-    // In the midst of an exec the kernel shows the new name with the old words.
+    // During an exec the kernel shows the new name with the old command line.
     let after = wait_for(&mut table, shell.pid(), |p| {
         p.name == "sleep" && p.command.value().is_some_and(|words| words == "sleep 1000")
     });
@@ -181,7 +181,7 @@ fn an_exec_changes_the_command_line_at_the_next_tick() {
 }
 
 #[test]
-fn an_exec_under_the_same_name_is_seen_without_waiting_for_the_facts() {
+fn detects_exec_with_the_same_name_immediately() {
     let mut table = table();
     let mut shell =
         KilledOnDrop::spawn(Command::new("sh").args(["-c", "read x; exec sh -c 'read y' z"]));
@@ -190,7 +190,7 @@ fn an_exec_under_the_same_name_is_seen_without_waiting_for_the_facts() {
     let mut stdin = shell.0.stdin.take().expect("stdin");
     stdin.write_all(b"\n").expect("write");
     let deadline = Instant::now() + Duration::from_secs(20);
-    // The clock stands still, so nothing falls due.
+    // The time does not advance, so the facts are not due.
     while table.read(&[shell.pid()], before).list[0].command.value()
         != Some(&"sh -c 'read y' z".into())
     {
@@ -200,7 +200,7 @@ fn an_exec_under_the_same_name_is_seen_without_waiting_for_the_facts() {
 }
 
 #[test]
-fn hostile_names_and_arguments_are_harmless() {
+fn escapes_hostile_names_and_arguments() {
     let folder = tempfile::tempdir().expect("tempdir");
     let program = folder.path().join("a\x1b[2J) R 1");
     symlink("/bin/sh", &program).expect("link");
@@ -220,7 +220,7 @@ fn hostile_names_and_arguments_are_harmless() {
 }
 
 #[test]
-fn an_endless_command_line_is_cut() {
+fn truncates_long_command_line() {
     let long = "x".repeat(100_000);
     let child = KilledOnDrop::spawn(
         Command::new("sh").args(["-c", "read x", "name", &long, "--token", "abc"]),
@@ -245,7 +245,7 @@ fn an_endless_command_line_is_cut() {
 }
 
 #[test]
-fn rank_and_job_come_from_the_environment() {
+fn reads_rank_and_job_from_the_environment() {
     let variables = [
         ("RANK", "3"),
         ("LOCAL_RANK", "1"),
@@ -266,7 +266,7 @@ fn rank_and_job_come_from_the_environment() {
 }
 
 #[test]
-fn cpu_is_measured_between_two_ticks() {
+fn measures_cpu_between_two_ticks() {
     let root = fake();
     let mut table = fake_table(root.path(), PidNamespace::Host);
     let first = table.read(&[Pid(418)], Mono(1000)).list.remove(0);
@@ -275,7 +275,7 @@ fn cpu_is_measured_between_two_ticks() {
         Reading::missing(Reason::NotRead, "needs two readings")
     );
     assert_eq!(first.rss.get().map(|b| b.0), Some(25 * procfs::page_size()));
-    assert!((first.started.0 - boot_moment().0).abs_diff(60_000) < 1000);
+    assert!((first.started.0 - boot_time().0).abs_diff(60_000) < 1000);
     add(root.path(), 418, 1, 150);
     let second = table.read(&[Pid(418)], Mono(2000)).list.remove(0);
     assert_eq!(second.cpu.get(), Some(Percent(150.0)));
@@ -284,7 +284,7 @@ fn cpu_is_measured_between_two_ticks() {
 }
 
 #[test]
-fn a_hidden_process_says_who_hides_it() {
+fn hidden_process_names_the_mount_option() {
     let root = fake();
     fs::create_dir(root.path().join("self")).expect("self");
     fs::write(
@@ -308,14 +308,14 @@ fn a_hidden_process_says_who_hides_it() {
 }
 
 #[test]
-fn in_a_container_the_drivers_pids_are_never_matched() {
+fn ignores_driver_pids_in_a_container() {
     let root = fake();
     let mut table = fake_table(root.path(), PidNamespace::Container);
     assert_eq!(table.read(&[Pid(418)], Mono(0)), ProcessReadout::default());
 }
 
 #[test]
-fn in_a_container_processes_are_found_by_their_open_device_files() {
+fn finds_processes_in_a_container_by_open_device_files() {
     let root = fake();
     add(root.path(), std::process::id(), 1, 0);
     add(root.path(), 77, 1, 0);
@@ -342,7 +342,7 @@ fn in_a_container_processes_are_found_by_their_open_device_files() {
 }
 
 #[test]
-fn the_detail_shows_what_the_privacy_rule_allows() {
+fn detail_is_redacted() {
     let variables = [
         ("NCCL_DEBUG", "INFO"),
         ("AWS_PROFILE", "secret"),
@@ -398,7 +398,7 @@ fn the_detail_shows_what_the_privacy_rule_allows() {
 }
 
 #[test]
-fn a_recycled_pid_is_gone() {
+fn reused_pid_is_gone() {
     let child = sleeper();
     let mut table = table();
     let key = table.read(&[child.pid()], now_mono()).list[0].key;
@@ -422,7 +422,7 @@ fn a_recycled_pid_is_gone() {
 }
 
 #[test]
-fn parents_in_a_circle_end() {
+fn parents_stop_at_a_cycle() {
     let root = fake();
     add(root.path(), 418, 500, 0);
     add(root.path(), 500, 501, 0);

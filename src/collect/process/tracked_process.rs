@@ -1,4 +1,4 @@
-//! One process that is being watched: its stat file, and what was last read of it.
+//! One watched process: its stat file and its last readings.
 
 use std::io;
 use std::path::Path;
@@ -14,29 +14,29 @@ use crate::model::text::visible;
 use crate::model::units::{Bytes, Millis, Mono, Pid, UnixMillis};
 use crate::open_files::{LongLivedFile, room_for};
 
-/// A name has 15 bytes, of which each may become four characters.
+/// Maximum length of a name: 15 bytes, each of which may be escaped as four characters.
 const MAX_NAME_CHARS: usize = 64;
-/// How long a command line, a user and a cgroup are taken for unchanged.
-const FACTS_FOR_MS: u64 = 30_000;
-/// Where no exec can be seen, a process this young may still be what forked it: `python` that becomes another `python`
-/// keeps its name.
+/// Interval at which the command line, the user and the cgroup are read again.
+const FACTS_INTERVAL_MS: u64 = 30_000;
+/// Age below which facts are read more often if an exec cannot be detected: a young `python` may still exec another
+/// `python` with the same name.
 const YOUNG_MS: u64 = 10_000;
-const FACTS_FOR_YOUNG_MS: u64 = 1_000;
-/// The readings of many processes are spread over this time, so that no tick has to do them all.
+const YOUNG_FACTS_INTERVAL_MS: u64 = 1_000;
+/// The facts of different processes are read at different times within this span, so that one tick does not read all.
 const FACTS_SPREAD_MS: u64 = 8_000;
 
 pub struct TrackedProcess {
-    /// Opened for each reading where the limit on open files leaves no room to keep it.
+    /// `None` if the limit on open files is too low to keep the file open. Then it is opened for each read.
     file: Option<StatFile>,
-    /// The kernel's bytes: another name means an exec.
+    /// The name as the kernel reports it. A change means an exec.
     name: Vec<u8>,
-    /// As in [`Stat`]: another place means an exec too.
+    /// Address of the arguments, as in [`Stat`]. A change means an exec too.
     arguments: u64,
     uid: Option<u32>,
     cpu: CpuMeter,
     facts_due: Mono,
     unlisted_since: Option<Mono>,
-    end_told: bool,
+    is_exit_reported: bool,
     is_readable: bool,
     process: Process,
 }
@@ -44,7 +44,7 @@ pub struct TrackedProcess {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refreshed {
     Alive,
-    Ended,
+    Exited,
 }
 
 impl TrackedProcess {
@@ -57,19 +57,19 @@ impl TrackedProcess {
         };
         let mut process = Process {
             key,
-            started: started(key, reading.boot, reading.ticks_per_second),
+            started: start_time(key, reading.boot, reading.ticks_per_second),
             ..Process::default()
         };
         apply(&mut process, &stat, reading.page_size);
-        adopt(&mut process, stat.parent);
+        update_parent(&mut process, stat.parent);
         let mut cpu = CpuMeter::new(now, stat.cpu_ticks);
         process.cpu = cpu.measure(now, stat.cpu_ticks, reading.ticks_per_second);
         let (name, arguments) = (stat.name.to_vec(), stat.arguments);
-        // Now, while all of them live.
+        // Read now, while all ancestors are running.
         process.run = run_command::command_of(&reading.proc_root, key, stat.parent);
         let mut uid = None;
         facts::read_into(&mut process, &mut uid, reading);
-        // Alive still, so the facts were its own and not those of a later owner of the PID.
+        // The process still exists, so the facts belong to it and not to a later process with the same PID.
         file.read(&mut reading.buffer)?;
         let has_room = room_for(LongLivedFile::Stat, &file).is_ok();
         Ok(Self {
@@ -80,7 +80,7 @@ impl TrackedProcess {
             cpu,
             facts_due: next_facts(now, &process, arguments, reading.ticks_per_second),
             unlisted_since: None,
-            end_told: false,
+            is_exit_reported: false,
             is_readable: true,
             process,
         })
@@ -90,7 +90,7 @@ impl TrackedProcess {
         &self.process
     }
 
-    /// False once the descriptor tells nothing any more.
+    /// Returns false once reading through the descriptor has failed.
     pub fn is_readable(&self) -> bool {
         self.is_readable
     }
@@ -118,7 +118,7 @@ impl TrackedProcess {
                 self.process.cpu = self
                     .cpu
                     .measure(now, stat.cpu_ticks, reading.ticks_per_second);
-                if adopt(&mut self.process, stat.parent) {
+                if update_parent(&mut self.process, stat.parent) {
                     self.facts_due = now;
                 }
                 if self.name != stat.name || self.arguments != stat.arguments {
@@ -128,46 +128,45 @@ impl TrackedProcess {
                     self.uid = None;
                 }
             }
-            Err(error) => return self.refused(&error),
+            Err(error) => return self.handle_read_error(&error),
         }
         if is_listed && now >= self.facts_due {
             self.read_facts(now, reading);
         }
-        // A zombie without a GPU has ended for everyone but its parent, which may never collect it.
+        // A zombie without a GPU counts as exited. Its parent may never reap it.
         if !is_listed && self.process.state == RunState::Zombie {
-            return Refreshed::Ended;
+            return Refreshed::Exited;
         }
         Refreshed::Alive
     }
 
-    fn refused(&mut self, error: &io::Error) -> Refreshed {
+    fn handle_read_error(&mut self, error: &io::Error) -> Refreshed {
         self.is_readable = false;
         if error.raw_os_error() == Some(Errno::ESRCH as i32) {
-            Refreshed::Ended
+            Refreshed::Exited
         } else {
             Refreshed::Alive
         }
     }
 
-    /// The process as it was last seen, the first time it is asked for.
-    pub fn tell_end(&mut self) -> Option<(ProcessKey, Process)> {
-        if std::mem::replace(&mut self.end_told, true) {
+    /// Returns the last readings of the exited process on the first call, and `None` afterwards.
+    pub fn take_exit(&mut self) -> Option<(ProcessKey, Process)> {
+        if std::mem::replace(&mut self.is_exit_reported, true) {
             return None;
         }
         Some((self.process.key, self.process.clone()))
     }
 
     fn read_facts(&mut self, now: Mono, reading: &mut Context) {
-        // A zombie has no command line any more; the one it had is what tells it apart.
+        // A zombie has no command line. Keep the previous one, which identifies the program.
         if self.process.state == RunState::Zombie {
             return;
         }
         let mut read = self.process.clone();
         facts::read_into(&mut read, &mut self.uid, reading);
-        // When it is looked at again is judged by what it has itself.
+        // The next time depends on the new readings, before the previous command line replaces a missing one.
         self.facts_due = next_facts(now, &read, self.arguments, reading.ticks_per_second);
-        // One that is being taken apart has none either, a moment before it is a zombie; and in the midst of an exec there is
-        // none yet.
+        // The command line is also missing just before the process becomes a zombie, and during an exec.
         if read.command.value().is_none() && self.process.command.value().is_some() {
             read.command = self.process.command.clone();
         }
@@ -178,14 +177,14 @@ impl TrackedProcess {
     }
 }
 
-/// Reads the file that is kept open, or opens the one of this process. ESRCH once the process has exited.
+/// Reads the open file, or opens the file of this process. Returns ESRCH once the process has exited.
 fn read_stat<'a>(
-    kept: Option<&StatFile>,
+    open_file: Option<&StatFile>,
     key: ProcessKey,
     proc_root: &Path,
     buffer: &'a mut StatBuffer,
 ) -> io::Result<Stat<'a>> {
-    if let Some(file) = kept {
+    if let Some(file) = open_file {
         return file.read(buffer);
     }
     let exited = || io::Error::from(Errno::ESRCH);
@@ -211,10 +210,10 @@ fn apply(process: &mut Process, stat: &Stat<'_>, page_size: u64) {
     process.rss = Reading::Value(Bytes(stat.rss_pages.saturating_mul(page_size)));
 }
 
-/// True when its parent is another one now, whose name is not known yet.
-fn adopt(process: &mut Process, parent: Pid) -> bool {
+/// Updates the parent. Returns true if it changed, so that its name must be read.
+fn update_parent(process: &mut Process, parent: Pid) -> bool {
     let known = process.parent.as_ref().map(|parent| parent.pid);
-    // The kernel's own have none.
+    // Kernel threads have no parent.
     if known == Some(parent) || parent == Pid(0) {
         return false;
     }
@@ -229,23 +228,23 @@ fn since_boot(key: ProcessKey, ticks_per_second: u64) -> Mono {
     Mono(key.start.0.saturating_mul(1000) / ticks_per_second.max(1))
 }
 
-fn started(key: ProcessKey, boot: UnixMillis, ticks_per_second: u64) -> UnixMillis {
+fn start_time(key: ProcessKey, boot: UnixMillis, ticks_per_second: u64) -> UnixMillis {
     UnixMillis(
         boot.0
             .saturating_add_unsigned(since_boot(key, ticks_per_second).0),
     )
 }
 
-/// When the slow facts are read again.
+/// Returns the time at which the slow facts are read again.
 fn next_facts(now: Mono, process: &Process, arguments: u64, ticks_per_second: u64) -> Mono {
-    // The kernel names a process a moment before it has laid out the new command line.
+    // During an exec the kernel sets the new name shortly before the new command line.
     if process.command.value().is_none() {
         return now;
     }
     let age = now.since(since_boot(process.key, ticks_per_second)).0;
     if age < YOUNG_MS && arguments == 0 {
-        return Mono(now.0 + FACTS_FOR_YOUNG_MS);
+        return Mono(now.0 + YOUNG_FACTS_INTERVAL_MS);
     }
     let offset = u64::from(process.key.pid.0).wrapping_mul(997) % FACTS_SPREAD_MS;
-    Mono(now.0 + FACTS_FOR_MS - offset)
+    Mono(now.0 + FACTS_INTERVAL_MS - offset)
 }

@@ -1,7 +1,7 @@
-//! The name of a user id, asked for once.
+//! Names of user ids, each looked up once.
 //!
-//! Through `getpwuid`, since the users of a cluster are in LDAP and not in /etc/passwd. The directory server may
-//! take seconds or never answer, so a thread of its own asks; until it knows, the id stands for the name.
+//! Uses `getpwuid`, because the users of a cluster are in LDAP instead of /etc/passwd. A directory server may take
+//! seconds or never answer, so a separate thread looks up the names. Until the answer arrives, the id is shown.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,9 +12,9 @@ use nix::unistd::{Uid, User};
 
 use crate::model::text::visible;
 
-/// How long a reading waits for a name it has not asked for before: /etc/passwd answers within it.
-const PATIENCE: Duration = Duration::from_millis(20);
-/// A useradd's limit is 32 bytes; a directory's may be longer.
+/// Maximum wait for a name on its first use. A lookup in /etc/passwd finishes within this time.
+const LOOKUP_TIMEOUT: Duration = Duration::from_millis(20);
+/// Maximum length of a name. useradd's limit is 32 bytes; names in a directory may be longer.
 const MAX_NAME_CHARS: usize = 64;
 
 pub struct UserNames {
@@ -23,7 +23,7 @@ pub struct UserNames {
 }
 
 struct Lookup {
-    ask: Sender<u32>,
+    request: Sender<u32>,
     answers: Receiver<(u32, String)>,
     unanswered: usize,
 }
@@ -36,7 +36,7 @@ impl UserNames {
         }
     }
 
-    /// The name, or the id where it has none or is not known yet.
+    /// Returns the name, or the id if it has no name or the name is not known yet.
     pub fn name(&mut self, uid: u32) -> String {
         let is_new = !self.known.contains_key(&uid);
         if is_new {
@@ -44,42 +44,46 @@ impl UserNames {
             self.lookup = self.lookup.take().or_else(Lookup::start);
         }
         if let Some(lookup) = &mut self.lookup {
-            let patience = if is_new {
-                lookup.ask(uid)
+            let timeout = if is_new {
+                lookup.request(uid)
             } else {
                 Duration::ZERO
             };
-            lookup.take_answers(patience, &mut self.known);
+            lookup.take_answers(timeout, &mut self.known);
         }
         self.known.get(&uid).cloned().unwrap_or_default()
     }
 }
 
 impl Lookup {
-    /// How long to wait for the answer: a directory that still owes one is not waited for again.
-    fn ask(&mut self, uid: u32) -> Duration {
+    /// Sends a request and returns how long to wait for the answer: not at all while earlier answers are pending.
+    fn request(&mut self, uid: u32) -> Duration {
         let is_idle = self.unanswered == 0;
-        self.unanswered += usize::from(self.ask.send(uid).is_ok());
-        if is_idle { PATIENCE } else { Duration::ZERO }
+        self.unanswered += usize::from(self.request.send(uid).is_ok());
+        if is_idle {
+            LOOKUP_TIMEOUT
+        } else {
+            Duration::ZERO
+        }
     }
 
-    fn take_answers(&mut self, patience: Duration, known: &mut HashMap<u32, String>) {
+    fn take_answers(&mut self, timeout: Duration, known: &mut HashMap<u32, String>) {
         while self.unanswered > 0
-            && let Ok((uid, name)) = self.answers.recv_timeout(patience)
+            && let Ok((uid, name)) = self.answers.recv_timeout(timeout)
         {
             known.insert(uid, name);
             self.unanswered -= 1;
         }
     }
 
-    /// None when no thread can be had: then ids stand for names.
+    /// Starts the thread. Returns `None` if that fails; then ids are shown instead of names.
     fn start() -> Option<Self> {
-        let (ask, questions) = channel();
+        let (request, requests) = channel();
         let (reply, answers) = channel();
         thread::Builder::new()
             .name("user names".into())
             .spawn(move || {
-                for uid in questions {
+                for uid in requests {
                     if reply.send((uid, look_up(uid))).is_err() {
                         break;
                     }
@@ -87,7 +91,7 @@ impl Lookup {
             })
             .ok()?;
         Some(Self {
-            ask,
+            request,
             answers,
             unanswered: 0,
         })
@@ -106,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_has_a_name_and_an_unknown_id_stands_for_itself() {
+    fn resolves_root_and_shows_unknown_id_as_number() {
         let mut names = UserNames::new();
         while names.name(0) != "root" {
             thread::yield_now();

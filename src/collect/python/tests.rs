@@ -1,4 +1,4 @@
-//! With real Python processes.
+//! Tests with real Python processes.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::model::units::Pid;
 
-/// Ended with the test.
+/// A child process that is killed when the test ends.
 struct Target {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
@@ -22,7 +22,7 @@ impl Target {
         Self { child, output }
     }
 
-    /// Runs a program and waits until it prints a line.
+    /// Starts a program and waits until it prints a line.
     fn python(program: &str) -> Self {
         let mut target = Self::start(Command::new("python3").args(["-c", program]));
         target.line();
@@ -58,7 +58,7 @@ fn key(pid: u32) -> ProcessKey {
 }
 
 fn read(reader: &mut PythonReader, key: ProcessKey) -> Stack {
-    reader.take(StackRequest::asked(key)).expect("an answer")
+    reader.take(StackRequest::by_user(key)).expect("an answer")
 }
 
 const NESTED: &str = "\
@@ -81,10 +81,10 @@ step(Model())
 ";
 
 #[test]
-fn the_stack_of_a_blocked_program_names_its_functions_and_lines_in_order() {
+fn stack_lists_functions_and_lines_innermost_first() {
     let target = Target::python(NESTED);
     let mut reader = PythonReader::default();
-    // It printed before it slept.
+    // The program prints before it sleeps.
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let stack = read(&mut reader, target.key()).expect("a stack");
@@ -113,7 +113,7 @@ fn the_stack_of_a_blocked_program_names_its_functions_and_lines_in_order() {
     assert!(reader.attached.is_empty());
 }
 
-/// As the hook is laid out: a module of its own, called from inside the program, with a thread of its own.
+/// A module like the hook: called from inside the program, and with its own thread.
 const HOOK_MODULE: &str = "\
 import _thread, time
 def look():
@@ -124,7 +124,7 @@ def start():
 ";
 
 #[test]
-fn what_the_hook_does_in_a_program_is_no_part_of_it() {
+fn stack_excludes_frames_of_the_hook() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("gputop_hook.py"), HOOK_MODULE).expect("written");
     let program =
@@ -134,7 +134,7 @@ fn what_the_hook_does_in_a_program_is_no_part_of_it() {
             .args(["-c", program])
             .env("PYTHONPATH", folder.path()),
     );
-    // Once from its thread, once from the program.
+    // One line from its thread, one from the program.
     target.line();
     target.line();
     let stack = read(&mut PythonReader::default(), target.key()).expect("a stack");
@@ -147,15 +147,18 @@ fn what_the_hook_does_in_a_program_is_no_part_of_it() {
 }
 
 #[test]
-fn a_process_without_python_gives_the_reason() {
+fn reports_process_without_python() {
     let target = Target::start(Command::new("sleep").arg("600"));
     let why = read(&mut PythonReader::default(), target.key()).expect_err("no Python");
     assert_eq!(why.reason, Reason::Unsupported, "{why}");
-    assert_eq!(why.to_string(), "no Python interpreter is in this process");
+    assert_eq!(
+        why.to_string(),
+        "no Python interpreter found in this process"
+    );
 }
 
 #[test]
-fn a_process_that_ended_and_one_that_took_its_number_give_the_reason() {
+fn reports_exited_process_and_reused_pid() {
     let target = Target::python(NESTED);
     let mut reader = PythonReader::default();
     let key = target.key();
@@ -174,7 +177,7 @@ fn a_process_that_ended_and_one_that_took_its_number_give_the_reason() {
 }
 
 #[test]
-fn what_comes_too_late_is_not_attributed() {
+fn drops_event_stack_that_is_too_late() {
     let target = Target::python(NESTED);
     let mut reader = PythonReader::default();
     let at = |since, why| StackRequest {
@@ -195,24 +198,24 @@ fn what_comes_too_late_is_not_attributed() {
     );
 }
 
-/// `PR_SET_DUMPABLE`: then not even its own user may look, but root may.
-const SHUT: &str = "\
+/// Clears `PR_SET_DUMPABLE`, so that only root can read the process.
+const NOT_DUMPABLE: &str = "\
 import ctypes, time
 ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
-print('shut', flush=True)
+print('ready', flush=True)
 time.sleep(600)
 ";
-const TARGET: &str = "GPUTOP_TEST_SHUT";
+const TARGET: &str = "GPUTOP_TEST_NOT_DUMPABLE";
 
 #[test]
-fn a_process_that_may_not_be_read_gives_the_reason() {
-    // The part of the reader, as a user who is not root.
+fn reports_process_without_permission() {
+    // The child: reads as a user who is not root.
     if let Ok(pid) = std::env::var(TARGET) {
-        return refused(key(pid.parse().expect("a PID")));
+        return assert_denied(key(pid.parse().expect("a PID")));
     }
-    let target = Target::python(SHUT);
+    let target = Target::python(NOT_DUMPABLE);
     if !nix::unistd::geteuid().is_root() {
-        return refused(target.key());
+        return assert_denied(target.key());
     }
     let folder = tempfile::tempdir().expect("a folder");
     let open = std::fs::Permissions::from_mode(0o755);
@@ -223,7 +226,7 @@ fn a_process_that_may_not_be_read_gives_the_reason() {
     let run = Command::new(&program)
         .args([
             "--exact",
-            "collect::python::tests::a_process_that_may_not_be_read_gives_the_reason",
+            "collect::python::tests::reports_process_without_permission",
         ])
         .env(TARGET, target.key().pid.to_string())
         .current_dir("/")
@@ -231,17 +234,20 @@ fn a_process_that_may_not_be_read_gives_the_reason() {
         .gid(65534)
         .output()
         .expect("runs");
-    let said = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success() && said.contains("1 passed"), "{said}");
+    let stdout = String::from_utf8_lossy(&run.stdout);
+    assert!(
+        run.status.success() && stdout.contains("1 passed"),
+        "{stdout}"
+    );
 }
 
-fn refused(key: ProcessKey) {
+fn assert_denied(key: ProcessKey) {
     let why = read(&mut PythonReader::default(), key).expect_err("refused");
     assert_eq!(why.reason, Reason::Denied, "{why}");
 }
 
 #[test]
-fn the_target_is_never_stopped() {
+fn never_stops_the_target() {
     let mut target = Target::python(
         "import time\nprint('here', flush=True)\ncount = 0\nend = time.monotonic() + 1\n\
          while time.monotonic() < end:\n    count += 1\n    time.sleep(0.001)\nprint(count)\n",
@@ -250,7 +256,7 @@ fn the_target_is_never_stopped() {
     let status = format!("/proc/{}/status", key.pid);
     let watcher = std::thread::spawn(move || {
         let mut seen = std::collections::BTreeSet::new();
-        // Until it has ended: its state is then Z, and its file gone when it was collected.
+        // Until it exits: then its state is Z, and its file disappears when it is reaped.
         while let Ok(text) = std::fs::read_to_string(&status) {
             let value = |name| {
                 let line = text.lines().find_map(|line: &str| line.strip_prefix(name));
@@ -269,7 +275,7 @@ fn the_target_is_never_stopped() {
     while key_is_alive(key) {
         reads += u32::from(
             reader
-                .take(StackRequest::asked(key))
+                .take(StackRequest::by_user(key))
                 .is_some_and(|stack| stack.is_ok()),
         );
     }

@@ -1,28 +1,29 @@
-//! When a sample is worth a look at the program: an allocation failed, or the allocated bytes are at a maximum.
+//! Detection of allocation spikes: an allocation failed, or the allocated bytes reached a maximum.
 //!
-//! A training run is at its maximum once a step, and never above the first step's. So what counts is that a sample
-//! rises to 99 % of the most that was seen, and by a step above what was told last. A look is cheap and not free:
-//! one in ten seconds, one in a second when allocations fail.
+//! A training run reaches its maximum once per step and does not exceed the maximum of the first step. So a spike is a
+//! sample that spikes to at least 99 % of the highest value, and by a minimum step above the last reported one. Each
+//! spike triggers a read of the program's stack, so reports are limited to one in 10 s, or one per second for failures.
 
 use crate::model::pool::PoolStats;
 use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// What is told again is at least this above what was told before, and 1 % of it.
-const STEP: Bytes = Bytes(64 << 20);
-const PAUSE: Millis = Millis(10_000);
-const PAUSE_OOM: Millis = Millis(1_000);
+/// A new maximum must exceed the last reported one by at least this, and by at least 1 %.
+const MIN_STEP: Bytes = Bytes(64 << 20);
+const REPORT_INTERVAL: Millis = Millis(10_000);
+const OOM_REPORT_INTERVAL: Millis = Millis(1_000);
 
+/// A failed allocation or a new maximum of one pool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AllocationSpike {
     pub process: ProcessKey,
     pub ordinal: u32,
-    /// `num_ooms` as it was told last, and now: allocations failed. Otherwise it is a maximum.
+    /// `num_ooms` at the last report and now, if allocations failed. `None` for a new maximum.
     pub ooms: Option<(u64, u64)>,
-    /// The last sample before it.
+    /// Time of the last sample before the spike.
     pub since: Mono,
     pub allocated: Bytes,
-    /// The pool as it is handed out, at the sample that saw it.
+    /// Statistics of the pool at the sample that detected the spike.
     pub stats: PoolStats,
 }
 
@@ -32,42 +33,43 @@ impl AllocationSpike {
     }
 }
 
-/// The heights of one pool.
+/// Detects the spikes of one pool.
 #[derive(Debug, Default)]
-pub struct Level {
+pub struct SpikeDetector {
     last: Bytes,
     highest: Bytes,
-    /// What was told last, or what was there from the start.
-    marked: Bytes,
-    ooms_told: u64,
-    /// The last sample before the failures that are not told yet.
+    /// The last reported value, or the value at the start.
+    reported: Bytes,
+    reported_ooms: u64,
+    /// Time of the last sample before the failures that are not reported yet.
     ooms_since: Option<Mono>,
-    rise: Option<AllocationSpike>,
+    spike: Option<AllocationSpike>,
 }
 
-impl Level {
+impl SpikeDetector {
     pub fn new(first: &PoolStats) -> Self {
         let now = first.allocated.last();
         Self {
             last: now,
             highest: now,
-            marked: now,
-            ooms_told: first.num_ooms,
+            reported: now,
+            reported_ooms: first.num_ooms,
             ..Self::default()
         }
     }
 
     pub fn next(&mut self, stats: &PoolStats, since: Mono, ordinal: u32) {
         let now = stats.allocated.last();
-        let enough = self.marked.0 + STEP.0.max(self.marked.0 / 100);
-        let enough = enough.max(self.highest.0 - self.highest.0 / 100);
-        let is_above = now.0 >= enough;
-        let rose = is_above && (self.last.0 < enough || now > self.highest);
-        // The counter goes back when the program resets it.
-        self.ooms_told = self.ooms_told.min(stats.num_ooms);
-        let ooms = (stats.num_ooms > self.ooms_told).then_some((self.ooms_told, stats.num_ooms));
+        let threshold = self.reported.0 + MIN_STEP.0.max(self.reported.0 / 100);
+        let threshold = threshold.max(self.highest.0 - self.highest.0 / 100);
+        let is_above = now.0 >= threshold;
+        let is_maximum = is_above && (self.last.0 < threshold || now > self.highest);
+        // The counter decreases when the program resets it.
+        self.reported_ooms = self.reported_ooms.min(stats.num_ooms);
+        let ooms =
+            (stats.num_ooms > self.reported_ooms).then_some((self.reported_ooms, stats.num_ooms));
         self.ooms_since = ooms.map(|_| self.ooms_since.unwrap_or(since));
-        self.rise = (ooms.is_some() || rose).then(|| AllocationSpike {
+        self.spike = (ooms.is_some() || is_maximum).then(|| AllocationSpike {
             process: ProcessKey::default(),
             ordinal,
             ooms,
@@ -79,40 +81,41 @@ impl Level {
         self.highest = self.highest.max(now);
     }
 
-    pub fn take_rise(&mut self, process: ProcessKey) -> Option<AllocationSpike> {
-        let rise = self.rise.take()?;
-        Some(AllocationSpike { process, ..rise })
+    pub fn take_spike(&mut self, process: ProcessKey) -> Option<AllocationSpike> {
+        let spike = self.spike.take()?;
+        Some(AllocationSpike { process, ..spike })
     }
 
-    /// It was told, and is not told again.
-    pub fn mark(&mut self, told: &AllocationSpike) {
-        self.marked = self.marked.max(told.allocated);
-        if let Some((_, ooms)) = told.ooms {
-            self.ooms_told = ooms;
+    /// Marks a spike as reported, so that it is not reported again.
+    pub fn mark_reported(&mut self, spike: &AllocationSpike) {
+        self.reported = self.reported.max(spike.allocated);
+        if let Some((_, ooms)) = spike.ooms {
+            self.reported_ooms = ooms;
         }
     }
 }
 
-/// When a process was told of last.
+/// Times of the last reports about a process; limits their rate.
 #[derive(Debug, Default)]
-pub struct LastReport {
+pub struct ReportLimiter {
     any: Option<Mono>,
     oom: Option<Mono>,
 }
 
-impl LastReport {
-    pub fn tell(&mut self, rise: &AllocationSpike, now: Mono) -> bool {
-        // A maximum holds back no failure: memory is at its maximum right before it fails, and the program may be gone
-        // in a moment.
-        let (last, pause) = match rise.is_oom() {
-            true => (self.oom, PAUSE_OOM),
-            false => (self.any, PAUSE),
+impl ReportLimiter {
+    /// Returns true if the spike should be reported now, and then records the report.
+    pub fn allows(&mut self, spike: &AllocationSpike, now: Mono) -> bool {
+        // A reported maximum does not delay a failure: memory is at its maximum right before an allocation fails, and the
+        // program may exit soon.
+        let (last, interval) = match spike.is_oom() {
+            true => (self.oom, OOM_REPORT_INTERVAL),
+            false => (self.any, REPORT_INTERVAL),
         };
-        if last.is_some_and(|told| now.since(told) < pause) {
+        if last.is_some_and(|last| now.since(last) < interval) {
             return false;
         }
         self.any = Some(now);
-        if rise.is_oom() {
+        if spike.is_oom() {
             self.oom = Some(now);
         }
         true
@@ -128,7 +131,7 @@ mod tests {
         Bytes(n << 20)
     }
 
-    fn told(allocated: Bytes, ooms: Option<(u64, u64)>) -> AllocationSpike {
+    fn spike(allocated: Bytes, ooms: Option<(u64, u64)>) -> AllocationSpike {
         AllocationSpike {
             process: ProcessKey::default(),
             ordinal: 0,
@@ -139,75 +142,75 @@ mod tests {
         }
     }
 
-    fn rises(level: &mut Level, samples: &[(u64, u64)]) -> Vec<Option<(bool, u64)>> {
+    fn spikes(detector: &mut SpikeDetector, samples: &[(u64, u64)]) -> Vec<Option<(bool, u64)>> {
         let stats = |&(allocated, num_ooms): &(u64, u64)| PoolStats {
             allocated: Sampled::new(mib(allocated)),
             num_ooms,
             ..PoolStats::default()
         };
         let one = |sample| {
-            level.next(&stats(sample), Mono(0), 0);
-            let rise = level.take_rise(ProcessKey::default())?;
-            Some((rise.is_oom(), rise.allocated.0 >> 20))
+            detector.next(&stats(sample), Mono(0), 0);
+            let spike = detector.take_spike(ProcessKey::default())?;
+            Some((spike.is_oom(), spike.allocated.0 >> 20))
         };
         samples.iter().map(one).collect()
     }
 
     #[test]
-    fn a_maximum_is_told_once_by_a_step() {
-        let mut level = Level::default();
-        assert_eq!(rises(&mut level, &[(10, 0), (63, 0)]), [None, None]);
-        assert_eq!(rises(&mut level, &[(64, 0)]), [Some((false, 64))]);
-        level.mark(&told(mib(64), None));
-        assert_eq!(rises(&mut level, &[(127, 0), (9, 0)]), [None, None]);
-        assert_eq!(rises(&mut level, &[(9_000, 0)]), [Some((false, 9_000))]);
-        level.mark(&told(mib(9_000), None));
-        // 64 MiB are not 1 % of it.
-        assert_eq!(rises(&mut level, &[(9_064, 0)]), [None]);
-        assert_eq!(rises(&mut level, &[(9_090, 0)]), [Some((false, 9_090))]);
+    fn reports_a_maximum_once_per_step() {
+        let mut detector = SpikeDetector::default();
+        assert_eq!(spikes(&mut detector, &[(10, 0), (63, 0)]), [None, None]);
+        assert_eq!(spikes(&mut detector, &[(64, 0)]), [Some((false, 64))]);
+        detector.mark_reported(&spike(mib(64), None));
+        assert_eq!(spikes(&mut detector, &[(127, 0), (9, 0)]), [None, None]);
+        assert_eq!(spikes(&mut detector, &[(9_000, 0)]), [Some((false, 9_000))]);
+        detector.mark_reported(&spike(mib(9_000), None));
+        // 64 MiB is less than 1 % of 9000 MiB.
+        assert_eq!(spikes(&mut detector, &[(9_064, 0)]), [None]);
+        assert_eq!(spikes(&mut detector, &[(9_090, 0)]), [Some((false, 9_090))]);
     }
 
     #[test]
-    fn an_oom_stays_to_be_told_until_it_is_and_a_reset_is_none() {
-        let mut level = Level::default();
-        let ooms = rises(&mut level, &[(5, 0), (5, 1), (5, 3)]);
+    fn oom_is_pending_until_reported_and_counter_reset_is_not_an_oom() {
+        let mut detector = SpikeDetector::default();
+        let ooms = spikes(&mut detector, &[(5, 0), (5, 1), (5, 3)]);
         assert_eq!(ooms, [None, Some((true, 5)), Some((true, 5))]);
-        level.mark(&told(mib(5), Some((0, 3))));
-        // The counter is reset, and rises again.
-        let ooms = rises(&mut level, &[(5, 3), (5, 0), (5, 1)]);
+        detector.mark_reported(&spike(mib(5), Some((0, 3))));
+        // The counter is reset and increases again.
+        let ooms = spikes(&mut detector, &[(5, 3), (5, 0), (5, 1)]);
         assert_eq!(ooms, [None, None, Some((true, 5))]);
     }
 
     #[test]
-    fn an_oom_that_is_told_late_says_when_it_was_not_there_yet() {
-        let mut level = Level::default();
+    fn late_oom_report_keeps_time_of_last_sample_before_it() {
+        let mut detector = SpikeDetector::default();
         let stats = |num_ooms| PoolStats {
             num_ooms,
             ..PoolStats::default()
         };
         for (since, ooms) in [(50, 0), (100, 1), (150, 2)] {
-            level.next(&stats(ooms), Mono(since), 0);
+            detector.next(&stats(ooms), Mono(since), 0);
         }
-        let rise = level.take_rise(ProcessKey::default()).expect("a rise");
-        assert_eq!((rise.ooms, rise.since), (Some((0, 2)), Mono(100)));
+        let spike = detector.take_spike(ProcessKey::default()).expect("a spike");
+        assert_eq!((spike.ooms, spike.since), (Some((0, 2)), Mono(100)));
     }
 
     #[test]
-    fn a_maximum_that_could_not_be_told_is_told_in_a_later_step() {
-        let mut level = Level::default();
-        level.mark(&told(mib(100), None));
+    fn unreported_maximum_is_detected_again_in_a_later_step() {
+        let mut detector = SpikeDetector::default();
+        detector.mark_reported(&spike(mib(100), None));
         let step = [(500, 0), (1_000, 0), (995, 0), (200, 0)];
         let first = [Some((false, 500)), Some((false, 1_000)), None, None];
-        assert_eq!(rises(&mut level, &step), first);
+        assert_eq!(spikes(&mut detector, &step), first);
         let again = [None, Some((false, 1_000)), None, None];
-        assert_eq!(rises(&mut level, &step), again);
-        level.mark(&told(mib(1_000), None));
-        assert_eq!(rises(&mut level, &step), [None; 4]);
+        assert_eq!(spikes(&mut detector, &step), again);
+        detector.mark_reported(&spike(mib(1_000), None));
+        assert_eq!(spikes(&mut detector, &step), [None; 4]);
     }
 
     #[test]
-    fn a_maximum_is_told_once_in_ten_seconds_and_never_holds_back_an_oom() {
-        let mut at = LastReport::default();
+    fn reports_a_maximum_every_ten_seconds_and_never_delays_an_oom() {
+        let mut at = ReportLimiter::default();
         let answers: Vec<_> = [
             (0, false),
             (50, true),
@@ -216,7 +219,7 @@ mod tests {
             (11_000, false),
             (11_050, false),
         ]
-        .map(|(now, is_oom)| at.tell(&told(Bytes(0), is_oom.then_some((0, 1))), Mono(now)))
+        .map(|(now, is_oom)| at.allows(&spike(Bytes(0), is_oom.then_some((0, 1))), Mono(now)))
         .into();
         assert_eq!(answers, [true, true, false, true, false, true]);
     }

@@ -1,12 +1,12 @@
-//! One Block of PyTorch's allocator: a piece of a segment, in use or free.
+//! A Block of PyTorch's allocator: a part of a segment, allocated or free.
 //!
-//! The members before `size` changed with the versions, but around the pointer to its pool everything has kept its
-//! place: size −16 (−8 in 1.13), requested_size −8, ptr +8, allocated +16, mapped +17 (from 2.1), prev +24, next +32.
-//! The stream is at 8 in all. So one offset has to be found, and it is the only word that points to a pool in block
-//! after block: 64 in torch 2.0, 72 up to 2.10, 80 since.
+//! The members before `size` differ between versions, but the offsets relative to the pointer to the block's pool are
+//! stable: size −16 (−8 in 1.13), requested_size −8, ptr +8, allocated +16, mapped +17 (from 2.1), prev +24, next +32.
+//! The stream is at 8 in all versions. So only the offset of the pool pointer has to be found. It is the only word that
+//! points to a pool in all blocks: 64 in torch 2.0, 72 up to 2.10, 80 since.
 //!
-//! A Block may have been freed and its memory given to something else between the read of its address and the read
-//! of itself: sizes of no multiple of 512 and pools that are none betray it.
+//! A Block may be freed and its memory reused between the read of its address and the read of its content. A size that
+//! is not a multiple of 512 or a pointer to an unknown pool reveals this.
 
 use std::collections::HashSet;
 
@@ -14,18 +14,18 @@ use super::layout::Layout;
 use crate::collect::memory::objects::Objects;
 use crate::collect::memory::view::View;
 
-/// What the pool's offset is searched in.
-const POOL: std::ops::Range<usize> = 40..104;
-/// How much of a Block is read to calibrate.
-pub const SAMPLE: usize = 144;
-/// PyTorch rounds every size to this.
+/// Range of offsets in which the pool pointer is searched.
+const POOL_OFFSETS: std::ops::Range<usize> = 40..104;
+/// Bytes of a Block that are read for the calibration.
+pub const SAMPLE_BYTES: usize = 144;
+/// PyTorch rounds every size up to a multiple of this.
 pub const GRANULE: u64 = 512;
-/// An expandable segment reserves address space for the whole card and an eighth.
-const MAX_ADDRESSES: u64 = 1 << 44;
+/// Maximum size of an unmapped block. An expandable segment reserves address space for 9/8 of the GPU's memory.
+const MAX_UNMAPPED_BYTES: u64 = 1 << 44;
 
 const STREAM: usize = 8;
 
-/// Offsets in a Block.
+/// Offsets of the members of a Block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockLayout {
     pool: usize,
@@ -36,11 +36,11 @@ pub struct BlockLayout {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Block {
-    /// Of the Block itself; `address` is the device memory's.
+    /// Address of the Block struct; `address` is the device memory's.
     pub at: u64,
     pub address: u64,
     pub size: u64,
-    /// Stale in a block that is not allocated.
+    /// Requested size; stale if the block is not allocated.
     pub requested: Option<u64>,
     pub pool: u64,
     pub stream: u64,
@@ -48,19 +48,21 @@ pub struct Block {
     pub next: u64,
     pub is_allocated: bool,
     pub is_mapped: bool,
-    /// In the set of active blocks: allocated, or freed and waiting for another stream.
+    /// True if in the set of active blocks: allocated, or freed and waiting for another stream.
     pub is_active: bool,
 }
 
 impl BlockLayout {
-    /// By the word that most often points to one of `pools`; `None` when no offset has a majority.
+    /// Finds the offsets: the word that most often points to one of `pools`. Returns `None` without a majority.
     pub fn calibrate(sample: &Objects, layout: &Layout, pools: &HashSet<u64>) -> Option<Self> {
         let blocks: Vec<View<'_>> = sample.readable().collect();
         let votes = |offset: usize| {
             let points = |block: &&View<'_>| block.word(offset).is_some_and(|w| pools.contains(&w));
             blocks.iter().filter(points).count()
         };
-        let pool = POOL.step_by(8).max_by_key(|&offset| votes(offset))?;
+        let pool = POOL_OFFSETS
+            .step_by(8)
+            .max_by_key(|&offset| votes(offset))?;
         let size = if layout.has_requested() {
             pool - 16
         } else {
@@ -75,18 +77,18 @@ impl BlockLayout {
         let valid = blocks
             .iter()
             .filter_map(|block| found.parse(0, *block, false))
-            .filter(|block| block.is_plausible(pools, MAX_ADDRESSES))
+            .filter(|block| block.is_plausible(pools, MAX_UNMAPPED_BYTES))
             .count();
-        // Half, because some of the sample may have been freed on the way here.
+        // Half is enough, because some blocks may have been freed since the sample was taken.
         (valid > 0 && valid * 2 > blocks.len()).then_some(found)
     }
 
-    /// How much of a Block is read.
+    /// Returns the number of bytes to read of a Block.
     pub fn len(&self) -> usize {
         self.pool + 40
     }
 
-    /// `None` when the copy is too short.
+    /// Parses a Block; returns `None` if the copy is too short.
     pub fn parse(&self, at: u64, view: View<'_>, is_active: bool) -> Option<Block> {
         let optional = |offset: Option<usize>| match offset {
             Some(offset) => view.word(offset).map(Some),
@@ -112,18 +114,23 @@ impl BlockLayout {
 }
 
 impl Block {
-    /// Whether this is a Block and not what came to lie where one was. `most` is what a block with memory behind it
-    /// can have.
-    pub fn is_plausible(&self, pools: &HashSet<u64>, most: u64) -> bool {
-        let most = if self.is_mapped { most } else { MAX_ADDRESSES };
+    /// Returns true if this is a Block, and not other data in memory that was reused. `max_size` is the limit for a
+    /// mapped block.
+    pub fn is_plausible(&self, pools: &HashSet<u64>, max_size: u64) -> bool {
+        let max_size = if self.is_mapped {
+            max_size
+        } else {
+            MAX_UNMAPPED_BYTES
+        };
         self.size > 0
             && self.size.is_multiple_of(GRANULE)
-            && self.size <= most
+            && self.size <= max_size
             && self.address.is_multiple_of(GRANULE)
             && self.end().is_some()
             && pools.contains(&self.pool)
     }
 
+    /// Returns the end address of the block's device memory, or `None` on overflow.
     pub fn end(&self) -> Option<u64> {
         self.address.checked_add(self.size)
     }

@@ -1,29 +1,29 @@
-//! The two containers that PyTorch's allocator keeps its blocks in, as they lie in memory.
+//! The memory layout of the two containers in which PyTorch's allocator stores its blocks. Numbers are offsets in bytes.
 //!
 //! libstdc++'s `std::set` (48 bytes): comparator 0, then the tree's header: colour 8, root 16, leftmost 24, rightmost
-//! 32, count 40. A node: colour 0, parent 8, left 16, right 24, value 32. The parent of the root is the header, which
-//! makes a set recognisable whatever is in it; an empty one points to its own header twice.
+//! 32, count 40. A node: colour 0, parent 8, left 16, right 24, value 32. The parent of the root is the header, so a set
+//! can be recognised regardless of its content. An empty set points to its own header twice.
 //!
-//! c10's `ska::flat_hash_map` (32 bytes): entries 0, slots − 1 8, shift 16, max_lookups 17, load factor 20, count 24.
-//! An entry begins with its distance from where it should be, −1 when it is free. `slots + max_lookups − 1` entries
-//! count; the one after them is an end marker that looks taken (c10/util/flat_hash_map.h).
+//! c10's `ska::flat_hash_map` (32 bytes): entries 0, slots − 1 at 8, shift 16, max_lookups 17, load factor 20, count 24.
+//! An entry starts with its distance from its ideal slot, or −1 if it is free. `slots + max_lookups − 1` entries are
+//! valid. The one after them is an end marker that looks occupied (c10/util/flat_hash_map.h).
 
 use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, exact, is_pointer, objects, up_to};
 
-/// More blocks than any process has: ten thousand is many. What is counted beyond it is not believed.
+/// Maximum number of blocks; a larger count is considered invalid. Ten thousand blocks are already many.
 pub const MAX_BLOCKS: u64 = 1 << 18;
-/// A table is at least half full, so this is enough for `MAX_BLOCKS`.
+/// Maximum number of slots. A table is at least half full, so this is enough for `MAX_BLOCKS`.
 const MAX_SLOTS: u64 = 1 << 20;
-/// `max_lookups` is log2 of the slots, at least 4.
+/// Maximum of `max_lookups`, which is log2 of the slots and at least 4.
 const MAX_LOOKUPS: u8 = 64;
-/// 0.5 as a float.
+/// The load factor 0.5 as the bits of an f32.
 const LOAD_FACTOR: u32 = 0x3f00_0000;
 
 /// The header of a `std::set` of pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Set {
-    /// The address of the tree's header, which its root has as parent.
+    /// Address of the tree's header, which is the parent of the root.
     header: u64,
     pub root: u64,
     pub leftmost: u64,
@@ -34,7 +34,7 @@ pub struct Set {
 impl Set {
     pub const SIZE: usize = 48;
 
-    /// A set at `offset` of a struct at `address`; `None` when the words there cannot be one.
+    /// Parses the set at `offset` of the struct at `address`. Returns `None` if the words cannot be a set.
     pub fn parse(view: View<'_>, address: u64, offset: usize) -> Option<Self> {
         let set = Self {
             header: address.wrapping_add(offset as u64 + 8),
@@ -53,7 +53,7 @@ impl Set {
         (is_red && is_plausible).then_some(set)
     }
 
-    /// Whether the root knows this header: no accident has that.
+    /// Returns true if the root points back to this header, which does not happen by chance.
     pub fn is_anchored(&self, memory: &impl Memory) -> Result<bool, MemoryError> {
         if self.count == 0 {
             return Ok(true);
@@ -89,18 +89,18 @@ impl Node {
     }
 }
 
-/// The values of all sets, in no order. All trees are descended together, a level at a time, so that the number of
-/// calls is that of the levels and not of the nodes.
+/// Returns the values of all sets in any order. Reads all trees together, one level at a time, so that the number of
+/// calls depends on the number of levels and not on the number of nodes.
 ///
-/// A tree that is being changed, or is none, ends after as many nodes as it claims to have, and a few.
+/// If a tree is changing or invalid, the walk stops slightly above the number of nodes that it claims to have.
 pub fn set_values(memory: &impl Memory, sets: &[Set]) -> Result<Vec<u64>, MemoryError> {
-    let taken = sets.iter().filter(|set| set.count > 0);
-    let claimed: u64 = taken.clone().map(|set| set.count + 16).sum();
-    let most = usize::try_from(claimed.min(MAX_BLOCKS)).unwrap_or_default();
-    let mut level: Vec<u64> = taken.map(|set| set.root).collect();
-    let mut values = Vec::with_capacity(most);
-    while !level.is_empty() && values.len() < most {
-        level.truncate(most - values.len());
+    let occupied = sets.iter().filter(|set| set.count > 0);
+    let claimed: u64 = occupied.clone().map(|set| set.count + 16).sum();
+    let max_values = usize::try_from(claimed.min(MAX_BLOCKS)).unwrap_or_default();
+    let mut level: Vec<u64> = occupied.map(|set| set.root).collect();
+    let mut values = Vec::with_capacity(max_values);
+    while !level.is_empty() && values.len() < max_values {
+        level.truncate(max_values - values.len());
         let nodes = objects::read(memory, &level, Node::SIZE)?;
         level.clear();
         for node in nodes.readable().filter_map(Node::parse) {
@@ -115,7 +115,7 @@ pub fn set_values(memory: &impl Memory, sets: &[Set]) -> Result<Vec<u64>, Memory
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HashTable {
     entries: u64,
-    /// Those that an entry can lie in.
+    /// Number of slots, including the overflow slots.
     slots: u64,
     pub count: u64,
 }
@@ -123,7 +123,7 @@ pub struct HashTable {
 impl HashTable {
     pub const SIZE: usize = 32;
 
-    /// A table at `offset`; `None` when the words there cannot be one.
+    /// Parses the table at `offset`. Returns `None` if the words cannot be a table.
     pub fn parse(view: View<'_>, offset: usize) -> Option<Self> {
         let slots_minus_one = view.word(offset + 8)?;
         let lookups = view.byte(offset + 17)?;
@@ -142,7 +142,7 @@ impl HashTable {
         is_plausible.then_some(table)
     }
 
-    /// The taken entries, each `entry` bytes long and given without its distance.
+    /// Reads the occupied entries. `entry` is the size of one; `parse` gets it without its distance.
     pub fn values<T>(
         &self,
         memory: &impl Memory,
@@ -154,11 +154,11 @@ impl HashTable {
         }
         let slots = usize::try_from(self.slots).unwrap_or_default();
         let table = exact(memory, self.entries, slots * entry, "a hash table")?;
-        let taken = table
+        let occupied = table
             .chunks_exact(entry)
             .map(View)
             .filter(|entry| entry.byte(0).is_some_and(|distance| distance < 0x80));
-        Ok(taken.filter_map(|entry| parse(entry.from(8)?)).collect())
+        Ok(occupied.filter_map(|entry| parse(entry.from(8)?)).collect())
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_set_points_at_itself_and_nothing_else_does() {
+    fn recognises_empty_set_by_its_self_references() {
         let bytes = words(&[7, 0, 0, 0x10_0008, 0x10_0008, 0]);
         assert!(Set::parse(View(&bytes), 0x10_0000, 0).is_some());
         assert_eq!(Set::parse(View(&bytes), 0x10_0008, 0), None);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_hash_table_has_three_entries_to_look_through() {
+    fn empty_hash_table_has_three_slots() {
         let bytes = words(&[0x7f00_0000, 0, 0x3f00_0000_0000_033f, 0]);
         let table = HashTable::parse(View(&bytes), 0).expect("a table");
         assert_eq!((table.slots, table.count), (3, 0));

@@ -1,4 +1,4 @@
-//! Why a process's allocator is not read, as the reader tells it and as a screen shows it.
+//! Reasons why a process's allocator cannot be read.
 
 use crate::collect::memory::MemoryError;
 use crate::model::pool::Allocator;
@@ -6,43 +6,41 @@ use crate::model::reading::{Missing, Reason};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    #[error("no PyTorch with CUDA in this process")]
+    #[error("no PyTorch with CUDA found in this process")]
     NotTorch,
-    /// The library is there, its list of devices is empty.
+    /// The library is loaded, but its list of devices is empty.
     #[error("PyTorch has not initialised CUDA yet")]
     NotInitialised,
     #[error(
-        "caching is off: PYTORCH_NO_CUDA_MEMORY_CACHING is set, so every tensor is the driver's own allocation"
+        "caching is disabled (PYTORCH_NO_CUDA_MEMORY_CACHING is set), so PyTorch allocates every tensor from the driver"
     )]
     CachingOff,
-    #[error(
-        "backend:cudaMallocAsync is set: the driver keeps the pool, nothing of it is in the process"
-    )]
+    #[error("backend:cudaMallocAsync is set, so the pool is inside the driver and cannot be read")]
     CudaMallocAsync,
-    #[error("a pluggable allocator: the program's own library hands the memory out")]
+    #[error("the program uses a pluggable allocator, which gputop cannot read")]
     Pluggable,
-    /// The class's name, as the compiler mangled it.
-    #[error("an allocator of a kind that is not known: {0}")]
+    /// The mangled name of the allocator's class.
+    #[error("unknown allocator class: {0}")]
     OtherBackend(Box<str>),
-    /// Nothing of it could be verified.
-    #[error("a build of PyTorch that is not known, and that its blocks do not bear out")]
+    /// The layout is unknown and could not be verified.
+    #[error("unknown PyTorch build, and its blocks do not match its statistics")]
     UnknownBuild,
     /// The allocator changed in every try.
-    #[error("the allocator was changing all the time")]
+    #[error("the allocator changed during every read")]
     Busy,
-    /// What was attached to is not there any more: the process executed another program.
-    #[error("the process runs another program now")]
+    /// The allocator has disappeared: the process executed another program.
+    #[error("the process now runs another program")]
     Changed,
-    #[error("a copy of its parent's allocator, left from the fork: it holds no memory of its own")]
+    #[error("forked copy of its parent's allocator, which does not hold memory")]
     Forked,
-    #[error("this process is not watched")]
+    #[error("the process is not watched")]
     NotWatched,
     #[error(transparent)]
     Memory(#[from] MemoryError),
 }
 
 impl Failure {
-    /// What the screens show in the place of the pool.
+    /// Returns the reason that screens show instead of the pool.
     pub fn missing(&self) -> Missing {
         let reason = match self {
             Self::NotTorch
@@ -69,8 +67,8 @@ impl Failure {
         }
     }
 
-    /// Of two libraries in one process, whose failure tells more.
-    pub fn weight(&self) -> u8 {
+    /// Returns how informative the failure is, to choose one if a process has loaded two libraries.
+    pub fn priority(&self) -> u8 {
         match self {
             Self::NotTorch => 0,
             Self::NotInitialised => 1,

@@ -1,10 +1,10 @@
-//! The largest free block of a device, without walking over all blocks.
+//! Finds the largest free block of a device without walking all blocks.
 //!
 //! The free blocks of a pool are a tree sorted by stream, then by size. So the last node is the largest block of the
-//! last stream, and the largest of any other stream is the last node before the next stream's first. With one stream
-//! that is three system calls for both pools; each further stream is one descent.
+//! last stream. The largest block of any other stream is the last node before the first node of the next stream. One
+//! stream takes three system calls for both pools; each further stream takes one descent of the tree.
 //!
-//! Private pools are left out: a program that is not inside of one cannot have their blocks.
+//! Private pools are skipped: an allocation outside a private pool cannot use its blocks.
 
 use std::collections::HashSet;
 
@@ -14,15 +14,15 @@ use super::walk::Device;
 use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, exact, objects};
 
-/// A tree of 2^18 nodes is at most 36 deep.
-const MAX_STEPS: usize = 40;
-/// Descents are made for so many streams; PyTorch's stream pool has 32 for each priority.
+/// Maximum depth of a descent. A red-black tree of 2^18 nodes has a depth of at most 36.
+const MAX_DEPTH: usize = 40;
+/// Maximum number of streams to descend for. PyTorch's stream pool has 32 streams per priority.
 const MAX_STREAMS: usize = 32;
 
-/// Why there is none.
+/// Reason why the largest free block is unknown.
 #[derive(Debug, PartialEq, Eq)]
 pub enum UnknownReason {
-    /// Nodes changed or vanished on the way.
+    /// Nodes changed or disappeared during the search.
     Busy,
     TooManyStreams,
     Memory(MemoryError),
@@ -38,7 +38,7 @@ impl From<MemoryError> for UnknownReason {
 }
 
 impl<M: Memory> Device<'_, M> {
-    /// 0 when no block is free, which can be told without knowing what a Block looks like.
+    /// Returns the size of the largest free block, or 0 if no block is free. The latter does not require the block layout.
     pub fn largest_free_block(&self, blocks: Option<&BlockLayout>) -> Result<u64, UnknownReason> {
         let sets = self.free_sets()?;
         if sets.is_empty() {
@@ -54,7 +54,7 @@ impl<M: Memory> Device<'_, M> {
         search.largest(&sets)
     }
 
-    /// Those of the two pools that hold anything, in one read: the pools lie side by side.
+    /// Reads the non-empty sets of the two pools in one read, since the pools are adjacent.
     fn free_sets(&self) -> Result<Vec<Set>, UnknownReason> {
         let first = self.address + self.layout.large as u64;
         let second = self.layout.small - self.layout.large;
@@ -89,13 +89,18 @@ impl<M: Memory> Search<'_, M> {
         let mut largest = 0;
         for (set, ends) in sets.iter().zip(ends.chunks_exact(2)) {
             let (first, last) = (ends[0].1, ends[1].1);
-            largest = largest.max(self.largest_of(set, first.stream, last)?);
+            largest = largest.max(self.largest_in_set(set, first.stream, last)?);
         }
         Ok(largest)
     }
 
-    /// From the last stream's largest block down to the first stream's.
-    fn largest_of(&self, set: &Set, first_stream: u64, last: Block) -> Result<u64, UnknownReason> {
+    /// Checks the largest block of each stream, from the last stream to the first.
+    fn largest_in_set(
+        &self,
+        set: &Set,
+        first_stream: u64,
+        last: Block,
+    ) -> Result<u64, UnknownReason> {
         let mut largest = last.size;
         let mut stream = last.stream;
         for _ in 0..MAX_STREAMS {
@@ -109,11 +114,11 @@ impl<M: Memory> Search<'_, M> {
         Err(UnknownReason::TooManyStreams)
     }
 
-    /// The largest block of the stream before `stream`.
+    /// Returns the largest block of the stream before `stream`.
     fn last_below(&self, root: u64, stream: u64) -> Result<Block, UnknownReason> {
         let mut best = None;
         let mut at = root;
-        for _ in 0..MAX_STEPS {
+        for _ in 0..MAX_DEPTH {
             if at == 0 {
                 break;
             }
@@ -131,7 +136,7 @@ impl<M: Memory> Search<'_, M> {
         best.ok_or(UnknownReason::Busy)
     }
 
-    /// The nodes and their blocks; fewer when one is not what it should be.
+    /// Reads nodes and their blocks. Leaves out nodes that are not valid.
     fn free_blocks(&self, nodes: &[u64]) -> Result<Vec<(Node, Block)>, MemoryError> {
         let copies = objects::read(self.memory, nodes, Node::SIZE)?;
         let nodes: Vec<Node> = copies.readable().filter_map(Node::parse).collect();

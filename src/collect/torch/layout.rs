@@ -1,17 +1,17 @@
-//! Where the parts of a DeviceCachingAllocator lie, found by their shape and not by a version.
+//! Finds the offsets of the members of a DeviceCachingAllocator from their structure instead of a version number.
 //!
-//! No version number is in the process's memory at a known place, and vendors patch. So the layout is worked out
-//! from what no other struct looks like: after the mutex the statistics, which obey their laws
-//! ([`stats`](super::stats)); after them two BlockPools of one or more `std::set`s each and a flag (0 large, 1
-//! small); after these the hash set of active blocks. These hold for an allocator that never handed out a byte.
+//! The process's memory has no version number at a known address, and vendors patch PyTorch. So the layout is detected
+//! from a sequence that no other struct has: the mutex; the statistics, which satisfy their invariants
+//! ([`stats`](super::stats)); two BlockPools, each with one or more `std::set`s and a flag (0 large, 1 small); the hash
+//! set of active blocks. This works even for an allocator that has never allocated anything.
 //!
 //! Example, torch 2.6 on x86_64: mutex 0, statistics 40, large pool 1016, small pool 1136, active blocks 1256. The
 //! distance from the statistics to the first set, 1016 − 40 = 976, is the signature of torch 2.3 to 2.9 on both
-//! architectures. A signature that is not in [`FAMILIES`] is a build that nobody tested: its statistics are believed
-//! only when the walk over all blocks sums up to them.
+//! architectures. A signature that is not in [`FAMILIES`] belongs to an untested build. Its statistics are accepted only
+//! if the sizes of all blocks add up to them.
 
 use super::containers::{HashTable, Set};
-use super::stats::{ARRAY, DeviceStats, StatArray};
+use super::stats::{DeviceStats, STAT_ARRAY_BYTES, StatArray};
 use crate::collect::memory::elf::AARCH64;
 use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, is_pointer, up_to};
@@ -19,11 +19,11 @@ use crate::collect::memory::{Memory, MemoryError, is_pointer, up_to};
 /// A range of versions with the same statistics.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Family {
-    /// From the statistics to the first set.
+    /// Distance from the statistics to the first set.
     signature: usize,
-    /// As the screen names it.
+    /// Name that screens show.
     pub name: &'static str,
-    /// Of one BlockPool, where that tells versions apart which the signature does not.
+    /// Size of a BlockPool, if it is needed to distinguish versions with the same signature.
     pool_size: Option<usize>,
 }
 
@@ -35,7 +35,8 @@ const fn family(signature: usize, pool_size: Option<usize>, name: &'static str) 
     }
 }
 
-/// All that were compared with PyTorch's own answer. A new one is a line here and a folder in tests/data/torch.
+/// All layouts that were compared with PyTorch's own output. To add one, add a line here and a directory in
+/// tests/data/torch.
 pub const FAMILIES: &[Family] = &[
     family(856, None, "torch 1.13"),
     family(952, Some(64), "torch 2.0"),
@@ -46,52 +47,52 @@ pub const FAMILIES: &[Family] = &[
     family(1024, None, "torch 2.13 to 2.15"),
 ];
 
-/// The hash map that lies between the statistics from 2.13 on, behind the sixth array.
-const HOLE_AFTER: usize = 6;
-/// Everything that is looked for lies in here; no less than this may be mapped.
-const DEVICE: usize = 4_096;
-const MIN_MAPPED: usize = 1_200;
-/// How far behind the statistics the first set is searched.
-const FIRST_SET: std::ops::Range<usize> = 768..1_600;
-/// A BlockPool has up to three sets so far.
+/// Number of arrays before the hash map that is between the statistics from 2.13 on.
+const HASH_MAP_AFTER: usize = 6;
+/// Bytes that are read of a candidate, and the minimum that must be mapped.
+const DEVICE_BYTES: usize = 4_096;
+const MIN_MAPPED_BYTES: usize = 1_200;
+/// Range of offsets after the statistics in which the first set is searched.
+const FIRST_SET_OFFSETS: std::ops::Range<usize> = 768..1_600;
+/// Maximum number of sets in a BlockPool. Known versions have up to three.
 const MAX_SETS: usize = 6;
-/// How far behind the first pool's flag the second pool may begin.
-const NEXT_POOL: usize = 160;
-/// `__kind` of glibc's pthread_mutex_t, on both architectures.
+/// Maximum distance from the first pool's flag to the second pool.
+const MAX_NEXT_POOL: usize = 160;
+/// Offset of `__kind` in glibc's pthread_mutex_t, on both architectures.
 const MUTEX_KIND: usize = 16;
 const RECURSIVE: u32 = 1;
-/// The map of private pools, searched behind the active blocks.
-const GRAPH_POOLS: std::ops::Range<usize> = 32..2_048;
+/// Range of offsets after the active blocks in which the map of private pools is searched.
+const GRAPH_POOL_OFFSETS: std::ops::Range<usize> = 32..2_048;
 
-/// Offsets in a DeviceCachingAllocator.
+/// Offsets of the members of a DeviceCachingAllocator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     pub stats: usize,
-    /// Eight in torch 1.13, nine since.
+    /// Number of statistics arrays: eight in torch 1.13, nine since.
     arrays: usize,
-    /// Bytes between the sixth array and the seventh.
-    hole: usize,
+    /// Size of the hash map between the sixth and the seventh array; 0 before 2.13.
+    hash_map_bytes: usize,
     pub large: usize,
     pub small: usize,
     pub pool_size: usize,
-    /// How many `std::set`s a BlockPool begins with.
+    /// Number of `std::set`s at the start of a BlockPool.
     pub sets: usize,
     pub active: usize,
 }
 
-/// What a candidate turned out to be.
+/// Result of matching a candidate struct.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LayoutMatch {
     Device(Layout),
-    /// The statistics of an allocator in use, in a struct of another shape.
+    /// Statistics of an allocator in use, in a struct with an unknown layout.
     Unknown,
-    /// A recursive mutex that is held: what it guards is being changed.
+    /// A locked recursive mutex: the struct is changing.
     Busy,
     No,
 }
 
 impl Layout {
-    /// Tries the struct at `address` on.
+    /// Matches the struct at `address`.
     pub fn calibrate(
         memory: &impl Memory,
         address: u64,
@@ -100,31 +101,31 @@ impl Layout {
         if !is_pointer(address) {
             return Ok(LayoutMatch::No);
         }
-        let bytes = up_to(memory, address, DEVICE)?;
+        let bytes = up_to(memory, address, DEVICE_BYTES)?;
         let view = View(&bytes);
         let stats = mutex_size(machine);
-        if bytes.len() < MIN_MAPPED {
+        if bytes.len() < MIN_MAPPED_BYTES {
             return Ok(LayoutMatch::No);
         }
-        let is_held = view.int(0) != Some(0) && view.int(MUTEX_KIND) == Some(RECURSIVE);
-        let otherwise = if is_held {
+        let is_locked = view.int(0) != Some(0) && view.int(MUTEX_KIND) == Some(RECURSIVE);
+        let fallback = if is_locked {
             LayoutMatch::Busy
         } else {
             LayoutMatch::No
         };
-        if !(0..HOLE_AFTER).all(|k| is_array(view, stats + ARRAY * k)) {
-            return Ok(otherwise);
+        if !(0..HASH_MAP_AFTER).all(|k| is_array(view, stats + STAT_ARRAY_BYTES * k)) {
+            return Ok(fallback);
         }
-        let layout = Self::after_stats(memory, address, view, stats)?;
-        let reserved = StatArray::parse(view, stats + 5 * ARRAY).unwrap_or_default();
+        let layout = Self::from_stats(memory, address, view, stats)?;
+        let reserved = StatArray::parse(view, stats + 5 * STAT_ARRAY_BYTES).unwrap_or_default();
         Ok(match layout {
             Some(layout) => LayoutMatch::Device(layout),
             None if reserved.all.current > 0 => LayoutMatch::Unknown,
-            None => otherwise,
+            None => fallback,
         })
     }
 
-    fn after_stats(
+    fn from_stats(
         memory: &impl Memory,
         address: u64,
         view: View<'_>,
@@ -134,7 +135,7 @@ impl Layout {
             Some(set) => set.is_anchored(memory),
             None => Ok(false),
         };
-        let search = FIRST_SET.step_by(8).map(|offset| stats + offset);
+        let search = FIRST_SET_OFFSETS.step_by(8).map(|offset| stats + offset);
         let Some(large) = first(search, is_set)? else {
             return Ok(None);
         };
@@ -143,7 +144,7 @@ impl Layout {
             sets += 1;
         }
         let flag = large + Set::SIZE * sets;
-        let search = (flag + 16..flag + NEXT_POOL).step_by(8);
+        let search = (flag + 16..flag + MAX_NEXT_POOL).step_by(8);
         let Some(small) = first(search, is_set)? else {
             return Ok(None);
         };
@@ -152,18 +153,19 @@ impl Layout {
         let layout = Self {
             stats,
             arrays: if signature < 952 { 8 } else { 9 },
-            hole: HashTable::parse(view, stats + HOLE_AFTER * ARRAY).map_or(0, |_| HashTable::SIZE),
+            hash_map_bytes: HashTable::parse(view, stats + HASH_MAP_AFTER * STAT_ARRAY_BYTES)
+                .map_or(0, |_| HashTable::SIZE),
             large,
             small,
             pool_size,
             sets,
             active: small + pool_size,
         };
-        Ok(layout.is_anchored(view).then_some(layout))
+        Ok(layout.is_consistent(view).then_some(layout))
     }
 
-    /// The flags of both pools, their lack of an owner, the set of active blocks, and the remaining statistics.
-    fn is_anchored(&self, view: View<'_>) -> bool {
+    /// Checks the flags of both pools, that they have no owner, the set of active blocks, and the remaining statistics.
+    fn is_consistent(&self, view: View<'_>) -> bool {
         let flag = |pool: usize| view.byte(pool + Set::SIZE * self.sets);
         let owner = |pool: usize| view.word(pool + Set::SIZE * self.sets + 8);
         flag(self.large) == Some(0)
@@ -173,7 +175,7 @@ impl Layout {
             && HashTable::parse(view, self.active).is_some()
             && self
                 .family()
-                .is_none_or(|family| (family.signature == 1024) == (self.hole != 0))
+                .is_none_or(|family| (family.signature == 1024) == (self.hash_map_bytes != 0))
             && (0..self.arrays).all(|k| is_array(view, self.array(k)))
     }
 
@@ -184,46 +186,52 @@ impl Layout {
         })
     }
 
-    /// `requested_bytes` and the blocks' `requested_size` came together.
+    /// Returns true for versions with `requested_bytes`, which were also the first with `requested_size` in blocks.
     pub fn has_requested(&self) -> bool {
         self.arrays > 8
     }
 
-    /// Blocks without memory behind them came with the second set.
+    /// Returns true for versions with unmapped blocks, which were also the first with a second set.
     pub fn has_unmapped(&self) -> bool {
         self.sets > 1
     }
 
     fn array(&self, index: usize) -> usize {
-        let hole = if index < HOLE_AFTER { 0 } else { self.hole };
-        self.stats + ARRAY * index + hole
+        let hash_map_bytes = if index < HASH_MAP_AFTER {
+            0
+        } else {
+            self.hash_map_bytes
+        };
+        self.stats + STAT_ARRAY_BYTES * index + hash_map_bytes
     }
 
     fn counters(&self) -> usize {
         self.array(self.arrays)
     }
 
-    /// From the start of the struct to the end of what the statistics need.
+    /// Returns the end offset of the statistics.
     pub fn stats_end(&self) -> usize {
         self.counters() + 16
     }
 
-    /// The offsets at which the map of private pools may be.
+    /// Returns the offsets at which the map of private pools may be.
     pub fn graph_pools(&self) -> impl Iterator<Item = usize> + use<> {
         let active = self.active;
-        GRAPH_POOLS.step_by(8).map(move |offset| active + offset)
+        GRAPH_POOL_OFFSETS
+            .step_by(8)
+            .map(move |offset| active + offset)
     }
 
     pub fn graph_pools_end(&self) -> usize {
-        self.active + GRAPH_POOLS.end + HashTable::SIZE
+        self.active + GRAPH_POOL_OFFSETS.end + HashTable::SIZE
     }
 
-    /// The owner of a BlockPool, behind its flag: 0 for the device's own two.
+    /// Returns the offset of a BlockPool's owner, after its flag. The owner of the device's own two pools is 0.
     pub fn pool_owner(&self) -> usize {
         Set::SIZE * self.sets + 8
     }
 
-    /// The statistics in a copy of the struct; `None` when it is too short.
+    /// Parses the statistics; returns `None` if the copy is too short.
     pub fn parse(&self, view: View<'_>, ordinal: u32) -> Option<DeviceStats> {
         let array = |k: usize| StatArray::parse(view, self.array(k));
         Some(DeviceStats {
@@ -247,17 +255,17 @@ impl Layout {
     }
 }
 
-/// glibc's `std::recursive_mutex`. It must be known and not found: with one allocation made, statistics shifted by a
-/// word obey all laws too.
+/// Returns the size of a `std::recursive_mutex` with glibc. It must be a constant: after a single allocation, statistics
+/// at a wrong offset of one word satisfy all invariants too.
 fn mutex_size(machine: u16) -> usize {
     if machine == AARCH64 { 48 } else { 40 }
 }
 
 fn is_array(view: View<'_>, offset: usize) -> bool {
-    StatArray::parse(view, offset).is_some_and(|array| array.is_lawful())
+    StatArray::parse(view, offset).is_some_and(|array| array.is_valid())
 }
 
-/// The first offset that passes; an error ends the search.
+/// Returns the first offset that passes. An error ends the search.
 fn first(
     mut offsets: impl Iterator<Item = usize>,
     passes: impl Fn(usize) -> Result<bool, MemoryError>,

@@ -1,4 +1,4 @@
-//! From a process's mappings to its list of device allocators.
+//! Finds the list of device allocators, starting from a process's mappings.
 //!
 //! ```text
 //! maps ─► libc10_cuda.so ─► symbol c10::cuda::CUDACachingAllocator::allocator ─► object ─► class by RTTI
@@ -6,9 +6,9 @@
 //!         std::vector<std::unique_ptr<DeviceCachingAllocator>> {begin, end, end of storage} ─► device 0, device 1, …
 //! ```
 //!
-//! The symbol is absent in 1.13, and a program linked without -fPIC owns a copy of it (copy relocation) while the
-//! library's stays 0. The native allocator is a static object in the library in every version, so its .data and .bss
-//! are searched where the symbol leads nowhere.
+//! torch 1.13 does not have the symbol. A program linked without -fPIC has its own copy of it (copy relocation), while
+//! the one in the library stays 0. In every version the native allocator is a static object in the library, so if the
+//! symbol does not lead to it, the library's .data and .bss are searched.
 
 use super::failure::Failure;
 use super::layout::{Layout, LayoutMatch};
@@ -18,35 +18,37 @@ use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, Range, exact, is_pointer, pointer, rtti, up_to};
 
 const SYMBOL: &str = "_ZN3c104cuda20CUDACachingAllocator9allocatorE";
-/// Exported by every libc10_cuda: without it, something else has that name.
-const ANY_SYMBOL: &str = "_ZN3c104cuda12device_countEv";
+/// A symbol that every libc10_cuda exports. Without it, the file is a different library with the same name.
+const MARKER_SYMBOL: &str = "_ZN3c104cuda12device_countEv";
 const LIBRARIES: &[&str] = &["libc10_cuda.so", "libc10_hip.so"];
-/// Two torches in one process are rare, more a mistake.
+/// Maximum number of PyTorch libraries per process. Two are rare, more are a mistake.
 const MAX_IMAGES: usize = 4;
-/// The interpreter, and what else is mapped with code and is no library.
+/// Maximum number of executables to search: the interpreter, and other mapped code that is not a library.
 const MAX_EXECUTABLES: usize = 8;
-/// How far into the allocator object its vector may be: 35648 on aarch64 so far.
-const OBJECT: usize = 64 << 10;
-/// libc10_cuda has 0.2 MiB.
-const MAX_STATIC: usize = 4 << 20;
-/// No machine has more GPUs.
+/// Bytes of the allocator object in which the vector is searched. Its largest known offset is 35648, on aarch64.
+const OBJECT_BYTES: usize = 64 << 10;
+/// Maximum bytes searched in static data. libc10_cuda has 0.2 MiB.
+const MAX_STATIC_BYTES: usize = 4 << 20;
+/// Maximum number of devices; no machine has more GPUs.
 const MAX_DEVICES: u64 = 128;
-/// Of the vector's storage.
-const MAX_CAPACITY: u64 = 4_096;
+/// Maximum bytes of the vector's storage.
+const MAX_CAPACITY_BYTES: u64 = 4_096;
 
-/// The list of device allocators, found and recognised.
+/// The location of the device allocators and their layout.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Located {
-    /// Of the std::vector.
+    /// Address of the std::vector.
     pub vector: u64,
-    /// Of its elements.
+    /// Address of its elements.
     pub elements: u64,
     pub devices: Vec<u64>,
     pub layout: Layout,
 }
 
+/// Finds the device allocators of a process.
+///
 /// # Errors
-/// With what is there instead.
+/// Returns what was found instead.
 pub fn locate(memory: &impl Memory) -> Result<Located, Failure> {
     let maps = memory.maps()?;
     let bases = images(&maps, |map| LIBRARIES.contains(&map.file_name()));
@@ -59,19 +61,19 @@ pub fn locate(memory: &impl Memory) -> Result<Located, Failure> {
             Err(error @ Failure::Memory(MemoryError::Denied(_) | MemoryError::Gone)) => {
                 return Err(error);
             }
-            Err(failure) if failure.weight() >= best.weight() => best = failure,
+            Err(failure) if failure.priority() >= best.priority() => best = failure,
             Err(_) => {}
         }
     }
     idle.ok_or(best)
 }
 
-/// Of two torches the one that something was asked of.
+/// Returns true if any device is in use. Used to choose between two PyTorch libraries in one process.
 fn is_in_use(memory: &impl Memory, located: &Located) -> Result<bool, MemoryError> {
     for (ordinal, &device) in (0..).zip(&located.devices) {
         let bytes = up_to(memory, device, located.layout.stats_end())?;
         let stats = located.layout.parse(View(&bytes), ordinal);
-        if stats.is_some_and(|stats| stats.is_touched()) {
+        if stats.is_some_and(|stats| stats.is_used()) {
             return Ok(true);
         }
     }
@@ -106,19 +108,19 @@ fn locate_in(memory: &impl Memory, maps: &[Mapping], base: u64) -> Result<Locate
         .is_some_and(|name| name.contains("NativeCachingAllocator"));
     let object = object.filter(|_| is_native).map(|address| Range {
         address,
-        len: OBJECT,
+        len: OBJECT_BYTES,
     });
     for range in object.iter().chain(&image.writable) {
         if let Some(located) = search.vector(*range)? {
             return Ok(located);
         }
     }
-    let any = readable(image.symbol(memory, ANY_SYMBOL))?.flatten();
-    Err(search.failure(class, is_native, any))
+    let marker = readable(image.symbol(memory, MARKER_SYMBOL))?.flatten();
+    Err(search.failure(class, is_native, marker))
 }
 
-/// What the variable `allocator` points to; `None` in 1.13, which has none, and before the library's start-up code
-/// ran.
+/// Returns the object that the variable `allocator` points to. `None` in 1.13, which does not have the variable, and
+/// before the library's initialisers have run.
 fn allocator(
     memory: &impl Memory,
     maps: &[Mapping],
@@ -149,7 +151,7 @@ fn object_at(memory: &impl Memory, symbol: u64) -> Result<Option<u64>, MemoryErr
     Ok(object.filter(|&object| is_pointer(object)))
 }
 
-/// What is not mapped is not there; any other error ends the search.
+/// Converts unmapped memory to `None`. Any other error ends the search.
 fn readable<T>(result: Result<T, MemoryError>) -> Result<Option<T>, MemoryError> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -161,16 +163,16 @@ fn readable<T>(result: Result<T, MemoryError>) -> Result<Option<T>, MemoryError>
 struct Search<'a, M> {
     memory: &'a M,
     machine: u16,
-    /// Something with the statistics of an allocator, in another shape, was seen.
+    /// True if a struct with an allocator's statistics but another layout was found.
     is_unknown: bool,
-    /// Something with a held mutex was seen.
+    /// True if a candidate's mutex was locked.
     is_busy: bool,
 }
 
 impl<M: Memory> Search<'_, M> {
-    /// The vector in a range, as far as the range is mapped.
+    /// Searches the mapped part of a range for the vector.
     fn vector(&mut self, range: Range) -> Result<Option<Located>, MemoryError> {
-        let bytes = up_to(self.memory, range.address, range.len.min(MAX_STATIC))?;
+        let bytes = up_to(self.memory, range.address, range.len.min(MAX_STATIC_BYTES))?;
         let words: Vec<u64> = View(&bytes).words().collect();
         for (index, window) in words.windows(3).enumerate() {
             let [begin, end, storage] = window else {
@@ -210,13 +212,13 @@ impl<M: Memory> Search<'_, M> {
                 LayoutMatch::Busy => self.is_busy = true,
                 LayoutMatch::No => {}
             }
-            // The first decides whether this is the list at all.
+            // The first device decides whether this is the list.
             if layouts.is_empty() {
                 return Ok(None);
             }
         }
         let layout = layouts.swap_remove(0);
-        // Every device has the same class; one that looks otherwise is being changed right now.
+        // All devices have the same layout. If one looks different, it is changing right now.
         let is_same = layouts.iter().all(|other| *other == layout);
         if !is_same || layouts.len() + 1 != devices.len() {
             self.is_busy = true;
@@ -230,12 +232,12 @@ impl<M: Memory> Search<'_, M> {
         }))
     }
 
-    fn failure(&self, class: Option<String>, is_native: bool, any: Option<u64>) -> Failure {
+    fn failure(&self, class: Option<String>, is_native: bool, marker: Option<u64>) -> Failure {
         match class {
             _ if self.is_busy => Failure::Busy,
             _ if self.is_unknown => Failure::UnknownBuild,
             Some(class) if !is_native => Failure::OtherBackend(class.into()),
-            None if any.is_none() => Failure::NotTorch,
+            None if marker.is_none() => Failure::NotTorch,
             _ => Failure::NotInitialised,
         }
     }
@@ -247,6 +249,6 @@ fn is_vector(begin: u64, end: u64, storage: u64) -> bool {
         && end <= storage
         && end.is_multiple_of(8)
         && storage.is_multiple_of(8)
-        && storage - begin <= MAX_CAPACITY
+        && storage - begin <= MAX_CAPACITY_BYTES
         && end - begin <= MAX_DEVICES * 8
 }

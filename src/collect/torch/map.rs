@@ -1,8 +1,8 @@
-//! From the blocks of a walk to segments, and the judgement whether they are one moment.
+//! Builds segments from the blocks of a walk, and checks that the blocks are consistent.
 //!
-//! Blocks of one piece of the driver's memory form a chain by `prev` and `next`. Without expandable segments a chain
-//! is a segment. With them a chain covers the address space of a whole card, most of it without memory: it is cut at
-//! those gaps, as `torch.cuda.memory_snapshot()` does. Nothing else has blocks without memory, so a chain with one is
+//! Blocks of one driver allocation form a chain through `prev` and `next`. Without expandable segments, a chain is a
+//! segment. With them, a chain covers the address space of a whole GPU, most of it unmapped. It is split at the unmapped
+//! blocks, as in `torch.cuda.memory_snapshot()`. Only expandable segments have unmapped blocks, so a chain with one is
 //! expandable.
 //!
 //! ```text
@@ -10,26 +10,26 @@
 //! segments└──────── 8 MiB ────────────┘                └─── 8 MiB ─────┘
 //! ```
 
-use super::block::Block as Found;
+use super::block::Block as WalkedBlock;
 use super::stats::DeviceStats;
 use super::walk::{Pools, Walk};
 use crate::model::pool::{Block, BlockState, Segment};
 use crate::model::units::Bytes;
 
-/// The segments, by address, and whether all blocks agree with their neighbours.
+/// Returns the segments, ordered by address, and whether all blocks are consistent with their neighbours.
 pub fn segments(walk: &Walk) -> (Vec<Segment>, bool) {
     let mut segments = Vec::new();
     let mut is_consistent = walk.lost == 0;
-    let mut chain: Vec<&Found> = Vec::new();
+    let mut chain: Vec<&WalkedBlock> = Vec::new();
     for block in &walk.blocks {
         let Some(last) = chain.last() else {
             is_consistent &= block.prev == 0;
             chain.push(block);
             continue;
         };
-        let is_behind = last.end().is_some_and(|end| end <= block.address);
-        if !is_behind {
-            // Two blocks of different moments.
+        let is_after = last.end().is_some_and(|end| end <= block.address);
+        if !is_after {
+            // Overlapping blocks were read at different times.
             is_consistent = false;
             continue;
         }
@@ -37,18 +37,18 @@ pub fn segments(walk: &Walk) -> (Vec<Segment>, bool) {
             last.next == block.at && block.prev == last.at && last.end() == Some(block.address);
         if !continues {
             is_consistent &= last.next == 0 && block.prev == 0;
-            cut(&chain, &walk.pools, &mut segments);
+            split_chain(&chain, &walk.pools, &mut segments);
             chain.clear();
         }
         chain.push(block);
     }
     is_consistent &= chain.last().is_none_or(|last| last.next == 0);
-    cut(&chain, &walk.pools, &mut segments);
+    split_chain(&chain, &walk.pools, &mut segments);
     (segments, is_consistent)
 }
 
-/// Cuts a chain where no memory is behind it.
-fn cut(chain: &[&Found], pools: &Pools, segments: &mut Vec<Segment>) {
+/// Splits a chain at its unmapped blocks.
+fn split_chain(chain: &[&WalkedBlock], pools: &Pools, segments: &mut Vec<Segment>) {
     let is_expandable = chain.iter().any(|block| !block.is_mapped);
     for blocks in chain.split(|block| !block.is_mapped) {
         let Some(first) = blocks.first() else {
@@ -62,12 +62,12 @@ fn cut(chain: &[&Found], pools: &Pools, segments: &mut Vec<Segment>) {
             pool_id,
             stream: first.stream,
             expandable: is_expandable,
-            blocks: blocks.iter().map(|block| model(block)).collect(),
+            blocks: blocks.iter().map(|block| to_model(block)).collect(),
         });
     }
 }
 
-fn model(block: &Found) -> Block {
+fn to_model(block: &WalkedBlock) -> Block {
     Block {
         address: block.address,
         size: Bytes(block.size),
@@ -85,9 +85,9 @@ fn model(block: &Found) -> Block {
     }
 }
 
-/// Whether the blocks sum up to the statistics.
-pub fn sums_agree(blocks: &[Found], stats: &DeviceStats) -> bool {
-    let sum = |is_counted: fn(&Found) -> bool| {
+/// Returns true if the sizes of the blocks add up to the statistics.
+pub fn sums_agree(blocks: &[WalkedBlock], stats: &DeviceStats) -> bool {
+    let sum = |is_counted: fn(&WalkedBlock) -> bool| {
         let counted = blocks.iter().filter(|block| is_counted(block));
         let sum = counted.fold(0u64, |sum, block| sum.saturating_add(block.size));
         i64::try_from(sum).ok()
@@ -102,8 +102,8 @@ mod tests {
     use super::*;
     use crate::model::pool::{PoolId, PoolKind};
 
-    /// Sizes in MiB of one chain from 1 GiB on; negative is without memory.
-    fn chain(sizes: &[i64]) -> Vec<Found> {
+    /// Builds a chain that starts at 1 GiB, from sizes in MiB. A negative size is an unmapped block.
+    fn chain(sizes: &[i64]) -> Vec<WalkedBlock> {
         let mut address = 1 << 30;
         let count = sizes.len();
         let at = |index: usize| 0x10_0000 + 0x100 * index as u64;
@@ -111,7 +111,7 @@ mod tests {
             .iter()
             .enumerate()
             .map(|(index, size)| {
-                let block = Found {
+                let block = WalkedBlock {
                     at: at(index),
                     address,
                     size: size.unsigned_abs() << 20,
@@ -122,7 +122,7 @@ mod tests {
                     is_active: index < 2,
                     prev: index.checked_sub(1).map_or(0, at),
                     next: if index + 1 < count { at(index + 1) } else { 0 },
-                    ..Found::default()
+                    ..WalkedBlock::default()
                 };
                 address += block.size;
                 block
@@ -130,7 +130,7 @@ mod tests {
             .collect()
     }
 
-    fn walk(blocks: Vec<Found>) -> Walk {
+    fn walk(blocks: Vec<WalkedBlock>) -> Walk {
         Walk {
             pools: Pools::from([(0x8000, (PoolKind::Private, Some(PoolId(0, 3))))]),
             blocks,
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expandable_segment_is_cut_at_its_gaps() {
+    fn splits_expandable_segment_at_unmapped_blocks() {
         let (segments, is_consistent) = segments(&walk(chain(&[2, 6, -4, 8, -80_000])));
         assert!(is_consistent);
         let sizes: Vec<Bytes> = segments.iter().map(|segment| segment.size).collect();
@@ -157,19 +157,25 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_block_or_two_in_one_place_are_noticed() {
+    fn detects_missing_and_overlapping_blocks() {
         let mut missing = chain(&[2, 6, 8]);
         missing.remove(1);
         let (parts, is_consistent) = segments(&walk(missing));
         assert_eq!((parts.len(), is_consistent), (2, false));
 
-        let mut twice = chain(&[2, 6, 8]);
-        twice.insert(1, Found { at: 1, ..twice[0] });
-        let (parts, is_consistent) = segments(&walk(twice));
+        let mut overlapping = chain(&[2, 6, 8]);
+        overlapping.insert(
+            1,
+            WalkedBlock {
+                at: 1,
+                ..overlapping[0]
+            },
+        );
+        let (parts, is_consistent) = segments(&walk(overlapping));
         assert_eq!((parts.len(), is_consistent), (1, false));
 
-        let mut headless = chain(&[2, 6]);
-        headless.remove(0);
-        assert!(!segments(&walk(headless)).1);
+        let mut without_first = chain(&[2, 6]);
+        without_first.remove(0);
+        assert!(!segments(&walk(without_first)).1);
     }
 }

@@ -1,16 +1,16 @@
-//! PyTorch's CUDA caching allocator in another process, read while it runs.
+//! Reads PyTorch's CUDA caching allocator in another process while that process runs.
 //!
-//! The target is never written to, and stopped only where the user asks for it. [`Attached`] is made once for a process; from then on
-//! [`stats`](Attached::stats) is one system call and [`map`](Attached::map) about thirty.
+//! The target is never written to, and it is stopped only if the user requests it. [`Attached`] is created once per
+//! process. After that, [`stats`](Attached::stats) takes one system call and [`map`](Attached::map) about thirty.
 //!
-//! Only processes that the driver lists as users of a GPU are to be attached to: a forked worker (a DataLoader's)
-//! carries a copy of its parent's allocator that reads as valid, and would be counted twice. That is the caller's
-//! duty, since nothing in the memory tells the two apart; in a container, where nobody lists them, only a comparison
-//! with the parent does ([`Attached::is_forked_copy`]).
+//! Attach only to processes that the driver lists as users of a GPU. A forked worker (for example of a DataLoader) has a
+//! copy of its parent's allocator, which looks valid and would be counted twice. The memory itself does not reveal the
+//! difference, so the caller must ensure this. In a container, where the driver's list is not available, the comparison
+//! with the parent detects a copy ([`Attached::is_forked_copy`]).
 //!
-//! Example: a process with torch 2.6 that was given one tensor of 1000 bytes. `locate` finds the list of devices,
-//! `layout` recognises "torch 2.3 to 2.9", the statistics at +40 say 1024 bytes allocated in a segment of 2 MiB, and
-//! the walk finds two blocks: 1024 bytes allocated (1000 requested) and the rest free.
+//! Example: a process with torch 2.6 has allocated one tensor of 1000 bytes. `locate` finds the list of devices,
+//! `layout` recognises "torch 2.3 to 2.9", the statistics at +40 report 1024 bytes allocated in a segment of 2 MiB, and
+//! the walk finds two blocks: 1024 bytes allocated (1000 requested), and the rest free.
 
 pub mod allocation_spike;
 mod block;
@@ -45,33 +45,33 @@ use crate::model::pool::PoolMap;
 use crate::model::reading::{Reading, Reason};
 use crate::model::units::{Bytes, Pid};
 
-const STATS_TRIES: usize = 10;
-/// So many of them follow each other at once.
+const MAX_STATS_TRIES: usize = 10;
+/// The first tries follow each other without a pause.
 const QUICK_TRIES: usize = 5;
-const STATS_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
-const MAP_TRIES: usize = 5;
-const MAP_PAUSE: Duration = Duration::from_micros(200);
-const LARGEST_TRIES: usize = 3;
+const STATS_RETRY_INTERVAL: std::time::Duration = std::time::Duration::from_millis(1);
+const MAX_MAP_TRIES: usize = 5;
+const MAP_RETRY_INTERVAL: Duration = Duration::from_micros(200);
+const MAX_LARGEST_TRIES: usize = 3;
 const NO_CACHING: &[u8] = b"PYTORCH_NO_CUDA_MEMORY_CACHING=";
-const UNKNOWN_BUILD: &str = "unknown torch build, borne out by its blocks";
+const UNKNOWN_BUILD: &str = "unknown torch build, verified by its blocks";
 
-/// One process whose allocator was found.
+/// A process whose allocator was found.
 #[derive(Debug)]
 pub struct Attached<M> {
     memory: M,
     located: Located,
-    /// Not known before the first block exists.
+    /// `None` until the first block exists.
     blocks: Option<BlockLayout>,
     library: &'static str,
-    /// Ordinals of the devices that anything was asked of.
+    /// Ordinals of the devices that the process has used.
     in_use: Vec<u32>,
     buffer: Vec<u8>,
-    /// What the last [`sample`](Self::sample) accepted of all devices in one copy; empty when there is none.
+    /// The copy of all devices that the last [`sample`](Self::sample) accepted; empty if there is none.
     accepted: Vec<u8>,
 }
 
 impl Attached<Live> {
-    /// A worker that was forked after CUDA was in use carries its parent's books: the same devices at the same places.
+    /// Returns true if this is a copy from a fork after CUDA was in use: the parent has its devices at the same addresses.
     pub fn is_forked_copy(&self, proc_root: &Path, pid: Pid) -> bool {
         let stat = StatFile::open(&proc_root.join(pid.to_string()).join("stat"));
         let parent = stat.and_then(|stat| Ok(stat.read(&mut StatBuffer::new())?.parent));
@@ -81,32 +81,35 @@ impl Attached<Live> {
         parent.is_some_and(|parent| parent.devices() == self.devices())
     }
 
+    /// Attaches to a running process. Retries while its allocator is changing.
+    ///
     /// # Errors
-    /// With what is there instead, or why it may not be read.
+    /// Returns what was found instead, or why the process cannot be read.
     pub fn open(proc_root: &Path, pid: Pid) -> Result<Self, Failure> {
         let mut attached = Self::attach(Live::new(proc_root, pid));
-        for _ in 0..ATTACH_TRIES {
-            // A build that is not known may be one that is being changed.
+        for _ in 0..MAX_ATTACH_TRIES {
+            // A build may look unknown because its allocator is changing.
             if !matches!(attached, Err(Failure::Busy | Failure::UnknownBuild)) {
                 break;
             }
-            std::thread::sleep(ATTACH_PAUSE);
+            std::thread::sleep(ATTACH_RETRY_INTERVAL);
             attached = Self::attach(Live::new(proc_root, pid));
         }
         let mut attached = attached?;
-        let is_touched = attached.stats()?.iter().any(DeviceStats::is_touched);
-        if !is_touched && is_caching_off(proc_root, pid) {
+        let is_used = attached.stats()?.iter().any(DeviceStats::is_used);
+        if !is_used && is_caching_off(proc_root, pid) {
             return Err(Failure::CachingOff);
         }
         Ok(attached)
     }
 }
 
-/// How often an allocator that is being changed is tried to be recognised, and the pause between.
-const ATTACH_TRIES: usize = 40;
-const ATTACH_PAUSE: Duration = Duration::from_micros(300);
+/// Limits for recognising an allocator that is changing: number of retries and the interval between them.
+const MAX_ATTACH_TRIES: usize = 40;
+const ATTACH_RETRY_INTERVAL: Duration = Duration::from_micros(300);
 
-/// By the environment that the program was started with; one that sets it itself shows an empty pool.
+/// Returns true if the environment at program start disables caching. If the program sets the variable itself, its pool
+/// looks empty.
 fn is_caching_off(proc_root: &Path, pid: Pid) -> bool {
     let environ = std::fs::read(proc_root.join(pid.to_string()).join("environ"));
     let environ = environ.unwrap_or_default();
@@ -116,10 +119,10 @@ fn is_caching_off(proc_root: &Path, pid: Pid) -> bool {
 }
 
 impl<M: Memory> Attached<M> {
-    /// In one try, which fails while the allocator is being changed.
+    /// Attaches in one try, which fails while the allocator is changing.
     ///
     /// # Errors
-    /// With what is there instead, or why it may not be read.
+    /// Returns what was found instead, or why the process cannot be read.
     pub fn attach(memory: M) -> Result<Self, Failure> {
         let located = locate(&memory)?;
         let family = located.layout.family();
@@ -138,7 +141,7 @@ impl<M: Memory> Attached<M> {
         Ok(attached)
     }
 
-    /// The versions that this layout is known from: `torch 2.3 to 2.9`.
+    /// Returns the versions that have this layout: `torch 2.3 to 2.9`.
     pub fn library(&self) -> &'static str {
         self.library
     }
@@ -151,12 +154,12 @@ impl<M: Memory> Attached<M> {
         self.memory
     }
 
-    /// How many devices PyTorch sees in that process.
+    /// Returns the number of devices that PyTorch sees in the process.
     pub fn device_count(&self) -> usize {
         self.located.devices.len()
     }
 
-    /// Of a build that nobody tested, at least one device must bear out what its statistics say.
+    /// Verifies an untested build: the blocks of at least one device must add up to its statistics.
     fn verify(&mut self) -> Result<(), Failure> {
         for stats in self.stats()? {
             if stats.reserved_bytes.all.current == 0 {
@@ -170,19 +173,19 @@ impl<M: Memory> Attached<M> {
         Err(Failure::UnknownBuild)
     }
 
-    /// Where the allocator's devices lie in the process: the same as in a copy that was made by fork.
+    /// Returns the addresses of the allocator's devices. A forked copy has the same addresses.
     pub fn devices(&self) -> &[u64] {
         &self.located.devices
     }
 
-    /// The statistics of all devices that could be read as one moment each, in one system call if nobody writes
-    /// just then. A device that changes in every try is left out.
+    /// Reads consistent statistics of each device, in one system call if the allocator does not change meanwhile. A
+    /// device that changes in every try is left out.
     ///
     /// # Errors
-    /// [`Failure::Changed`] when the list of devices is not where it was: attach again.
+    /// Returns [`Failure::Changed`] if the list of devices has moved. Then attach again.
     pub fn stats(&mut self) -> Result<Vec<DeviceStats>, Failure> {
         let stats = self.read_stats(Scope::All)?;
-        let in_use = stats.iter().filter(|stats| stats.is_touched());
+        let in_use = stats.iter().filter(|stats| stats.is_used());
         let in_use: Vec<u32> = in_use.map(|stats| stats.ordinal).collect();
         if in_use != self.in_use {
             self.in_use = in_use;
@@ -191,18 +194,18 @@ impl<M: Memory> Attached<M> {
         Ok(stats)
     }
 
-    /// Whether any device was in use when [`stats`](Self::stats) was last asked: else there is nothing to sample.
+    /// Returns true if a device was in use at the last call of [`stats`](Self::stats). Otherwise sampling is unnecessary.
     pub fn is_in_use(&self) -> bool {
         !self.in_use.is_empty()
     }
 
-    /// The statistics of the devices that were in use when [`stats`](Self::stats) was last asked, without a look at
-    /// the list of devices: half the price, for the reads between, and half of that again for a program that changed
-    /// nothing since: a copy that equals the last accepted one is the second of two equal copies. What is in the place of an allocator that is gone
-    /// is seldom lawful, and never for longer than until the next `stats`.
+    /// Reads the statistics of the devices that were in use at the last call of [`stats`](Self::stats), without
+    /// validating the list of devices. That halves the cost. A copy that equals the last accepted one counts as the second
+    /// of two equal copies, which halves the cost again for a program that changed nothing. If the allocator no longer
+    /// exists, the memory is rarely valid statistics, and at the latest the next `stats` detects it.
     ///
     /// # Errors
-    /// [`Failure::Changed`] when a device is not where it was.
+    /// Returns [`Failure::Changed`] if a device has moved.
     pub fn sample(&mut self) -> Result<Vec<DeviceStats>, Failure> {
         if self.in_use.is_empty() {
             return Ok(Vec::new());
@@ -225,16 +228,18 @@ impl<M: Memory> Attached<M> {
             Scope::All => Vec::new(),
             Scope::InUse => std::mem::take(&mut self.accepted),
         };
-        for turn in 1..=STATS_TRIES {
+        for attempt in 1..=MAX_STATS_TRIES {
             self.copy_stats(scope, &ordinals)?;
             let missing = stats.iter().filter(|stats| stats.is_none()).count();
             for (index, found) in stats.iter_mut().enumerate().filter(|(_, s)| s.is_none()) {
                 let extent = list + index * len..list + (index + 1) * len;
                 let copy = Copy(self.buffer.get(extent.clone()).unwrap_or_default());
-                let is_still = before.get(extent) == Some(copy.0);
+                let is_unchanged = before.get(extent) == Some(copy.0);
                 *found = copy
                     .stats(&self.located.layout, ordinals[index])
-                    .filter(|stats| copy.is_one_moment(stats, turn == STATS_TRIES, is_still));
+                    .filter(|stats| {
+                        copy.is_consistent_copy(stats, attempt == MAX_STATS_TRIES, is_unchanged)
+                    });
             }
             if stats.iter().all(Option::is_some) {
                 if scope == Scope::InUse && missing == ordinals.len() {
@@ -244,18 +249,18 @@ impl<M: Memory> Attached<M> {
                 break;
             }
             before.clone_from(&self.buffer);
-            if turn < QUICK_TRIES {
+            if attempt < QUICK_TRIES {
                 std::hint::spin_loop();
             } else {
-                // Whoever holds the lock may have been put off the processor: more tries at once would all see it.
-                std::thread::sleep(STATS_PAUSE);
+                // The thread that holds the lock may be descheduled, so further immediate tries would fail too.
+                std::thread::sleep(STATS_RETRY_INTERVAL);
             }
         }
         Ok(stats.into_iter().flatten().collect())
     }
 
-    /// All in one call: the list of devices, to see that it is still there, and each device's mutex, statistics, and
-    /// mutex again.
+    /// Copies everything in one call: the list of devices, to validate it, and each device's mutex, its statistics, and
+    /// the mutex again.
     fn copy_stats(&mut self, scope: Scope, ordinals: &[u32]) -> Result<(), Failure> {
         let Located {
             vector,
@@ -279,19 +284,19 @@ impl<M: Memory> Attached<M> {
         self.buffer.clear();
         self.memory.read(&ranges, &mut self.buffer)?;
         let wanted: usize = ranges.iter().map(|range| range.len).sum();
-        let is_there = self.buffer.len() == wanted && (scope == Scope::InUse || self.is_listed());
-        if is_there {
+        let is_valid = self.buffer.len() == wanted && (scope == Scope::InUse || self.is_listed());
+        if is_valid {
             Ok(())
         } else {
             Err(Failure::Changed)
         }
     }
 
-    /// Whether the buffer begins with the list of devices as it was found.
+    /// Returns true if the buffer starts with the unchanged list of devices.
     fn is_listed(&self) -> bool {
         let mut words = View(&self.buffer).words();
-        let begins = words.next() == Some(self.located.elements);
-        begins
+        let is_same_start = words.next() == Some(self.located.elements);
+        is_same_start
             && self
                 .located
                 .devices
@@ -309,7 +314,7 @@ impl<M: Memory> Attached<M> {
         })
     }
 
-    /// Where the members of a Block are, once there is a block.
+    /// Returns the layout of a Block, once a block exists.
     fn block_layout(&mut self, ordinal: u32) -> Result<Option<BlockLayout>, MemoryError> {
         if self.blocks.is_none()
             && let Some(device) = self.device(ordinal)
@@ -319,17 +324,17 @@ impl<M: Memory> Attached<M> {
         Ok(self.blocks)
     }
 
-    /// The largest free block of any stream, from the last node of each free tree: a handful of system calls.
+    /// Returns the largest free block of any stream, from the last node of each free tree. Takes a few system calls.
     pub fn largest_free_block(&mut self, ordinal: u32) -> Reading<Bytes> {
-        let busy = || Reading::missing(Reason::NotRead, "the allocator was changing all the time");
-        for _ in 0..LARGEST_TRIES {
+        let busy = || Reading::missing(Reason::NotRead, "the allocator changed during every read");
+        for _ in 0..MAX_LARGEST_TRIES {
             let blocks = match self.block_layout(ordinal) {
                 Ok(blocks) => blocks,
                 Err(MemoryError::Unreadable { .. }) => continue,
                 Err(error) => return Reading::Missing(Failure::from(error).missing()),
             };
             let Some(device) = self.device(ordinal) else {
-                return Reading::missing(Reason::Unsupported, "no such device");
+                return Reading::missing(Reason::Unsupported, "device not found");
             };
             match device.largest_free_block(blocks.as_ref()) {
                 Ok(largest) => return Bytes(largest).into(),
@@ -337,7 +342,7 @@ impl<M: Memory> Attached<M> {
                 Err(UnknownReason::TooManyStreams) => {
                     return Reading::missing(
                         Reason::NotRead,
-                        "free on too many streams to look at each on every tick: the map has it",
+                        "too many streams have free blocks to check on every tick; the block map shows it",
                     );
                 }
                 Err(UnknownReason::Memory(error)) => {
@@ -348,31 +353,32 @@ impl<M: Memory> Attached<M> {
         busy()
     }
 
-    /// Every segment and block of a device. `process` and `at` are the caller's to fill in.
+    /// Reads every segment and block of a device. The caller fills in `process` and `at`.
     ///
-    /// Up to five tries are made for a walk during which nothing changed; else the last one that found anything is
-    /// handed out, marked as not exact.
+    /// Makes up to five tries to complete a walk during which nothing changed. Otherwise returns the last successful walk,
+    /// marked as not exact.
     ///
     /// # Errors
-    /// When there is no such device, or nothing of it could be read.
+    /// Fails if the device does not exist, or if all tries failed.
     pub fn map(&mut self, ordinal: u32) -> Result<PoolMap, Failure> {
         self.map_and_stats(ordinal).map(|(map, _)| map)
     }
 
-    /// The map together with the statistics it was held against: those of the same moment, when it is exact.
+    /// Reads the map together with the statistics that it was compared with. If the map is exact, both are of the same
+    /// instant.
     ///
     /// # Errors
-    /// As [`map`](Self::map).
+    /// Same as [`map`](Self::map).
     pub fn map_and_stats(&mut self, ordinal: u32) -> Result<(PoolMap, DeviceStats), Failure> {
         let mut best = Err(Failure::Busy);
-        for turn in 0..MAP_TRIES {
-            if turn > 0 {
-                std::thread::sleep(MAP_PAUSE);
+        for attempt in 0..MAX_MAP_TRIES {
+            if attempt > 0 {
+                std::thread::sleep(MAP_RETRY_INTERVAL);
             }
             match self.try_map(ordinal) {
                 Ok(found) if found.0.exact => return Ok(found),
                 Ok(found) => best = Ok(found),
-                // A table that was moved while it was read.
+                // A table was moved while it was read.
                 Err(Failure::Memory(MemoryError::Unreadable { .. }) | Failure::Busy) => {}
                 Err(failure) => return Err(failure),
             }
@@ -380,11 +386,12 @@ impl<M: Memory> Attached<M> {
         best
     }
 
-    /// As [`map_and_stats`](Self::map_and_stats) in one try: of a process that stands still, another would find the same.
+    /// Same as [`map_and_stats`](Self::map_and_stats), but in one try: in a paused process another try gives the same
+    /// result.
     ///
     /// # Errors
-    /// As [`map`](Self::map).
-    pub fn map_of_held(&mut self, ordinal: u32) -> Result<(PoolMap, DeviceStats), Failure> {
+    /// Same as [`map`](Self::map).
+    pub fn map_of_paused(&mut self, ordinal: u32) -> Result<(PoolMap, DeviceStats), Failure> {
         self.try_map(ordinal)
     }
 
@@ -419,19 +426,19 @@ impl<M: Memory> Attached<M> {
     }
 }
 
-/// The words of a std::vector.
+/// Size of a std::vector: three words.
 const VECTOR: usize = 24;
-/// The mutex's lock word, and the count after it.
+/// The mutex's lock word and the count after it.
 const MUTEX: usize = 8;
 
-/// Which devices are read.
+/// The devices to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scope {
     All,
     InUse,
 }
 
-/// One device's part of the buffer.
+/// The part of the buffer that belongs to one device.
 struct Copy<'a>(&'a [u8]);
 
 impl Copy<'_> {
@@ -439,12 +446,13 @@ impl Copy<'_> {
         layout.parse(View(self.0), ordinal)
     }
 
-    /// The same twice in a row with a free mutex: nobody wrote between the two, so neither is half of something. One
-    /// copy between two free mutexes is not enough: a writer may have come and gone meanwhile. A target that is
-    /// stopped inside the lock never frees it and never changes anything either; there the laws must do.
-    fn is_one_moment(&self, stats: &DeviceStats, is_last: bool, is_still: bool) -> bool {
+    /// Returns true if the copy is consistent: two consecutive equal copies with an unlocked mutex, so there was no write
+    /// between them. One copy between two reads of an unlocked mutex is not enough, because a write may have started and
+    /// finished in between. A target that is stopped while it holds the lock never unlocks it and never changes; then
+    /// the invariants of the statistics are checked instead.
+    fn is_consistent_copy(&self, stats: &DeviceStats, is_last: bool, is_unchanged: bool) -> bool {
         let word = |at: usize| View(self.0).int(at);
         let is_free = word(0) == Some(0) && word(self.0.len() - MUTEX) == Some(0);
-        is_still && (is_free || (is_last && stats.is_lawful()))
+        is_unchanged && (is_free || (is_last && stats.is_valid()))
     }
 }

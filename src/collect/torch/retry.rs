@@ -1,82 +1,82 @@
-//! A process in which nothing could be read, until it is looked at again.
+//! Retry schedule for a process in which no allocator could be read.
 //!
-//! A look reads all mappings: a millisecond of a large process. Most processes that wait are no PyTorch and never
-//! will be, and what could make them one is a library that is mapped. So such a process is only looked at when the
-//! size of its address space is another than at the last look, and once in a while in case that two sizes are equal
-//! by chance. What a process will hardly get over (no permission, another allocator) is looked at ever more seldom.
+//! A check reads all mappings, which takes 1 ms for a large process. Most waiting processes do not use PyTorch and never
+//! will; that could change only if they map a library. So such a process is checked when the size of its address space
+//! has changed since the last check, and periodically in case two sizes are equal by chance. Failures that rarely go away
+//! (no permission, a different allocator) are retried at increasing intervals.
 
 use super::Failure;
 use crate::collect::memory::MemoryError;
 use crate::model::units::{Millis, Mono};
 
 /// Due times are multiples of this, so that many waiting processes wake the thread together.
-const STEP: Millis = Millis(500);
-/// How soon after a failure that may pass at any moment: PyTorch whose CUDA is not initialised yet.
-const RETRY: Millis = Millis(2_000);
-const RETRY_LATER: Millis = Millis(30_000);
-/// After so many looks no failure is expected to pass soon.
-const EAGER_TRIES: u32 = 15;
+const WAKE_INTERVAL: Millis = Millis(500);
+/// Retry interval for a temporary failure, such as PyTorch whose CUDA is not initialised yet.
+const RETRY_INTERVAL: Millis = Millis(2_000);
+const MAX_RETRY_INTERVAL: Millis = Millis(30_000);
+/// Number of checks after which a temporary failure is retried at the maximum interval.
+const MAX_QUICK_TRIES: u32 = 15;
 
 pub struct Waiting {
     pub failure: Failure,
-    again: Mono,
-    /// Looks that failed before the last.
+    next_check: Mono,
+    /// Number of failed checks before the last one.
     tries: u32,
-    looked: Mono,
-    /// Pages that were mapped just before the last look.
+    checked: Mono,
+    /// Number of pages that were mapped just before the last check.
     pages: Option<u64>,
 }
 
 impl Waiting {
-    /// No failure is for ever: a process whose thread calls `exec` has no memory for a moment and looks as if it had
-    /// ended.
+    /// Schedules the next check after a failure. No failure is permanent: during an `exec`, a process briefly has no memory
+    /// and looks as if it had exited.
     pub fn new(failure: Failure, before: Option<&Self>, pages: Option<u64>, now: Mono) -> Self {
         let tries = before.map_or(0, |before| before.tries + 1);
         Self {
-            again: due(now, pause(&failure, tries)),
+            next_check: due(now, retry_interval(&failure, tries)),
             failure,
             tries,
-            looked: now,
+            checked: now,
             pages,
         }
     }
 
-    pub fn again(&self) -> Mono {
-        self.again
+    pub fn next_check(&self) -> Mono {
+        self.next_check
     }
 
-    /// Whether a look would find what the last one found, by what is mapped now.
+    /// Returns true if a check would give the same result as the last one, judging by the number of mapped pages.
     pub fn is_unchanged(&self, pages: Option<u64>, now: Mono) -> bool {
         self.failure == Failure::NotTorch
             && self.pages.is_some()
             && self.pages == pages
-            && now.since(self.looked) < RETRY_LATER
+            && now.since(self.checked) < MAX_RETRY_INTERVAL
     }
 
     pub fn postpone(&mut self, now: Mono) {
-        self.again = due(now, RETRY);
+        self.next_check = due(now, RETRY_INTERVAL);
     }
 }
 
-/// Rather a little early than late.
-fn due(now: Mono, pause: Millis) -> Mono {
-    let at = now.0 + pause.0;
-    Mono((at - at % STEP.0).max(now.0))
+/// Returns the due time, rounded down to a multiple of the wake interval.
+fn due(now: Mono, retry_interval: Millis) -> Mono {
+    let at = now.0 + retry_interval.0;
+    Mono((at - at % WAKE_INTERVAL.0).max(now.0))
 }
 
-fn pause(failure: &Failure, tries: u32) -> Millis {
+fn retry_interval(failure: &Failure, tries: u32) -> Millis {
     match failure {
-        // What runs there now may have its allocator already.
+        // The new program may already have an allocator.
         Failure::Changed => Millis(0),
         Failure::CachingOff
         | Failure::CudaMallocAsync
         | Failure::Pluggable
         | Failure::OtherBackend(_)
         | Failure::Memory(MemoryError::Denied(_) | MemoryError::Refused(_)) => {
-            Millis((RETRY.0 << tries.min(8)).min(RETRY_LATER.0))
+            Millis((RETRY_INTERVAL.0 << tries.min(8)).min(MAX_RETRY_INTERVAL.0))
         }
-        _ if tries < EAGER_TRIES => RETRY,
-        _ => RETRY_LATER,
+        _ if tries < MAX_QUICK_TRIES => RETRY_INTERVAL,
+        _ => MAX_RETRY_INTERVAL,
     }
 }
 
@@ -89,20 +89,24 @@ mod tests {
         let mut waiting: Option<Waiting> = None;
         let pauses = (0..times).map(|_| {
             let next = Waiting::new(failure.clone(), waiting.as_ref(), None, now);
-            let pause = next.again().since(now).0;
-            now = next.again();
+            let retry_interval = next.next_check().since(now).0;
+            now = next.next_check();
             waiting = Some(next);
-            pause
+            retry_interval
         });
         pauses.collect()
     }
 
     #[test]
-    fn what_may_pass_is_looked_at_soon_and_what_will_not_ever_more_seldom() {
-        let eager = fail(&Failure::NotInitialised, 17);
-        assert_eq!(eager[0], 1_800);
-        assert!(eager[1..15].iter().all(|&pause| pause == 2_000));
-        assert_eq!(eager[15..], [30_000, 30_000]);
+    fn retries_temporary_failures_soon_and_others_at_increasing_intervals() {
+        let temporary = fail(&Failure::NotInitialised, 17);
+        assert_eq!(temporary[0], 1_800);
+        assert!(
+            temporary[1..15]
+                .iter()
+                .all(|&retry_interval| retry_interval == 2_000)
+        );
+        assert_eq!(temporary[15..], [30_000, 30_000]);
         let denied = Failure::Memory(MemoryError::Denied("no".into()));
         assert_eq!(
             fail(&denied, 6)[1..],
@@ -112,13 +116,13 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_maps_nothing_new_is_not_looked_at_for_half_a_minute() {
+    fn skips_checks_for_30_seconds_while_no_memory_is_mapped() {
         let waiting = |failure, pages| Waiting::new(failure, None, pages, Mono(0));
-        let still = waiting(Failure::NotTorch, Some(7));
-        assert!(still.is_unchanged(Some(7), Mono(29_999)));
-        assert!(!still.is_unchanged(Some(8), Mono(2_000)));
-        assert!(!still.is_unchanged(Some(7), Mono(30_000)));
-        // What is unknown is not unchanged, and libc10_cuda comes to life without mapping anything.
+        let unchanged = waiting(Failure::NotTorch, Some(7));
+        assert!(unchanged.is_unchanged(Some(7), Mono(29_999)));
+        assert!(!unchanged.is_unchanged(Some(8), Mono(2_000)));
+        assert!(!unchanged.is_unchanged(Some(7), Mono(30_000)));
+        // An unknown size does not count as unchanged. libc10_cuda can be initialised without mapping memory.
         assert!(!waiting(Failure::NotTorch, None).is_unchanged(None, Mono(2_000)));
         assert!(!waiting(Failure::NotInitialised, Some(7)).is_unchanged(Some(7), Mono(2_000)));
     }

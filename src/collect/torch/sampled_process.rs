@@ -1,8 +1,8 @@
-//! One process of the [`sampler`](super::sampler): attached or waiting, and what was sampled since it was asked for.
+//! State of one process of the [`sampler`](super::sampler): attached or waiting, and the samples since the last request.
 
 use std::path::Path;
 
-use super::allocation_spike::{AllocationSpike, LastReport, Level};
+use super::allocation_spike::{AllocationSpike, ReportLimiter, SpikeDetector};
 use super::retry::Waiting;
 use super::{Attached, DeviceStats, Failure};
 use crate::collect::clock::now_mono;
@@ -14,22 +14,22 @@ use crate::model::pool::{Allocator, Pool, PoolMap, PoolStats, Sampled, Unread};
 use crate::model::process::ProcessKey;
 use crate::model::units::Mono;
 
-/// A process is attached to in up to five milliseconds: on one sample, one process.
-const ATTACH_EACH_SAMPLE: u32 = 1;
+/// Maximum number of processes to attach to per sample. Attaching takes up to 5 ms.
+const MAX_ATTACH_PER_SAMPLE: u32 = 1;
 
-/// One round over all processes.
+/// State of one sampling round over all processes.
 pub struct Tick {
     now: Mono,
     attached: u32,
-    suspects_copies: bool,
+    detects_copies: bool,
 }
 
 impl Tick {
-    pub fn new(now: Mono, suspects_copies: bool) -> Self {
+    pub fn new(now: Mono, detects_copies: bool) -> Self {
         Self {
             now,
             attached: 0,
-            suspects_copies,
+            detects_copies,
         }
     }
 
@@ -42,23 +42,23 @@ pub struct SampledProcess {
     key: ProcessKey,
     state: State,
     pools: Vec<Sampling>,
-    /// What was told of rises.
-    told: LastReport,
+    /// Limits the reports of allocation spikes.
+    limiter: ReportLimiter,
 }
 
 enum State {
-    /// Nothing is known yet.
+    /// Not read yet.
     New,
     Attached(Box<Attached<Live>>),
     Waiting(Waiting),
 }
 
-/// One pool and the extremes since it was handed out.
+/// One pool and its minimum and maximum since the last request.
 struct Sampling {
     pool: Pool,
-    level: Level,
-    /// Handed out since the last sample: the next one begins a new minimum and maximum.
-    is_handed_out: bool,
+    detector: SpikeDetector,
+    /// True if the pool was returned since the last sample: the next sample starts a new minimum and maximum.
+    is_taken: bool,
 }
 
 impl SampledProcess {
@@ -67,7 +67,7 @@ impl SampledProcess {
             key,
             state: State::New,
             pools: Vec::new(),
-            told: LastReport::default(),
+            limiter: ReportLimiter::default(),
         }
     }
 
@@ -77,18 +77,18 @@ impl SampledProcess {
             return;
         };
         match attached.sample() {
-            Ok(stats) => self.take(&stats, tick.now),
-            Err(failure) => self.fail(failure, tick.now),
+            Ok(stats) => self.add(&stats, tick.now),
+            Err(failure) => self.handle_failure(failure, tick.now),
         }
     }
 
-    /// When it wants the thread next; not at all when only a look at all devices ([`refresh`](Self::refresh)) could
-    /// find anything new.
+    /// Returns the time of the next read. `None` if only a read of all devices ([`refresh`](Self::refresh)) can find a
+    /// change.
     pub fn wake(&self) -> Option<Mono> {
         match &self.state {
             State::New => Some(Mono(0)),
             State::Attached(attached) => attached.is_in_use().then_some(Mono(0)),
-            State::Waiting(waiting) => Some(waiting.again()),
+            State::Waiting(waiting) => Some(waiting.next_check()),
         }
     }
 
@@ -98,10 +98,10 @@ impl SampledProcess {
             return;
         }
         let is_new = matches!(self.state, State::New);
-        if is_new && tick.attached >= ATTACH_EACH_SAMPLE {
+        if is_new && tick.attached >= MAX_ATTACH_PER_SAMPLE {
             return;
         }
-        // Before the look: what is mapped meanwhile is a change.
+        // Read before attaching, so that memory mapped meanwhile counts as a change.
         let pages = mapped_pages(proc_root, self.key.pid).ok();
         if let State::Waiting(waiting) = &mut self.state
             && waiting.is_unchanged(pages, tick.now)
@@ -109,11 +109,11 @@ impl SampledProcess {
             waiting.postpone(tick.now);
             return;
         }
-        if tick.attached >= ATTACH_EACH_SAMPLE {
+        if tick.attached >= MAX_ATTACH_PER_SAMPLE {
             return;
         }
         tick.attached += 1;
-        match open(proc_root, self.key, tick.suspects_copies) {
+        match open(proc_root, self.key, tick.detects_copies) {
             Ok(attached) => {
                 self.state = State::Attached(Box::new(attached));
                 self.refresh(tick.now);
@@ -122,7 +122,7 @@ impl SampledProcess {
         }
     }
 
-    fn fail(&mut self, failure: Failure, now: Mono) {
+    fn handle_failure(&mut self, failure: Failure, now: Mono) {
         self.wait(failure, None, now);
     }
 
@@ -135,26 +135,22 @@ impl SampledProcess {
         self.state = State::Waiting(Waiting::new(failure, before, pages, now));
     }
 
-    fn take(&mut self, stats: &[DeviceStats], now: Mono) {
-        let is_any_touched = stats.iter().any(DeviceStats::is_touched);
-        let is_idle = |ordinal| {
-            stats
-                .iter()
-                .any(|s| s.ordinal == ordinal && !s.is_touched())
-        };
+    fn add(&mut self, stats: &[DeviceStats], now: Mono) {
+        let is_any_used = stats.iter().any(DeviceStats::is_used);
+        let is_idle = |ordinal| stats.iter().any(|s| s.ordinal == ordinal && !s.is_used());
         self.pools
-            .retain(|s| !is_any_touched || !is_idle(s.pool.ordinal));
+            .retain(|s| !is_any_used || !is_idle(s.pool.ordinal));
         for stats in stats {
-            // Every process sees every GPU; those it never used would be rows of zeros.
-            let is_shown = stats.is_touched() || (!is_any_touched && stats.ordinal == 0);
+            // Every process sees every GPU. Unused ones would be rows of zeros.
+            let is_shown = stats.is_used() || (!is_any_used && stats.ordinal == 0);
             match self
                 .pools
                 .iter_mut()
                 .find(|s| s.pool.ordinal == stats.ordinal)
             {
-                Some(sampling) => sampling.take(stats, now),
+                Some(sampling) => sampling.add(stats, now),
                 None if is_shown => {
-                    let sampling = self.begin(stats, now);
+                    let sampling = self.new_sampling(stats, now);
                     self.pools.push(sampling);
                 }
                 None => {}
@@ -162,7 +158,7 @@ impl SampledProcess {
         }
     }
 
-    fn begin(&self, stats: &DeviceStats, now: Mono) -> Sampling {
+    fn new_sampling(&self, stats: &DeviceStats, now: Mono) -> Sampling {
         let library = match &self.state {
             State::Attached(attached) => attached.library(),
             _ => "",
@@ -177,45 +173,45 @@ impl SampledProcess {
                 stats: stats.pool_stats(),
                 ..Pool::default()
             },
-            level: Level::new(&stats.pool_stats()),
-            is_handed_out: false,
+            detector: SpikeDetector::new(&stats.pool_stats()),
+            is_taken: false,
         }
     }
 
-    /// What rose in the sample of this moment, if it is worth telling: of several devices, the worst.
-    pub fn rise(&mut self, now: Mono) -> Option<AllocationSpike> {
-        let rises = self.pools.iter_mut().filter_map(|sampling| {
+    /// Returns the spike in the sample of this time, if it should be reported. If there are several, returns the worst.
+    pub fn spike(&mut self, now: Mono) -> Option<AllocationSpike> {
+        let spikes = self.pools.iter_mut().filter_map(|sampling| {
             let is_new = sampling.pool.at == now;
-            sampling.level.take_rise(self.key).filter(|_| is_new)
+            sampling.detector.take_spike(self.key).filter(|_| is_new)
         });
-        let mut rise = rises.max_by_key(|rise| (rise.is_oom(), rise.allocated))?;
-        if !self.told.tell(&rise, now) {
+        let mut spike = spikes.max_by_key(|spike| (spike.is_oom(), spike.allocated))?;
+        if !self.limiter.allows(&spike, now) {
             return None;
         }
         let mut pools = self.pools.iter_mut();
-        let sampling = pools.find(|s| s.pool.ordinal == rise.ordinal)?;
-        sampling.level.mark(&rise);
-        rise.stats = sampling.pool.stats.clone();
-        if rise.is_oom()
+        let sampling = pools.find(|s| s.pool.ordinal == spike.ordinal)?;
+        sampling.detector.mark_reported(&spike);
+        spike.stats = sampling.pool.stats.clone();
+        if spike.is_oom()
             && let State::Attached(attached) = &mut self.state
         {
-            rise.stats.largest_free_block = attached.largest_free_block(rise.ordinal);
+            spike.stats.largest_free_block = attached.largest_free_block(spike.ordinal);
         }
-        Some(rise)
+        Some(spike)
     }
 
-    /// A look at all devices, which also sees whether it still is that process's allocator.
+    /// Reads all devices, which also validates that the allocator still exists.
     pub fn refresh(&mut self, now: Mono) {
         if let State::Attached(attached) = &mut self.state {
             match attached.stats() {
-                Ok(stats) => self.take(&stats, now),
-                Err(failure) => self.fail(failure, now),
+                Ok(stats) => self.add(&stats, now),
+                Err(failure) => self.handle_failure(failure, now),
             }
         }
     }
 
-    /// The pools, with the largest free block of each; from now on minimum and maximum begin anew.
-    pub fn hand_out(&mut self) -> Vec<Pool> {
+    /// Returns the pools with their largest free blocks, and starts a new minimum and maximum.
+    pub fn take_pools(&mut self) -> Vec<Pool> {
         let State::Attached(attached) = &mut self.state else {
             return Vec::new();
         };
@@ -224,7 +220,7 @@ impl SampledProcess {
             .map(|sampling| {
                 let pool = &mut sampling.pool;
                 pool.stats.largest_free_block = attached.largest_free_block(pool.ordinal);
-                sampling.is_handed_out = true;
+                sampling.is_taken = true;
                 sampling.pool.clone()
             })
             .collect()
@@ -255,36 +251,36 @@ impl SampledProcess {
 }
 
 impl Sampling {
-    fn take(&mut self, stats: &DeviceStats, now: Mono) {
+    fn add(&mut self, stats: &DeviceStats, now: Mono) {
         let new = stats.pool_stats();
-        self.level.next(&new, self.pool.at, self.pool.ordinal);
+        self.detector.next(&new, self.pool.at, self.pool.ordinal);
         let old = std::mem::replace(&mut self.pool.stats, new);
         self.pool.at = now;
-        if self.is_handed_out {
-            self.is_handed_out = false;
+        if self.is_taken {
+            self.is_taken = false;
             return;
         }
         let stats = &mut self.pool.stats;
-        let joined = |part: fn(&PoolStats) -> Sampled| part(&old).and(part(stats).last());
+        let merged = |part: fn(&PoolStats) -> Sampled| part(&old).and(part(stats).last());
         (stats.allocated, stats.reserved, stats.active) = (
-            joined(|stats| stats.allocated),
-            joined(|stats| stats.reserved),
-            joined(|stats| stats.active),
+            merged(|stats| stats.allocated),
+            merged(|stats| stats.reserved),
+            merged(|stats| stats.active),
         );
     }
 }
 
-/// The start time is compared on both sides of the attachment, so that it is this process or none.
+/// Attaches to a process. The start time is compared before and after, so that it cannot be another process.
 fn open(
     proc_root: &Path,
     key: ProcessKey,
-    suspects_copies: bool,
+    detects_copies: bool,
 ) -> Result<Attached<Live>, Failure> {
     if !is_same(proc_root, key) {
         return Err(MemoryError::Gone.into());
     }
     let attached = Attached::open(proc_root, key.pid)?;
-    if suspects_copies && attached.is_forked_copy(proc_root, key.pid) {
+    if detects_copies && attached.is_forked_copy(proc_root, key.pid) {
         return Err(Failure::Forked);
     }
     if !is_same(proc_root, key) {
@@ -321,23 +317,23 @@ mod tests {
     }
 
     #[test]
-    fn a_spike_between_two_frames_is_in_the_first_and_not_in_the_second() {
+    fn spike_between_two_frames_is_in_the_first_frame_only() {
         let mut sampling = Sampling {
             pool: Pool {
                 stats: stats(5).pool_stats(),
                 ..Pool::default()
             },
-            level: Level::new(&stats(5).pool_stats()),
-            is_handed_out: false,
+            detector: SpikeDetector::new(&stats(5).pool_stats()),
+            is_taken: false,
         };
-        let mut take = |allocated, is_handed_out| {
-            sampling.take(&stats(allocated), Mono(0));
-            sampling.is_handed_out = is_handed_out;
+        let mut add = |allocated, is_taken| {
+            sampling.add(&stats(allocated), Mono(0));
+            sampling.is_taken = is_taken;
             sampling.pool.stats.allocated
         };
-        take(9, false);
-        assert_eq!(take(6, true), Sampled(Bytes(5), Bytes(9), Bytes(6)));
-        assert_eq!(take(7, false), Sampled(Bytes(7), Bytes(7), Bytes(7)));
-        assert_eq!(take(4, true), Sampled(Bytes(4), Bytes(7), Bytes(4)));
+        add(9, false);
+        assert_eq!(add(6, true), Sampled(Bytes(5), Bytes(9), Bytes(6)));
+        assert_eq!(add(7, false), Sampled(Bytes(7), Bytes(7), Bytes(7)));
+        assert_eq!(add(4, true), Sampled(Bytes(4), Bytes(7), Bytes(4)));
     }
 }

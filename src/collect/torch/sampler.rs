@@ -1,16 +1,16 @@
-//! Twenty samples a second of every watched process, on one thread.
+//! The sampler thread: reads the allocator of every watched process 20 times a second.
 //!
-//! The thread attaches to each process once, takes one system call a process and sample, and hands out what it has
-//! when it is asked: minimum, maximum and last since it was asked before. So a spike between two frames is seen
-//! without twenty frames. Maps are read on the same thread: two readers of one attachment would need a lock, and a
-//! map delays a sample by a few milliseconds at most.
+//! The thread attaches to each process once and makes one system call per process and sample. On request it returns the
+//! minimum, the maximum and the last value since the previous request. So a spike between two frames is visible without
+//! 20 frames a second. Maps are read on the same thread, because two readers of one attachment would need a lock; a map
+//! delays a sample by at most a few milliseconds.
 //!
-//! Samples fall on the multiples of the period since the thread began, whatever a sample took; while there is
-//! nothing to sample the thread sleeps until it is told something, or until a process is to be looked at again.
+//! Samples are taken at multiples of the period since the thread started. While there is nothing to sample, the thread
+//! sleeps until it receives a command, or until a process is due to be checked again.
 //!
-//! A process is watched as long as it is on the list. One in which nothing could be read is looked at again later
-//! (`waiting`); one that executed another program is attached to anew; of one that ended only that
-//! is handed out. A target that is stopped reads as any other.
+//! A process is watched while it is on the list. If nothing can be read in it, it is checked again later (`retry.rs`). If
+//! it has executed another program, the thread attaches again. If it has exited, only that is reported. A stopped process
+//! can be read like any other.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,73 +30,72 @@ pub const PERIOD: Duration = Duration::from_millis(50);
 
 type Answer<T> = Box<dyn FnOnce(T) + Send>;
 
-/// Told on the sampler's thread, which waits for it.
+/// A callback for allocation spikes. It runs on the sampler thread and blocks it.
 type Alert = Box<dyn Fn(AllocationSpike) + Send>;
 
 enum SamplerCommand {
     Alert(Alert),
-    SuspectCopies,
+    DetectCopies,
     Watch(Vec<ProcessKey>),
     Pools(Answer<Pools>),
     Map(ProcessKey, u32, Answer<Result<PoolMap, Missing>>),
 }
 
-/// A handle on the thread, which ends when the handle is dropped.
+/// A handle to the thread, which exits when the handle is dropped.
 #[derive(Debug, Clone)]
 pub struct Sampler {
-    orders: Sender<SamplerCommand>,
+    commands: Sender<SamplerCommand>,
 }
 
 impl Sampler {
-    /// # Errors
-    /// When the system gives no thread.
+    /// Starts the thread.
     pub fn start(proc_root: &Path, period: Duration) -> std::io::Result<Self> {
-        let (orders, inbox) = mpsc::channel();
+        let (commands, receiver) = mpsc::channel();
         let thread = SamplerThread {
             proc_root: proc_root.to_owned(),
             period,
             watched: BTreeMap::new(),
             alert: None,
-            suspects_copies: false,
+            detects_copies: false,
         };
         std::thread::Builder::new()
             .name("torch".into())
-            .spawn(move || thread.run(&inbox))?;
-        Ok(Self { orders })
+            .spawn(move || thread.run(&receiver))?;
+        Ok(Self { commands })
     }
 
-    /// The processes to watch from now on: only such as the driver lists as users of a GPU, unless copies are suspected.
-    /// A forked worker carries a stale copy of its parent's allocator, which reads as valid.
+    /// Sets the processes to watch. Pass only processes that the driver lists as users of a GPU, unless forked copies are
+    /// detected: a forked worker has a stale copy of its parent's allocator, which looks valid.
     pub fn watch(&self, processes: Vec<ProcessKey>) {
-        let _ = self.orders.send(SamplerCommand::Watch(processes));
+        let _ = self.commands.send(SamplerCommand::Watch(processes));
     }
 
-    /// From now on nobody vouches for the processes, as in a container: each is compared with its parent first, and a
-    /// forked copy is not read.
-    pub fn suspect_copies(&self) {
-        let _ = self.orders.send(SamplerCommand::SuspectCopies);
+    /// Enables the detection of forked copies, for a container, where the driver's list is not available. Each process is
+    /// compared with its parent, and a forked copy is not read.
+    pub fn detect_copies(&self) {
+        let _ = self.commands.send(SamplerCommand::DetectCopies);
     }
 
-    /// Whom to tell that something rose that is worth a look at the program; `alert` should only pass it on.
+    /// Sets the callback for allocation spikes. `alert` runs on the sampler thread and should only forward the value.
     pub fn alert(&self, alert: impl Fn(AllocationSpike) + Send + 'static) {
-        let _ = self.orders.send(SamplerCommand::Alert(Box::new(alert)));
+        let _ = self.commands.send(SamplerCommand::Alert(Box::new(alert)));
     }
 
-    /// What was sampled since this was asked before. `answer` is called on the sampler's thread and should only
-    /// pass the value on.
+    /// Requests the samples since the previous request. `answer` runs on the sampler thread and should only forward the
+    /// value.
     pub fn pools(&self, answer: impl FnOnce(Pools) + Send + 'static) {
-        let _ = self.orders.send(SamplerCommand::Pools(Box::new(answer)));
+        let _ = self.commands.send(SamplerCommand::Pools(Box::new(answer)));
     }
 
-    /// Every segment and block of one pool, now.
+    /// Requests every segment and block of one pool, read now.
     pub fn map(
         &self,
         process: ProcessKey,
         ordinal: u32,
         answer: impl FnOnce(Result<PoolMap, Missing>) + Send + 'static,
     ) {
-        let order = SamplerCommand::Map(process, ordinal, Box::new(answer));
-        let _ = self.orders.send(order);
+        let command = SamplerCommand::Map(process, ordinal, Box::new(answer));
+        let _ = self.commands.send(command);
     }
 }
 
@@ -105,22 +104,22 @@ struct SamplerThread {
     period: Duration,
     watched: BTreeMap<ProcessKey, SampledProcess>,
     alert: Option<Alert>,
-    suspects_copies: bool,
+    detects_copies: bool,
 }
 
 impl SamplerThread {
-    fn run(mut self, inbox: &Receiver<SamplerCommand>) {
+    fn run(mut self, receiver: &Receiver<SamplerCommand>) {
         let start = Instant::now();
         let mut due: Option<Instant> = None;
         loop {
-            let order = match due {
-                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(due) => inbox.recv_timeout(due.saturating_duration_since(Instant::now())),
+            let command = match due {
+                None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(due) => receiver.recv_timeout(due.saturating_duration_since(Instant::now())),
             };
-            match order {
-                Ok(order) => {
-                    self.serve(order);
-                    // A sample that came due meanwhile is taken now, not left out.
+            match command {
+                Ok(command) => {
+                    self.handle(command);
+                    // A sample that became due meanwhile is taken now instead of skipped.
                     due = due.into_iter().chain(self.due(start)).min();
                 }
                 Err(RecvTimeoutError::Timeout) => {
@@ -132,7 +131,7 @@ impl SamplerThread {
         }
     }
 
-    /// The first multiple of the period at which any process has something to do.
+    /// Returns the first multiple of the period at which any process is due.
     fn due(&self, start: Instant) -> Option<Instant> {
         let wake = self
             .watched
@@ -143,7 +142,7 @@ impl SamplerThread {
         Some(self.after(start, Instant::now() + pause))
     }
 
-    /// The next multiple of the period after `now`; those that were missed are left out.
+    /// Returns the next multiple of the period after `now`. Missed ones are skipped.
     fn after(&self, start: Instant, now: Instant) -> Instant {
         let period = self.period.max(Duration::from_millis(1));
         let passed = now.duration_since(start).as_nanos() / period.as_nanos();
@@ -151,19 +150,19 @@ impl SamplerThread {
     }
 
     fn sample(&mut self) {
-        let mut tick = Tick::new(now_mono(), self.suspects_copies);
+        let mut tick = Tick::new(now_mono(), self.detects_copies);
         for watched in self.watched.values_mut() {
             watched.sample(&self.proc_root, &mut tick);
-            if let (Some(rise), Some(alert)) = (watched.rise(tick.now()), &self.alert) {
-                alert(rise);
+            if let (Some(spike), Some(alert)) = (watched.spike(tick.now()), &self.alert) {
+                alert(spike);
             }
         }
     }
 
-    fn serve(&mut self, order: SamplerCommand) {
-        match order {
+    fn handle(&mut self, command: SamplerCommand) {
+        match command {
             SamplerCommand::Alert(alert) => self.alert = Some(alert),
-            SamplerCommand::SuspectCopies => self.suspects_copies = true,
+            SamplerCommand::DetectCopies => self.detects_copies = true,
             SamplerCommand::Watch(processes) => self.watch(&processes),
             SamplerCommand::Pools(answer) => answer(self.pools()),
             SamplerCommand::Map(process, ordinal, answer) => answer(self.map(process, ordinal)),
@@ -186,7 +185,7 @@ impl SamplerThread {
         for watched in self.watched.values_mut() {
             watched.refresh(now);
             unread.extend(watched.unread());
-            list.extend(watched.hand_out());
+            list.extend(watched.take_pools());
         }
         Pools {
             at: now,

@@ -1,21 +1,21 @@
-//! PyTorch's DeviceStats: what `torch.cuda.memory_stats()` is made of.
+//! PyTorch's DeviceStats struct, the source of `torch.cuda.memory_stats()`.
 //!
-//! A `Stat` is {current, peak, allocated, freed}, four words of 8 bytes; a `StatArray` is three of them: all, small
-//! pool, large pool. From torch 2.13 a hash map of 32 bytes lies between the sixth array and the seventh.
+//! A `Stat` is {current, peak, allocated, freed}, four words of 8 bytes. A `StatArray` has three of them: all, small
+//! pool, large pool. From torch 2.13 on, a hash map of 32 bytes is between the sixth and the seventh array.
 //!
-//! Laws that hold for a copy taken while nobody wrote, and seldom for any other: no number is negative, the peak is
-//! not below the current value, all = small + large for all but the peak. `current = allocated − freed` is **no**
-//! law: `reset_accumulated_memory_stats` sets the latter two to 0.
+//! Invariants of a consistent copy, which other memory rarely satisfies: numbers are not negative, the peak is not below
+//! the current value, and all = small + large, except for the peak. `current = allocated − freed` is **not** an
+//! invariant: `reset_accumulated_memory_stats` sets the latter two to 0.
 
 use crate::collect::memory::view::View;
 use crate::model::pool::{PoolStats, Sampled};
 use crate::model::reading::{Reading, Reason};
 use crate::model::units::Bytes;
 
-/// Of one StatArray.
-pub const ARRAY: usize = 96;
-const STAT: usize = 32;
-/// No GPU has a petabyte, and no counter of bytes handed out gets this far.
+/// Size of a StatArray.
+pub const STAT_ARRAY_BYTES: usize = 96;
+const STAT_BYTES: usize = 32;
+/// Limits for plausible values. No GPU has a petabyte, and accumulated byte counters stay far below 2^62.
 const MAX_BYTES: i64 = 1 << 50;
 const MAX_COUNTED: i64 = 1 << 62;
 
@@ -23,7 +23,7 @@ const MAX_COUNTED: i64 = 1 << 62;
 pub struct Stat {
     pub current: i64,
     pub peak: i64,
-    /// Everything that was added, since the start or the last reset.
+    /// Total of all increments since the start or the last reset.
     pub allocated: i64,
     pub freed: i64,
 }
@@ -35,10 +35,10 @@ pub struct StatArray {
     pub large: Stat,
 }
 
-/// Names as in c10/cuda/CUDACachingAllocator.h, or c10/core/CachingDeviceAllocator.h from 2.5 on.
+/// Statistics of one device. Names as in c10/cuda/CUDACachingAllocator.h; from 2.5 on c10/core/CachingDeviceAllocator.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeviceStats {
-    /// The device's number inside the process.
+    /// Device index in the process.
     pub ordinal: u32,
     pub allocation: StatArray,
     pub segment: StatArray,
@@ -48,7 +48,7 @@ pub struct DeviceStats {
     pub reserved_bytes: StatArray,
     pub active_bytes: StatArray,
     pub inactive_split_bytes: StatArray,
-    /// From torch 2.0 on.
+    /// Available from torch 2.0 on.
     pub requested_bytes: Option<StatArray>,
     pub num_alloc_retries: i64,
     pub num_ooms: i64,
@@ -64,7 +64,7 @@ impl Stat {
         })
     }
 
-    fn is_lawful(self) -> bool {
+    fn is_valid(self) -> bool {
         (0..=MAX_BYTES).contains(&self.peak)
             && (0..=self.peak).contains(&self.current)
             && (0..=MAX_COUNTED).contains(&self.allocated)
@@ -77,18 +77,18 @@ impl StatArray {
     pub fn parse(view: View<'_>, offset: usize) -> Option<Self> {
         Some(Self {
             all: Stat::parse(view, offset)?,
-            small: Stat::parse(view, offset + STAT)?,
-            large: Stat::parse(view, offset + 2 * STAT)?,
+            small: Stat::parse(view, offset + STAT_BYTES)?,
+            large: Stat::parse(view, offset + 2 * STAT_BYTES)?,
         })
     }
 
-    pub fn is_lawful(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         let adds_up = |part: fn(&Stat) -> i64| {
             part(&self.small).checked_add(part(&self.large)) == Some(part(&self.all))
         };
         [self.all, self.small, self.large]
             .into_iter()
-            .all(Stat::is_lawful)
+            .all(Stat::is_valid)
             && adds_up(|stat| stat.current)
             && adds_up(|stat| stat.allocated)
             && adds_up(|stat| stat.freed)
@@ -111,25 +111,25 @@ impl DeviceStats {
         .chain(&self.requested_bytes)
     }
 
-    /// Whether this can be one moment of an allocator, and not parts of two.
-    pub fn is_lawful(&self) -> bool {
+    /// Returns true if the statistics satisfy all invariants, so they are probably a consistent copy.
+    pub fn is_valid(&self) -> bool {
         let requested = self.requested_bytes.map_or(0, |r| r.all.current);
-        self.arrays().all(StatArray::is_lawful)
+        self.arrays().all(StatArray::is_valid)
             && self.num_alloc_retries >= 0
             && self.num_ooms >= 0
-            // A block that waits for another stream is still counted as requested.
+            // A block that waits for another stream still counts as requested.
             && requested <= self.active_bytes.all.current
             && self.allocated_bytes.all.current <= self.active_bytes.all.current
             && self.active_bytes.all.current <= self.reserved_bytes.all.current
             && self.allocation.all.current <= self.active.all.current
     }
 
-    /// Whether anything was ever asked of this device.
-    pub fn is_touched(&self) -> bool {
+    /// Returns true if the process has ever used this device.
+    pub fn is_used(&self) -> bool {
         self.arrays().any(|array| *array != StatArray::default()) || self.num_ooms != 0
     }
 
-    /// One sample, as the model keeps it.
+    /// Converts the statistics to a sample of the model.
     pub fn pool_stats(&self) -> PoolStats {
         PoolStats {
             allocated: Sampled::new(bytes(self.allocated_bytes.all.current)),
@@ -141,7 +141,7 @@ impl DeviceStats {
             inactive_split: bytes(self.inactive_split_bytes.all.current),
             inactive_split_peak: bytes(self.inactive_split_bytes.all.peak),
             requested: self.requested_bytes.map_or_else(
-                || Reading::missing(Reason::Unsupported, "torch counts it from 2.0 on"),
+                || Reading::missing(Reason::Unsupported, "available from torch 2.0 on"),
                 |requested| bytes(requested.all.current).into(),
             ),
             segments: count(self.segment.all.current),
@@ -153,7 +153,7 @@ impl DeviceStats {
     }
 }
 
-/// Negative is what a broken copy has, and [`DeviceStats::is_lawful`] lets none pass.
+/// Converts a counter. [`DeviceStats::is_valid`] has rejected negative numbers.
 fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
@@ -176,15 +176,15 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_of_the_counters_is_lawful_and_a_torn_sum_is_not() {
+    fn reset_counters_are_valid_and_inconsistent_sums_are_not() {
         let array = |all, small, large| StatArray { all, small, large };
         let reset = array(stat(7, 9, 0, 0), stat(3, 8, 0, 0), stat(4, 9, 0, 0));
-        assert!(reset.is_lawful());
-        let torn = array(stat(7, 9, 7, 0), stat(3, 8, 3, 0), stat(5, 9, 5, 0));
-        assert!(!torn.is_lawful());
+        assert!(reset.is_valid());
+        let inconsistent = array(stat(7, 9, 7, 0), stat(3, 8, 3, 0), stat(5, 9, 5, 0));
+        assert!(!inconsistent.is_valid());
         let absurd = array(stat(1, 1, i64::MAX, 0), stat(1, 1, 1, 0), stat(0, 0, 0, 0));
-        assert!(!absurd.is_lawful());
-        let wide = stat(i64::MAX, i64::MAX, i64::MAX, i64::MIN);
-        assert!(!array(wide, wide, wide).is_lawful());
+        assert!(!absurd.is_valid());
+        let overflowing = stat(i64::MAX, i64::MAX, i64::MAX, i64::MIN);
+        assert!(!array(overflowing, overflowing, overflowing).is_valid());
     }
 }

@@ -1,37 +1,37 @@
-//! Every Block of one device: the active ones from their hash set, the others from the sets of each pool.
+//! Reads every Block of one device: active blocks from their hash set, all others from the sets of each pool.
 //!
-//! Pools are the device's two, large and small, and two in each PrivatePool (a MemPool's or a CUDA graph's), which
-//! are reached through the map `graph_pools`, also when they hold no block in use. That map is found by what it leads
-//! to: a PrivatePool whose BlockPools name it as their owner.
+//! The pools are the device's large and small pool, and two in each PrivatePool (of a MemPool or a CUDA graph). The
+//! latter are reached through the map `graph_pools`, even if they have no block in use. That map is recognised by its
+//! values: a PrivatePool whose BlockPools name it as their owner.
 //!
-//! Nothing stops the target. A walk may see a block twice, miss one, or follow a pointer into freed memory; whether it
-//! was one moment is judged afterwards ([`map`](super::map)).
+//! The target keeps running. A walk may see a block twice, miss one, or follow a pointer into freed memory. Whether the
+//! result is consistent is checked afterwards ([`map`](super::map)).
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::block::{Block, BlockLayout, SAMPLE};
+use super::block::{Block, BlockLayout, SAMPLE_BYTES};
 use super::containers::{HashTable, Set, set_values};
 use super::layout::Layout;
 use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, exact, is_pointer, objects, up_to};
 use crate::model::pool::{PoolId, PoolKind};
 
-/// Ids of private pools count up from 0, or are the graph's number and a flag.
+/// Limit for plausible ids. Ids of private pools count up from 0, or consist of the graph's number and a flag.
 const MAX_POOL_ID: u64 = 1 << 48;
-/// vLLM has a hundred.
+/// Maximum number of private pools. vLLM has about a hundred.
 const MAX_PRIVATE_POOLS: u64 = 4_096;
-/// A pair of ids and a pointer, behind the distance.
+/// Size of an entry: the distance, a pair of ids and a pointer.
 const GRAPH_POOL_ENTRY: usize = 32;
 const ACTIVE_ENTRY: usize = 16;
-/// In which a PrivatePool's first BlockPool begins: at 8, 32 or 40 so far.
-const PRIVATE_POOL: usize = 512;
-const FIRST_BLOCK_POOL: std::ops::Range<usize> = 0..160;
-/// How many blocks a calibration looks at.
-const SAMPLES: usize = 512;
-/// Memory that may have been reserved while the walk ran.
-const SLACK: u64 = 1 << 30;
+/// Bytes read of a PrivatePool, and the range of offsets of its first BlockPool: 8, 32 or 40 in known versions.
+const PRIVATE_POOL_BYTES: usize = 512;
+const FIRST_BLOCK_POOL_OFFSETS: std::ops::Range<usize> = 0..160;
+/// Maximum number of blocks in the sample of a calibration.
+const MAX_SAMPLES: usize = 512;
+/// Allowance for memory that is reserved while the walk runs.
+const RESERVED_SLACK: u64 = 1 << 30;
 
-/// A device's allocator in another process.
+/// The allocator of one device in another process.
 #[derive(Debug, Clone, Copy)]
 pub struct Device<'a, M> {
     pub memory: &'a M,
@@ -39,16 +39,16 @@ pub struct Device<'a, M> {
     pub layout: &'a Layout,
 }
 
-/// The pools that a device's blocks are in, by the address of the BlockPool; of private ones also which.
+/// The pools of a device by the address of their BlockPool. Private pools have an id.
 pub type Pools = BTreeMap<u64, (PoolKind, Option<PoolId>)>;
 
-/// What one pass found.
+/// Result of one walk.
 #[derive(Debug, Default)]
 pub struct Walk {
     pub pools: Pools,
-    /// By address of their memory.
+    /// Ordered by the address of their memory.
     pub blocks: Vec<Block>,
-    /// Addresses at which no Block was any more.
+    /// Number of addresses without a valid Block.
     pub lost: usize,
 }
 
@@ -72,7 +72,7 @@ impl<M: Memory> Device<'_, M> {
         Ok(pools)
     }
 
-    /// The address of the first BlockPool of each PrivatePool, whose second follows it, and the PrivatePool's number.
+    /// Returns the id of each PrivatePool and the address of its first BlockPool. The second one follows it.
     fn private_pools(&self) -> Result<Vec<(u64, PoolId)>, MemoryError> {
         let bytes = up_to(self.memory, self.address, self.layout.graph_pools_end())?;
         let mut candidates = Vec::new();
@@ -81,7 +81,7 @@ impl<M: Memory> Device<'_, M> {
             let Some(table) = table.filter(|t| (1..=MAX_PRIVATE_POOLS).contains(&t.count)) else {
                 continue;
             };
-            // A table of something else may end before its entries would, were they pools.
+            // If this is a different table, reading it with this entry size may go beyond its end.
             match table.values(self.memory, GRAPH_POOL_ENTRY, graph_pool) {
                 Ok(found) => candidates.extend(found),
                 Err(MemoryError::Unreadable { .. }) => {}
@@ -91,7 +91,7 @@ impl<M: Memory> Device<'_, M> {
         candidates.sort_unstable();
         candidates.dedup_by_key(|(address, _)| *address);
         let addresses: Vec<u64> = candidates.iter().map(|(address, _)| *address).collect();
-        let found = objects::read(self.memory, &addresses, PRIVATE_POOL)?;
+        let found = objects::read(self.memory, &addresses, PRIVATE_POOL_BYTES)?;
         let pools = candidates.iter().zip(found.iter());
         Ok(pools
             .filter_map(|(&(address, id), pool)| Some((self.first_block_pool(address, pool?)?, id)))
@@ -100,7 +100,7 @@ impl<M: Memory> Device<'_, M> {
 
     fn first_block_pool(&self, address: u64, pool: View<'_>) -> Option<u64> {
         let owner = self.layout.pool_owner();
-        FIRST_BLOCK_POOL
+        FIRST_BLOCK_POOL_OFFSETS
             .step_by(8)
             .find(|&offset| {
                 pool.word(offset + owner) == Some(address)
@@ -109,7 +109,7 @@ impl<M: Memory> Device<'_, M> {
             .map(|offset| address + offset as u64)
     }
 
-    /// The addresses of all Blocks, and whether each is active.
+    /// Returns the addresses of all Blocks, and whether each one is active.
     fn addresses(&self, pools: &Pools) -> Result<BTreeMap<u64, bool>, MemoryError> {
         let free = set_values(self.memory, &self.sets(pools)?)?;
         let active = self.active()?;
@@ -131,8 +131,8 @@ impl<M: Memory> Device<'_, M> {
         table.values(self.memory, ACTIVE_ENTRY, |entry| entry.word(0))
     }
 
-    /// The sets of all pools that hold blocks: the first of each (free) and the last (without memory). The one that
-    /// lies between them from 2.13 on holds the free ones again, in another order.
+    /// Reads the sets of all pools: the first of each (free blocks) and the last (unmapped blocks). The set between them,
+    /// from 2.13 on, contains the free blocks again in another order.
     fn sets(&self, pools: &Pools) -> Result<Vec<Set>, MemoryError> {
         let addresses: Vec<u64> = pools.keys().copied().collect();
         let headers = objects::read(self.memory, &addresses, Set::SIZE * self.layout.sets)?;
@@ -147,17 +147,17 @@ impl<M: Memory> Device<'_, M> {
         Ok(sets)
     }
 
-    /// Where the members of a Block are; `None` while there is no block to learn it from.
+    /// Detects the layout of a Block; returns `None` if there is no block yet.
     pub fn calibrate_blocks(&self) -> Result<Option<BlockLayout>, MemoryError> {
         let pools = self.pools()?;
         let addresses = self.addresses(&pools)?;
-        let addresses: Vec<u64> = addresses.into_keys().take(SAMPLES).collect();
-        let sample = objects::read(self.memory, &addresses, SAMPLE)?;
+        let addresses: Vec<u64> = addresses.into_keys().take(MAX_SAMPLES).collect();
+        let sample = objects::read(self.memory, &addresses, SAMPLE_BYTES)?;
         let pools = pools.into_keys().collect();
         Ok(BlockLayout::calibrate(&sample, self.layout, &pools))
     }
 
-    /// `reserved` is what the statistics said before.
+    /// Reads all blocks. `reserved` is the reserved size from the preceding statistics.
     pub fn walk(&self, blocks: &BlockLayout, reserved: u64) -> Result<Walk, MemoryError> {
         let pools = self.pools()?;
         let addresses = self.addresses(&pools)?;
@@ -168,7 +168,7 @@ impl<M: Memory> Device<'_, M> {
             .iter()
             .zip(copies.iter())
             .filter_map(|((&at, &is_active), copy)| blocks.parse(at, copy?, is_active))
-            .filter(|block| block.is_plausible(&known, reserved.saturating_add(SLACK)))
+            .filter(|block| block.is_plausible(&known, reserved.saturating_add(RESERVED_SLACK)))
             .collect();
         found.sort_unstable_by_key(|block| block.address);
         Ok(Walk {
@@ -179,7 +179,7 @@ impl<M: Memory> Device<'_, M> {
     }
 }
 
-/// The PrivatePool that an entry of `graph_pools` leads to, and its number.
+/// Parses an entry of `graph_pools`: the address of the PrivatePool, and its id.
 fn graph_pool(entry: View<'_>) -> Option<(u64, PoolId)> {
     let ids = [entry.word(0)?, entry.word(8)?];
     let pool = entry.word(16)?;

@@ -1,4 +1,4 @@
-//! Evidence from what was measured before the failure; a log alone has none of it.
+//! Evidence from measurements before and at the failure. A log alone provides none.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,73 +6,82 @@ use super::oom::Oom;
 use super::{Case, Evidence, Finding};
 use crate::model::units::{Bytes, Millis};
 
-/// What the dashboard, or a watched run, knows about the time before; every part may be missing.
+/// Measurements of the dashboard or of `gputop run`. Each can be missing.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Measured {
-    /// How long the process was watched.
+    /// Time for which the process was watched.
     pub watched: Option<Millis>,
-    /// Growth of the low-water mark of allocated memory, bytes a minute.
+    /// Growth of the minimum of allocated memory, in bytes per minute.
     pub allocated_growth: Option<f64>,
-    /// Growth of reserved memory with allocated memory flat, bytes a minute.
+    /// Growth of reserved memory while allocated memory was flat, in bytes per minute.
     pub reserved_growth: Option<f64>,
-    /// The last peak by the greatest before it.
+    /// Ratio of the last peak to the highest earlier peak.
     pub spike: Option<f64>,
-    /// The most that was allocated in the steps before the last.
-    pub greatest: Option<Bytes>,
-    /// Optimizer steps done.
+    /// Highest peak of allocated memory before the last step.
+    #[serde(rename = "greatest")]
+    pub highest_peak: Option<Bytes>,
+    /// Finished optimizer steps.
     pub steps: Option<u64>,
-    /// Allocated had come down before, as it does after a step; `Some(false)` only for a process that was watched from
-    /// its beginning.
+    /// True if allocated memory had fallen before, as it does after a step. `Some(false)` only if the process was
+    /// watched from its start.
     pub came_down: Option<bool>,
-    /// How often the allocator flushed its cache in the minutes before.
+    /// Cache flushes in the minutes before the failure (`num_alloc_retries`).
     pub retries: Option<u64>,
-    /// The largest free block of the cache that the request could have had, at the failure.
-    pub largest_hole: Option<Bytes>,
-    /// More than this was wanted: it would have been there in one piece.
-    pub wanted_over: Option<Bytes>,
-    /// How long after the failure it was read, at most; the hook reads it at the failure itself.
-    pub hole_lag: Option<Millis>,
-    /// The largest that only other streams may use.
-    pub largest_hole_elsewhere: Option<Bytes>,
-    /// What the blocks said, read so soon after the failure that they still were the same.
-    pub holes: Option<Holes>,
-    /// What other processes on the GPU took in the minute before.
+    /// Largest free block of the cache that was usable for the request, at the failure.
+    #[serde(rename = "largest_hole")]
+    pub largest_free_block: Option<Bytes>,
+    /// Lower bound of the request: a block of this size was available.
+    #[serde(rename = "wanted_over")]
+    pub request_over: Option<Bytes>,
+    /// Maximum time between the failure and the reading of `largest_free_block`. `None` if the hook read it at the
+    /// failure.
+    #[serde(rename = "hole_lag")]
+    pub free_block_lag: Option<Millis>,
+    /// Largest free block that only other streams can use.
+    #[serde(rename = "largest_hole_elsewhere")]
+    pub largest_free_block_other_streams: Option<Bytes>,
+    /// Free blocks, if they were read before anything changed after the failure.
+    #[serde(rename = "holes")]
+    pub free_blocks: Option<FreeBlockSummary>,
+    /// Growth of other processes on the GPU in the minute before.
     pub others_grew: Option<Bytes>,
 }
 
-/// The free blocks of the large pool, those of CUDA graphs and MemPools left out.
+/// Free blocks of the large pool, without those of CUDA graphs and MemPools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Holes {
+pub struct FreeBlockSummary {
     pub count: u64,
     pub bytes: Bytes,
-    /// Of the stream that holds most.
+    /// Largest free block of the stream with the most allocated memory.
     pub largest: Bytes,
-    /// Of all other streams, where there are some.
-    pub elsewhere: Option<Bytes>,
-    pub pins: Pins,
-    /// How long after the failure they were read, at most.
+    /// Largest free block of all other streams, if there are any.
+    #[serde(rename = "elsewhere")]
+    pub other_streams: Option<Bytes>,
+    #[serde(rename = "pins")]
+    pub pinned: PinnedSegments,
+    /// Maximum time between the failure and the reading.
     pub lag: Millis,
 }
 
-/// Segments that are held by live blocks of less than a tenth of their size.
+/// Segments of which live blocks use less than a tenth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Pins {
+pub struct PinnedSegments {
     pub segments: u64,
     pub held: Bytes,
     pub live: Bytes,
 }
 
-/// A rise below this is noise (bytes a minute).
-const GROWTH: f64 = 16.0 * 1024.0 * 1024.0;
-/// A peak this much above all before it is a spike.
-const SPIKE: f64 = 1.1;
+/// Smaller growth is noise, in bytes per minute.
+const MIN_GROWTH: f64 = 16.0 * 1024.0 * 1024.0;
+/// Ratio to the highest earlier peak from which a peak is a spike.
+const MIN_SPIKE: f64 = 1.1;
 
 pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence {
-        name: "grows",
+        name: "allocated-memory-grows",
         judge: grows,
     },
     Evidence {
@@ -88,37 +97,37 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         judge: retries,
     },
     Evidence {
-        name: "other-grew",
-        judge: others,
+        name: "other-processes-grew",
+        judge: others_grew,
     },
     Evidence {
-        name: "largest-hole-small",
-        judge: hole,
+        name: "largest-free-block-too-small",
+        judge: free_block_too_small,
     },
     Evidence {
-        name: "small-blocks-pin",
-        judge: pins,
+        name: "small-blocks-hold-segments",
+        judge: pinned_segments,
     },
     Evidence {
-        name: "hole-of-other-stream",
-        judge: other_stream,
+        name: "free-block-on-other-stream",
+        judge: free_block_on_other_stream,
     },
 ];
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-fn a_minute(bytes: f64) -> Bytes {
+fn bytes_per_minute(bytes: f64) -> Bytes {
     Bytes(bytes.max(0.0) as u64)
 }
 
 fn grows(case: &Case<'_>) -> Finding {
     match case.measured.allocated_growth {
-        Some(growth) if growth > GROWTH => Finding::For(format!(
+        Some(growth) if growth > MIN_GROWTH => Finding::For(format!(
             "the minimum of allocated memory rose by {} per minute",
-            a_minute(growth)
+            bytes_per_minute(growth)
         )),
         Some(growth) => Finding::Against(format!(
             "the minimum of allocated memory rose by only {} per minute",
-            a_minute(growth)
+            bytes_per_minute(growth)
         )),
         None => Finding::Silent,
     }
@@ -128,29 +137,29 @@ fn spike(case: &Case<'_>) -> Finding {
     let Some(peak) = case.measured.spike else {
         return Finding::Silent;
     };
-    // What did not fit is in no peak.
-    let wanted = wanted_by_greatest(case).filter(|wanted| *wanted > peak);
-    let says = match wanted {
-        Some(wanted) => {
+    // No peak contains the request that failed.
+    let attempted = attempted_peak_ratio(case).filter(|attempted| *attempted > peak);
+    let clause = match attempted {
+        Some(attempted) => {
             format!(
-                "with this request, allocated memory would reach {wanted:.2} times the highest earlier peak"
+                "with this request, allocated memory would reach {attempted:.2} times the highest earlier peak"
             )
         }
         None => format!("the last peak was {peak:.2} times the highest earlier peak"),
     };
-    match wanted.unwrap_or(peak) > SPIKE {
-        true => Finding::For(says),
-        false => Finding::Against(says),
+    match attempted.unwrap_or(peak) > MIN_SPIKE {
+        true => Finding::For(clause),
+        false => Finding::Against(clause),
     }
 }
 
-/// What was allocated at the failure with the request on top, by the greatest peak of the steps before.
+/// Returns allocated memory plus the failed request, relative to the highest earlier peak.
 #[allow(clippy::cast_precision_loss)]
-fn wanted_by_greatest(case: &Case<'_>) -> Option<f64> {
-    let greatest = case.measured.greatest.filter(|greatest| greatest.0 > 0)?;
+fn attempted_peak_ratio(case: &Case<'_>) -> Option<f64> {
+    let highest = case.measured.highest_peak.filter(|peak| peak.0 > 0)?;
     let oom = Oom::of(case);
-    let wanted = oom.al?.checked_add(oom.req?)?;
-    Some(wanted as f64 / greatest.0 as f64)
+    let attempted = oom.allocated?.checked_add(oom.requested?)?;
+    Some(attempted as f64 / highest.0 as f64)
 }
 
 fn first_step(case: &Case<'_>) -> Finding {
@@ -159,7 +168,7 @@ fn first_step(case: &Case<'_>) -> Finding {
         Some(1) => Finding::For("one optimizer step had finished".into()),
         Some(steps) => Finding::Against(format!("{steps} optimizer steps had finished")),
         None => match case.measured.came_down {
-            // A first batch that is too large looks the same.
+            // A first batch that is too large looks the same, so this is only a hint.
             Some(false) => {
                 Finding::Hint("allocated memory had only risen since the program started".into())
             }
@@ -173,7 +182,7 @@ fn first_step(case: &Case<'_>) -> Finding {
 
 fn retries(case: &Case<'_>) -> Finding {
     match case.measured.retries {
-        // The first time can be the last.
+        // The first flush can be the one that fails.
         Some(0) => Finding::Silent,
         Some(1) => Finding::For("the cache had been flushed once".into()),
         Some(n) => Finding::For(format!("the cache had been flushed {n} times")),
@@ -181,7 +190,7 @@ fn retries(case: &Case<'_>) -> Finding {
     }
 }
 
-fn others(case: &Case<'_>) -> Finding {
+fn others_grew(case: &Case<'_>) -> Finding {
     match case.measured.others_grew {
         Some(Bytes(0)) => {
             Finding::Against("no other process allocated more memory in the minute before".into())
@@ -193,88 +202,89 @@ fn others(case: &Case<'_>) -> Finding {
     }
 }
 
-/// The hook measures it at the failure itself; from outside it was read a moment later.
-fn hole(case: &Case<'_>) -> Finding {
-    // Without any text more was wanted than each of them is.
-    let wanted_at_least = wanted(case).or(case.measured.wanted_over);
-    if let Some((holes, wanted)) = case.measured.holes.zip(wanted_at_least)
-        && holes.largest <= wanted
-        && holes.bytes >= wanted
+/// Compares the largest free block with the request. The hook reads it at the failure, the sampler shortly after.
+fn free_block_too_small(case: &Case<'_>) -> Finding {
+    // Without a message the request was larger than every free block.
+    let request_at_least = requested(case).or(case.measured.request_over);
+    if let Some((blocks, request)) = case.measured.free_blocks.zip(request_at_least)
+        && blocks.largest <= request
+        && blocks.bytes >= request
     {
         return Finding::For(format!(
             "the largest of {} free blocks ({} in total) was {}, read up to {} ms after the failure",
-            holes.count, holes.bytes, holes.largest, holes.lag.0
+            blocks.count, blocks.bytes, blocks.largest, blocks.lag.0
         ));
     }
-    let Some((hole, wanted)) = case.measured.largest_hole.zip(wanted(case)) else {
+    let Some((largest, request)) = case.measured.largest_free_block.zip(requested(case)) else {
         return Finding::Silent;
     };
-    let how = match case.measured.hole_lag {
+    let how = match case.measured.free_block_lag {
         Some(lag) => format!("read up to {} ms after the failure", lag.0),
         None => "measured at the failure by the hook".to_owned(),
     };
-    if hole < wanted {
-        Finding::For(format!("the largest free block was {hole}, {how}"))
-    } else if case.measured.hole_lag.is_some() {
-        // The exception may have freed it.
+    if largest < request {
+        Finding::For(format!("the largest free block was {largest}, {how}"))
+    } else if case.measured.free_block_lag.is_some() {
+        // The exception may have freed the block.
         Finding::Silent
     } else {
-        Finding::Against(format!("a free block of {hole} was available, {how}"))
+        Finding::Against(format!("a free block of {largest} was available, {how}"))
     }
 }
 
-/// What frees a tenth of the segments' bytes gives all of them back.
-fn pins(case: &Case<'_>) -> Finding {
-    let Some(pins) = case.measured.holes.map(|holes| holes.pins) else {
+/// Freeing the few live blocks of pinned segments would return the whole segments.
+fn pinned_segments(case: &Case<'_>) -> Finding {
+    let Some(pinned) = case.measured.free_blocks.map(|blocks| blocks.pinned) else {
         return Finding::Silent;
     };
-    if pins.segments == 0 {
+    if pinned.segments == 0 {
         return Finding::Against("no segment was nearly empty".into());
     }
-    let segments = match pins.segments {
+    let segments = match pinned.segments {
         1 => "a segment".to_owned(),
         n => format!("{n} segments"),
     };
-    let what = format!(
+    let clause = format!(
         "live blocks of {} keep {segments} ({} in total) from being freed",
-        pins.live, pins.held
+        pinned.live, pinned.held
     );
-    let wanted = wanted(case).or(case.measured.wanted_over);
-    match wanted.is_some_and(|wanted| pins.held >= wanted) {
-        true => Finding::For(what),
-        false => Finding::Hint(what),
+    let request = requested(case).or(case.measured.request_over);
+    match request.is_some_and(|request| pinned.held >= request) {
+        true => Finding::For(clause),
+        false => Finding::Hint(clause),
     }
 }
 
-fn other_stream(case: &Case<'_>) -> Finding {
-    if let Some((holes, wanted)) = case.measured.holes.zip(wanted(case))
-        && let Some(elsewhere) = holes.elsewhere
-        && case.measured.largest_hole_elsewhere.is_none()
+fn free_block_on_other_stream(case: &Case<'_>) -> Finding {
+    if let Some((blocks, request)) = case.measured.free_blocks.zip(requested(case))
+        && let Some(largest) = blocks.other_streams
+        && case.measured.largest_free_block_other_streams.is_none()
     {
-        return match elsewhere >= wanted && holes.largest < wanted {
+        return match largest >= request && blocks.largest < request {
             true => Finding::For(format!(
-                "a free block of {elsewhere} belonged to a different stream than most tensors"
+                "a free block of {largest} belonged to a different stream than most tensors"
             )),
             false => Finding::Against(format!(
-                "no other stream had a free block larger than {elsewhere}"
+                "no other stream had a free block larger than {largest}"
             )),
         };
     }
-    let Some((hole, wanted)) = case.measured.largest_hole_elsewhere.zip(wanted(case)) else {
+    let largest = case.measured.largest_free_block_other_streams;
+    let Some((largest, request)) = largest.zip(requested(case)) else {
         return Finding::Silent;
     };
-    if hole >= wanted {
+    if largest >= request {
         Finding::For(format!(
-            "a free block of {hole} belonged to another stream, measured at the failure by the hook"
+            "a free block of {largest} belonged to another stream, measured at the failure by the hook"
         ))
     } else {
         Finding::Against(format!(
-            "no other stream had a free block larger than {hole}, measured at the failure by the hook"
+            "no other stream had a free block larger than {largest}, measured at the failure by the hook"
         ))
     }
 }
 
-fn wanted(case: &Case<'_>) -> Option<Bytes> {
-    let wanted = case.found.get("requested_bytes")?;
-    wanted.as_u64().map(Bytes)
+fn requested(case: &Case<'_>) -> Option<Bytes> {
+    let requested = case.found.get("requested_bytes")?;
+    requested.as_u64().map(Bytes)
 }

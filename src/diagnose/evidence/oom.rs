@@ -1,16 +1,16 @@
-//! Evidence from the figures that PyTorch puts into its out-of-memory text.
+//! Evidence from the figures in PyTorch's out-of-memory message.
 //!
-//! `REQ` is the segment that PyTorch asked the driver for; what it says is reserved but unallocated is what was left
-//! after it had given every whole free segment back (CUDACachingAllocator.cpp: the message is built after the
-//! flush), so it lies in pieces beside live tensors.
+//! PyTorch builds the message after it has returned all free segments to the driver (CUDACachingAllocator.cpp). Memory
+//! that is "reserved but unallocated" is therefore in fragments beside live tensors. The requested size is that of the
+//! segment that PyTorch requested from the driver.
 
 use super::{Case, Evidence, Finding};
 use crate::model::units::Bytes;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
-/// What a CUDA context and its libraries take, at most, where the text does not say (518 MiB on an H200 with torch
-/// 2.11, more with cuDNN and NCCL loaded).
+/// Upper bound for a CUDA context and its libraries, used if the message does not contain it. Measured: 518 MiB on an
+/// H200 with torch 2.11, more with cuDNN and NCCL loaded.
 const CONTEXT: u64 = GIB;
 
 pub(super) const EVIDENCE: &[Evidence] = &[
@@ -23,36 +23,36 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         judge: over_limit,
     },
     Evidence {
-        name: "free-suffices",
+        name: "free-memory-suffices",
         judge: free_suffices,
     },
     Evidence {
-        name: "holes-suffice",
-        judge: holes_suffice,
+        name: "cache-suffices",
+        judge: cache_suffices,
     },
     Evidence {
-        name: "holes-nearly",
-        judge: holes_nearly,
+        name: "cache-nearly-suffices",
+        judge: cache_nearly_suffices,
     },
     Evidence {
-        name: "compaction-fails",
-        judge: compaction_fails,
+        name: "free-and-cached-too-small",
+        judge: free_and_cached_too_small,
     },
     Evidence {
-        name: "other-processes-hold",
-        judge: others_hold,
+        name: "other-processes-hold-most",
+        judge: others_hold_most,
     },
     Evidence {
-        name: "other-processes-share",
-        judge: others_share,
+        name: "fits-without-other-processes",
+        judge: fits_without_others,
     },
     Evidence {
         name: "non-pytorch-large",
         judge: non_pytorch,
     },
     Evidence {
-        name: "non-pytorch-most",
-        judge: non_pytorch_most,
+        name: "mostly-non-pytorch",
+        judge: mostly_non_pytorch,
     },
     Evidence {
         name: "private-pools",
@@ -63,8 +63,8 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         judge: request_large,
     },
     Evidence {
-        name: "request-beyond-card",
-        judge: request_beyond_card,
+        name: "request-exceeds-gpu",
+        judge: request_exceeds_gpu,
     },
     Evidence {
         name: "request-absurd",
@@ -79,88 +79,93 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         judge: not_attributable,
     },
     Evidence {
-        name: "mig-size",
-        judge: mig,
+        name: "mig-device",
+        judge: mig_device,
     },
     Evidence {
-        name: "live-tensors-fill",
+        name: "live-tensors-fill-gpu",
         judge: live_tensors_fill,
     },
     Evidence {
-        name: "card-full",
-        judge: card_full,
+        name: "gpu-full",
+        judge: gpu_full,
     },
 ];
 
-/// The figures by their short names; each only where the text holds it.
+/// The figures of a message. Each is missing if the message does not contain it.
 pub(super) struct Oom {
-    pub(super) req: Option<u64>,
-    /// What was wanted is not known, but that it is more than this.
-    over: Option<u64>,
-    tot: Option<u64>,
+    pub(super) requested: Option<u64>,
+    /// Lower bound of an unknown request.
+    request_over: Option<u64>,
+    /// Total memory of the GPU.
+    total: Option<u64>,
     free: Option<u64>,
-    pub(super) al: Option<u64>,
-    /// Reserved and in no tensor.
-    ru: Option<u64>,
-    lim: Option<u64>,
+    pub(super) allocated: Option<u64>,
+    /// Reserved but not allocated.
+    cached: Option<u64>,
+    /// Limit of this process.
+    limit: Option<u64>,
+    /// Used by this process.
     this: Option<u64>,
-    pp: Option<u64>,
+    /// Allocated in private pools.
+    private: Option<u64>,
+    /// Used by other processes that the message names.
     others: u64,
 }
 
 impl Oom {
     pub(super) fn of(case: &Case<'_>) -> Self {
         let get = |name: &str| case.found.get(name).and_then(serde_json::Value::as_u64);
-        let al = get("allocated_bytes");
+        let allocated = get("allocated_bytes");
         let others = case.found.get("other_processes").and_then(|o| o.as_array());
         let others = others.map_or(0, |all| {
             let bytes = all.iter().filter_map(|p| p["bytes"].as_u64());
             bytes.fold(0, u64::saturating_add)
         });
-        let req = get("requested_bytes");
+        let requested = get("requested_bytes");
         Self {
-            req,
-            over: case
+            requested,
+            request_over: case
                 .measured
-                .wanted_over
+                .request_over
                 .map(|b| b.0)
-                .filter(|_| req.is_none()),
-            tot: get("total_bytes"),
+                .filter(|_| requested.is_none()),
+            total: get("total_bytes"),
             free: get("free_bytes"),
-            al,
-            ru: get("reserved_unallocated_bytes")
-                .or_else(|| Some(get("reserved_bytes")?.saturating_sub(al?))),
-            lim: get("allowed_bytes"),
+            allocated,
+            cached: get("reserved_unallocated_bytes")
+                .or_else(|| Some(get("reserved_bytes")?.saturating_sub(allocated?))),
+            limit: get("allowed_bytes"),
             this: get("process_bytes"),
-            pp: get("private_pool_bytes"),
+            private: get("private_pool_bytes"),
             others,
         }
     }
 
     fn reserved(&self) -> Option<u64> {
-        Some(self.al?.saturating_add(self.ru?))
+        Some(self.allocated?.saturating_add(self.cached?))
     }
 
-    /// Used, and by nobody the text names.
-    fn unseen(&self) -> Option<u64> {
+    /// Returns memory that is used but not attributed to a process in the message.
+    fn unattributed(&self) -> Option<u64> {
         let this = match self.this {
-            // Where the driver cannot tell, the text says 0 bytes.
-            Some(this) => this.max(self.reserved().or(self.al).unwrap_or(0)),
-            None => self.reserved().or(self.al)?.saturating_add(CONTEXT),
+            // If the driver does not know, the message contains 0 bytes.
+            Some(this) => this.max(self.reserved().or(self.allocated).unwrap_or(0)),
+            None => self.reserved().or(self.allocated)?.saturating_add(CONTEXT),
         };
         let known = self.free?.saturating_add(this).saturating_add(self.others);
-        Some(self.tot?.saturating_sub(known))
+        Some(self.total?.saturating_sub(known))
     }
 
-    /// Held by others, named or not.
-    fn elsewhere(&self) -> Option<u64> {
-        Some(self.others.saturating_add(self.unseen()?))
+    /// Returns memory used by other processes, named or not.
+    fn used_by_others(&self) -> Option<u64> {
+        Some(self.others.saturating_add(self.unattributed()?))
     }
 }
 
-fn when(holds: Option<bool>, says: impl FnOnce() -> Option<String>) -> Finding {
+fn when(holds: Option<bool>, clause: impl FnOnce() -> Option<String>) -> Finding {
     match holds {
-        Some(true) => says().map_or(Finding::Silent, Finding::For),
+        Some(true) => clause().map_or(Finding::Silent, Finding::For),
         _ => Finding::Silent,
     }
 }
@@ -171,7 +176,7 @@ fn b(bytes: u64) -> Bytes {
 
 fn no_sizes(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let none = oom.req.is_none() && oom.al.is_none() && oom.tot.is_none();
+    let none = oom.requested.is_none() && oom.allocated.is_none() && oom.total.is_none();
     when(Some(none), || {
         Some("the message contains no memory figures".into())
     })
@@ -179,159 +184,159 @@ fn no_sizes(case: &Case<'_>) -> Finding {
 
 fn over_limit(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    when(Some(oom.lim.is_some()), || {
-        let lim = oom.lim?;
+    when(Some(oom.limit.is_some()), || {
+        let limit = oom.limit?;
         Some(match oom.free {
             Some(free) => format!(
                 "the limit for this process is {}, while {} was free on the GPU",
-                b(lim),
+                b(limit),
                 b(free)
             ),
-            None => format!("the limit for this process is {}", b(lim)),
+            None => format!("the limit for this process is {}", b(limit)),
         })
     })
 }
 
-/// Free memory that would have done; crumbs on a full card are none.
+/// Enough memory was free. Less than 100 MiB on a full GPU does not count.
 fn free_suffices(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let enough = oom
-        .req
+    let suffices = oom
+        .requested
         .zip(oom.free)
-        .map(|(req, free)| free >= req && free >= 100 * MIB);
-    when(enough, || {
+        .map(|(requested, free)| free >= requested && free >= 100 * MIB);
+    when(suffices, || {
         Some(format!(
             "{} was free, enough for the {} requested",
             b(oom.free?),
-            b(oom.req?)
+            b(oom.requested?)
         ))
     })
 }
 
-/// The holes alone would do, and are a share of the cache that is worth a change.
+/// Returns true if cached memory alone would suffice and is at least a quarter of the reserved memory.
 fn fragmented(oom: &Oom) -> Option<bool> {
-    let (req, ru) = (oom.req.or(oom.over)?, oom.ru?);
-    Some(ru >= req && ru.saturating_mul(4) >= oom.reserved()?)
+    let (requested, cached) = (oom.requested.or(oom.request_over)?, oom.cached?);
+    Some(cached >= requested && cached.saturating_mul(4) >= oom.reserved()?)
 }
 
-fn holes_suffice(case: &Case<'_>) -> Finding {
+fn cache_suffices(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     match fragmented(&oom) {
         Some(true) => when(Some(true), || {
-            let (cached, requested) = (b(oom.ru?), oom.req.map(b));
+            let (cached, requested) = (b(oom.cached?), oom.requested.map(b));
             Some(match requested {
                 Some(requested) => {
                     format!("{cached} cached in fragments, {requested} requested")
                 }
                 None => format!(
                     "{cached} cached in fragments, more than {} requested",
-                    b(oom.over?)
+                    b(oom.request_over?)
                 ),
             })
         }),
-        _ => compaction_fails_against(&oom),
+        _ => too_small_in_total(&oom),
     }
 }
 
-/// Even one perfect piece would not have been enough.
-fn compaction_fails_against(oom: &Oom) -> Finding {
-    let (Some(req), Some(ru)) = (oom.req, oom.ru) else {
+/// Free and cached memory together are smaller than the request, so fragmentation is not the cause.
+fn too_small_in_total(oom: &Oom) -> Finding {
+    let (Some(requested), Some(cached)) = (oom.requested, oom.cached) else {
         return Finding::Silent;
     };
-    let sum = ru.saturating_add(oom.free.unwrap_or(0));
-    if oom.free.is_some() && sum < req {
+    let sum = cached.saturating_add(oom.free.unwrap_or(0));
+    if oom.free.is_some() && sum < requested {
         return Finding::Against(format!(
             "all free and cached memory, {}, is less than the {} requested",
             b(sum),
-            b(req)
+            b(requested)
         ));
     }
     Finding::Silent
 }
 
-fn holes_nearly(case: &Case<'_>) -> Finding {
+fn cache_nearly_suffices(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let (Some(req), Some(ru)) = (oom.req, oom.ru) else {
+    let (Some(requested), Some(cached)) = (oom.requested, oom.cached) else {
         return Finding::Silent;
     };
-    if ru >= req / 2 && fragmented(&oom) == Some(false) {
+    if cached >= requested / 2 && fragmented(&oom) == Some(false) {
         return Finding::Hint(format!(
             "{} cached in fragments, {} requested",
-            b(ru),
-            b(req)
+            b(cached),
+            b(requested)
         ));
     }
     Finding::Silent
 }
 
-fn compaction_fails(case: &Case<'_>) -> Finding {
+fn free_and_cached_too_small(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let (Some(req), Some(free), Some(ru)) = (oom.req, oom.free, oom.ru) else {
+    let (Some(requested), Some(free), Some(cached)) = (oom.requested, oom.free, oom.cached) else {
         return Finding::Silent;
     };
-    if free.saturating_add(ru) < req {
+    if free.saturating_add(cached) < requested {
         Finding::For(format!(
             "{} free + {} cached < {} requested",
             b(free),
-            b(ru),
-            b(req)
+            b(cached),
+            b(requested)
         ))
     } else {
         Finding::Silent
     }
 }
 
-fn others_words(oom: &Oom) -> Option<String> {
-    let unseen = oom.unseen()?;
-    let tot = oom.tot?;
-    Some(match (oom.others, unseen) {
-        (0, unseen) => format!(
+fn others_clause(oom: &Oom) -> Option<String> {
+    let unattributed = oom.unattributed()?;
+    let total = oom.total?;
+    Some(match (oom.others, unattributed) {
+        (0, unattributed) => format!(
             "the message does not attribute {} of {} to any process",
-            b(unseen),
-            b(tot)
+            b(unattributed),
+            b(total)
         ),
-        (others, unseen) if unseen < GIB => {
-            format!("other processes hold {} of {}", b(others), b(tot))
+        (others, unattributed) if unattributed < GIB => {
+            format!("other processes hold {} of {}", b(others), b(total))
         }
-        (others, unseen) => {
+        (others, unattributed) => {
             format!(
                 "other processes hold {}, and {} of {} is unattributed",
                 b(others),
-                b(unseen),
-                b(tot)
+                b(unattributed),
+                b(total)
             )
         }
     })
 }
 
-/// Most of the card is somebody else's.
-fn others_hold(case: &Case<'_>) -> Finding {
+/// Other processes use more than half of the GPU.
+fn others_hold_most(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let Some((elsewhere, tot)) = oom.elsewhere().zip(oom.tot) else {
+    let Some((by_others, total)) = oom.used_by_others().zip(oom.total) else {
         return Finding::Silent;
     };
-    if elsewhere > tot / 2 {
-        return when(Some(true), || others_words(&oom));
+    if by_others > total / 2 {
+        return when(Some(true), || others_clause(&oom));
     }
     Finding::Silent
 }
 
-/// Without the others it would have fitted.
-fn others_share(case: &Case<'_>) -> Finding {
+/// The request would fit without the other processes.
+fn fits_without_others(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let (Some(elsewhere), Some(tot), Some(req), Some(free)) =
-        (oom.elsewhere(), oom.tot, oom.req, oom.free)
+    let (Some(by_others), Some(total), Some(requested), Some(free)) =
+        (oom.used_by_others(), oom.total, oom.requested, oom.free)
     else {
         return Finding::Silent;
     };
-    let short = req.saturating_sub(free.saturating_add(oom.ru.unwrap_or(0)));
-    if elsewhere >= short.max(1) && elsewhere > tot / 20 {
-        return when(Some(true), || others_words(&oom));
+    let short = requested.saturating_sub(free.saturating_add(oom.cached.unwrap_or(0)));
+    if by_others >= short.max(1) && by_others > total / 20 {
+        return when(Some(true), || others_clause(&oom));
     }
     Finding::Against(format!(
         "other processes hold {} of {}",
-        b(elsewhere),
-        b(tot)
+        b(by_others),
+        b(total)
     ))
 }
 
@@ -351,14 +356,14 @@ fn non_pytorch(case: &Case<'_>) -> Finding {
     }
 }
 
-/// More than half of the card is this process's, and not PyTorch's.
-fn non_pytorch_most(case: &Case<'_>) -> Finding {
+/// This process uses more than half of the GPU outside PyTorch.
+fn mostly_non_pytorch(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let outside = || Some(oom.this?.saturating_sub(oom.reserved()?));
-    let most = outside()
-        .zip(oom.tot)
-        .map(|(outside, tot)| outside > tot / 2);
-    when(most, || {
+    let is_most = outside()
+        .zip(oom.total)
+        .map(|(outside, total)| outside > total / 2);
+    when(is_most, || {
         Some(format!(
             "{} of this process is outside PyTorch",
             b(outside()?)
@@ -369,35 +374,46 @@ fn non_pytorch_most(case: &Case<'_>) -> Finding {
 fn private_pools(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let large = oom
-        .pp
-        .zip(oom.al)
-        .map(|(pp, al)| pp.saturating_mul(10) >= al && pp >= 64 * MIB);
+        .private
+        .zip(oom.allocated)
+        .map(|(private, allocated)| private.saturating_mul(10) >= allocated && private >= 64 * MIB);
     when(large, || {
-        Some(format!("{} is in private pools (CUDA graphs)", b(oom.pp?)))
+        Some(format!(
+            "{} is in private pools (CUDA graphs)",
+            b(oom.private?)
+        ))
     })
 }
 
 fn request_large(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let large = oom.req.zip(oom.tot).map(|(req, tot)| req > tot / 4);
+    let large = oom
+        .requested
+        .zip(oom.total)
+        .map(|(requested, total)| requested > total / 4);
     when(large, || {
         Some(format!(
             "{} was requested in one block, and a quarter of the GPU is {}",
-            b(oom.req?),
-            b(oom.tot? / 4)
+            b(oom.requested?),
+            b(oom.total? / 4)
         ))
     })
 }
 
-fn request_beyond_card(case: &Case<'_>) -> Finding {
+fn request_exceeds_gpu(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    when(oom.req.zip(oom.tot).map(|(req, tot)| req > tot), || {
-        Some(format!(
-            "{} was requested, but the GPU has only {}",
-            b(oom.req?),
-            b(oom.tot?)
-        ))
-    })
+    when(
+        oom.requested
+            .zip(oom.total)
+            .map(|(requested, total)| requested > total),
+        || {
+            Some(format!(
+                "{} was requested, but the GPU has only {}",
+                b(oom.requested?),
+                b(oom.total?)
+            ))
+        },
+    )
 }
 
 fn request_absurd(case: &Case<'_>) -> Finding {
@@ -405,24 +421,34 @@ fn request_absurd(case: &Case<'_>) -> Finding {
     if case.context.contains("more than 1EB memory") {
         return Finding::For("more than 1 EB was requested".into());
     }
-    when(oom.req.zip(oom.tot).map(|(req, tot)| req / 4 > tot), || {
-        Some(format!(
-            "{} was requested, more than four times the GPU's {}",
-            b(oom.req?),
-            b(oom.tot?)
-        ))
-    })
+    when(
+        oom.requested
+            .zip(oom.total)
+            .map(|(requested, total)| requested / 4 > total),
+        || {
+            Some(format!(
+                "{} was requested, more than four times the GPU's {}",
+                b(oom.requested?),
+                b(oom.total?)
+            ))
+        },
+    )
 }
 
 fn oversubscribed(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    when(oom.al.zip(oom.tot).map(|(al, tot)| al > tot), || {
-        Some(format!(
-            "{} is allocated on a GPU with {}",
-            b(oom.al?),
-            b(oom.tot?)
-        ))
-    })
+    when(
+        oom.allocated
+            .zip(oom.total)
+            .map(|(allocated, total)| allocated > total),
+        || {
+            Some(format!(
+                "{} is allocated on a GPU with {}",
+                b(oom.allocated?),
+                b(oom.total?)
+            ))
+        },
+    )
 }
 
 fn not_attributable(case: &Case<'_>) -> Finding {
@@ -432,8 +458,8 @@ fn not_attributable(case: &Case<'_>) -> Finding {
     })
 }
 
-/// `MIG-<uuid>` or `MIG 1g.10gb`; nvidia-smi's own header says MIG on every card.
-fn mig(case: &Case<'_>) -> Finding {
+/// Finds `MIG-<uuid>` or `MIG 1g.10gb`. The header of nvidia-smi contains MIG on every GPU.
+fn mig_device(case: &Case<'_>) -> Finding {
     let mut after = case
         .context
         .match_indices("MIG")
@@ -450,17 +476,21 @@ fn mig(case: &Case<'_>) -> Finding {
 
 fn live_tensors_fill(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let Some((al, tot)) = oom.al.zip(oom.tot) else {
+    let Some((allocated, total)) = oom.allocated.zip(oom.total) else {
         return Finding::Silent;
     };
-    if al > tot / 100 * 85 {
-        Finding::For(format!("live tensors hold {} of {}", b(al), b(tot)))
+    if allocated > total / 100 * 85 {
+        Finding::For(format!(
+            "live tensors hold {} of {}",
+            b(allocated),
+            b(total)
+        ))
     } else {
         Finding::Silent
     }
 }
 
-fn card_full(case: &Case<'_>) -> Finding {
+fn gpu_full(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     when(oom.free.map(|free| free < 100 * MIB), || {
         Some(format!("only {} was free on the GPU", b(oom.free?)))

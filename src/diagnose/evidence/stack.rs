@@ -156,8 +156,8 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     },
 ];
 
-/// The innermost frame whose function says so, or the innermost of all whose source does: what an outer line's source
-/// says may have been done already, or not be reached (`net(x).backward()` fails in `net`).
+/// Finds the innermost frame with one of the functions, or one of the code fragments in the innermost source line.
+/// Source of outer frames does not count: in `net(x).backward()` the failure can be in `net`.
 fn names(case: &Case<'_>, functions: &[&str], code: &[&str]) -> Finding {
     let last = case.frames.len().saturating_sub(1);
     let found = case.frames.iter().enumerate().rev().find(|(n, frame)| {

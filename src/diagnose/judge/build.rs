@@ -1,4 +1,4 @@
-//! One sighting as an incident, filled in from its card.
+//! Builds the incident of a sighting from its card.
 
 use super::{Item, Judge, causes};
 use crate::diagnose::card::{Card, CheckHint, FixRule};
@@ -7,13 +7,13 @@ use crate::diagnose::fields::{self, FieldMap};
 use crate::diagnose::tables::base_name;
 use crate::diagnose::template;
 use crate::diagnose::traceback::{Frame, Traceback};
-use crate::model::incident::{Cause, DetectedBy, Fix, Incident, LogPlace, Quote, Verdict};
+use crate::model::incident::{Cause, DetectedBy, Fix, Incident, LogLocation, Quote, Verdict};
 use crate::model::text;
 
-/// A certain text that says that something happened but not what.
-const WEAK: f64 = 0.7;
+/// Factor for the confidence of text that shows the error but not its details.
+const WEAK_FACTOR: f64 = 0.7;
 
-/// The incident of `item`, in whose crash the cards `beside` are as well.
+/// Returns the incident of `item`. `beside` are the other cards in its crash.
 pub(super) fn incident(
     judge: &Judge<'_>,
     item: &Item<'_>,
@@ -30,7 +30,7 @@ pub(super) fn incident(
             .read_around(item.card, &sighting.context, &mut found);
     }
     let place = place(&sighting.frames);
-    // A library's file names nobody's program.
+    // Library frames do not identify the user's script.
     if let Some(frame) = place.filter(|frame| frame.is_users()) {
         found.insert("python_file".into(), base_name(&frame.file).into());
         found.insert("python_line".into(), frame.line.into());
@@ -46,10 +46,10 @@ pub(super) fn incident(
     let needs = needs(card, &case, &found);
     let log = &judge.logs[item.log];
     Incident {
-        confidence: card.confidence * if sighting.weak { WEAK } else { 1.0 },
+        confidence: card.confidence * if sighting.weak { WEAK_FACTOR } else { 1.0 },
         count: sighting.count,
         time: sighting.time.as_deref().and_then(standard_time),
-        log: Some(LogPlace {
+        log: Some(LogLocation {
             file: log.file.clone(),
             first_line: sighting.first_line,
             last_line: sighting.last_line,
@@ -62,7 +62,7 @@ pub(super) fn incident(
     }
 }
 
-/// What is not known yet.
+/// Returns the checks that are still open.
 fn needs(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<String> {
     let is_open = |need: &&CheckHint| {
         let finding = need
@@ -75,8 +75,8 @@ fn needs(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<String> {
         .collect()
 }
 
-/// Adds what other texts of the same failure say beyond the one that is quoted: a failed assertion names its kernel,
-/// and the exception after it the error's code.
+/// Adds fields from other messages of the same failure. A failed assertion names its kernel; the exception after it
+/// contains the error code.
 pub(super) fn complete<'i>(
     incident: &mut Incident,
     cause: &Item<'i>,
@@ -111,7 +111,7 @@ pub(super) fn complete<'i>(
     fields.pid = fields.pid.or(more.pid);
 }
 
-/// A card with its sentences filled in.
+/// Returns an incident with the sentences of its card filled in.
 fn filled(card: &Card, found: &FieldMap, causes: Vec<Cause>, script: Option<&str>) -> Incident {
     let known = |texts: &[String]| {
         texts
@@ -147,7 +147,7 @@ fn filled(card: &Card, found: &FieldMap, causes: Vec<Cause>, script: Option<&str
     }
 }
 
-/// What to change: for likely causes first, nothing for what is ruled out.
+/// Returns the fixes: those for likely causes first, without those for causes that are ruled out.
 fn fixes(card: &Card, causes: &[Cause], found: &FieldMap, script: Option<&str>) -> Vec<Fix> {
     let verdict = |fix: &FixRule| {
         let cause = fix.r#for.as_ref()?;
@@ -158,7 +158,7 @@ fn fixes(card: &Card, causes: &[Cause], found: &FieldMap, script: Option<&str>) 
         .iter()
         .filter(|fix| verdict(fix) != Some(Verdict::RuledOut))
         .collect();
-    // Causes that the card takes for likely without evidence do not change its order.
+    // Causes that are likely without evidence do not change the order of the card.
     let proven = |fix: &FixRule| {
         let cause = fix
             .r#for
@@ -167,7 +167,7 @@ fn fixes(card: &Card, causes: &[Cause], found: &FieldMap, script: Option<&str>) 
         cause.is_some_and(|c| c.verdict == Verdict::Likely && !c.r#for.is_empty())
     };
     rules.sort_by_key(|fix| !proven(fix));
-    let made = rules.into_iter().filter_map(|fix| {
+    let fixes = rules.into_iter().filter_map(|fix| {
         Some(Fix {
             title: template::fill(&fix.title, found)?,
             for_cause: fix.r#for.clone(),
@@ -180,10 +180,10 @@ fn fixes(card: &Card, causes: &[Cause], found: &FieldMap, script: Option<&str>) 
             replayed: None,
         })
     });
-    made.collect()
+    fixes.collect()
 }
 
-/// A plain exception as the first cause, with the failure that followed from it below.
+/// Returns a plain exception as the cause, with the failure that it caused as a consequence.
 pub(super) fn program(
     judge: &Judge<'_>,
     log: usize,
@@ -219,7 +219,7 @@ pub(super) fn program(
         confidence: card.confidence,
         count: 1,
         time: traceback.time.as_deref().and_then(standard_time),
-        log: Some(LogPlace {
+        log: Some(LogLocation {
             file: judge.logs[log].file.clone(),
             first_line: traceback.first_line,
             last_line: traceback.last_line,
@@ -233,21 +233,21 @@ pub(super) fn program(
             labels: Vec::new(),
         },
         at: place.map(at),
-        why_first: Some(format!("{who} failed by itself; {after} follows from it.")),
+        why_first: Some(format!("{who} failed first and caused {after}.")),
         secondary,
         ..filled(card, &found, Vec::new(), script(&traceback.frames))
     }
 }
 
-/// The program that was started: the outermost frame, where it is a file of the user's.
+/// Returns the script that was started: the outermost frame, if it is a file of the user.
 fn script(frames: &[Frame]) -> Option<&str> {
     let file = base_name(&frames.first().filter(|frame| frame.is_users())?.file);
     file.ends_with(".py").then_some(file)
 }
 
-/// Cards say `python train.py`; who copies a command wants their own script in it.
+/// Replaces `python train.py` in a fix with the user's script.
 fn for_script(change: String, script: Option<&str>) -> String {
-    // A name with blanks or quotes would need quoting, and is nobody's.
+    // Unusual names would need quoting and are left alone.
     let is_plain = |name: &&str| {
         name.bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
@@ -266,7 +266,7 @@ fn place(frames: &[Frame]) -> Option<&Frame> {
         .or(frames.last())
 }
 
-/// `train.py:57  loss.backward()`.
+/// Returns file, line and code of a frame: `train.py:57  loss.backward()`.
 fn at(frame: &Frame) -> String {
     let place = format!("{}:{}", base_name(&frame.file), frame.line);
     let shown = match &frame.code {
@@ -277,7 +277,7 @@ fn at(frame: &Frame) -> String {
     text::visible(shown.as_bytes(), 160)
 }
 
-/// RFC 3339 where the log says the zone; else the same form without one.
+/// Returns a time in RFC 3339, or in the same form without a time zone if the log does not contain one.
 fn standard_time(written: &str) -> Option<String> {
     let text = written.replacen(' ', "T", 1).replace(',', ".");
     if let Ok(time) = text.parse::<jiff::Timestamp>() {

@@ -1,4 +1,4 @@
-//! The causes of a card, each with what speaks for it and against it in this case.
+//! Weighs the evidence for and against each cause of a card.
 
 use crate::diagnose::card::{Card, CauseRule, Prior, TextClue};
 use crate::diagnose::evidence::{self, Case, Finding};
@@ -7,14 +7,14 @@ use crate::diagnose::signature::Pattern;
 use crate::diagnose::template;
 use crate::model::incident::{Cause, Verdict};
 
-/// The causes of `card`, the likeliest first and in the card's order among equals.
+/// Returns the causes of `card`, most likely first. Equal causes keep the order of the card.
 pub(super) fn weighed(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<Cause> {
     let mut causes: Vec<Cause> = card
         .causes
         .iter()
         .map(|rule| weigh(rule, card, case, found))
         .collect();
-    // That nothing is known and nothing would tell is no news.
+    // A cause without evidence and without a way to check it is not worth showing.
     causes.retain(|c| c.verdict != Verdict::Unknown || c.needs.is_some());
     causes.sort_by_key(|cause| match cause.verdict {
         Verdict::Likely => 0,
@@ -26,30 +26,30 @@ pub(super) fn weighed(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<Cau
 }
 
 fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Cause {
-    let mut speaks_for = said(&rule.seen, case, found);
+    let mut speaks_for = text_evidence(&rule.seen, case, found);
     let mut hints = Vec::new();
-    let mut speaks_against = said(&rule.denied, case, found);
+    let mut speaks_against = text_evidence(&rule.denied, case, found);
     for name in &rule.evidence {
         match evidence::judge(name, card, case) {
-            Some(Finding::For(says)) => speaks_for.push(says),
-            Some(Finding::Hint(says)) => hints.push(says),
-            Some(Finding::Against(says)) => speaks_against.push(says),
+            Some(Finding::For(clause)) => speaks_for.push(clause),
+            Some(Finding::Hint(clause)) => hints.push(clause),
+            Some(Finding::Against(clause)) => speaks_against.push(clause),
             _ => {}
         }
     }
     for name in &rule.against {
-        if let Some(Finding::For(says)) = evidence::judge(name, card, case) {
-            speaks_against.push(says);
+        if let Some(Finding::For(clause)) = evidence::judge(name, card, case) {
+            speaks_against.push(clause);
         }
     }
     for list in [&mut speaks_for, &mut speaks_against] {
-        list.retain(|says| !says.is_empty());
+        list.retain(|clause| !clause.is_empty());
         list.dedup();
     }
     let is_only_hinted = speaks_for.is_empty() && !hints.is_empty();
     speaks_for.append(&mut hints);
     let verdict = match (speaks_for.is_empty(), speaks_against.is_empty()) {
-        // A hint takes nothing from what is likely anyway.
+        // A hint does not lower a cause that is likely without evidence.
         _ if is_only_hinted && (rule.prior, speaks_against.is_empty()) == (Prior::Likely, true) => {
             Verdict::Likely
         }
@@ -74,14 +74,14 @@ fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Ca
     }
 }
 
-/// The sentences whose text is there; what the expression names fills them.
-fn said(seen: &[TextClue], case: &Case<'_>, found: &FieldMap) -> Vec<String> {
-    let says = |one: &TextClue| {
+/// Returns the clauses whose expression matches, filled with its groups.
+fn text_evidence(seen: &[TextClue], case: &Case<'_>, found: &FieldMap) -> Vec<String> {
+    let clause = |one: &TextClue| {
         let mut all = Pattern::new(&one.r#match).groups(case.context)?;
         for (name, value) in found {
             all.entry(name).or_insert_with(|| value.clone());
         }
         template::fill(&one.says, &all)
     };
-    seen.iter().filter_map(says).collect()
+    seen.iter().filter_map(clause).collect()
 }

@@ -1,4 +1,4 @@
-//! Which sightings are one crash, and which of them is its cause.
+//! Groups sightings into crashes and finds the cause of each crash.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use crate::diagnose::card::Card;
 use crate::diagnose::traceback::Traceback;
 use crate::model::incident::Severity;
 
-/// Sightings further apart than this many lines of one log are different crashes …
-const APART: u64 = 500;
-/// … unless the later one is the kind of thing that comes long after its cause, as a collective's timeout does.
-const LATE: u64 = 20_000;
-/// A consequence may be printed this many lines before its cause: output is buffered.
-const BEFORE: u64 = 100;
+/// Maximum number of lines between sightings of one crash.
+const MAX_GAP: u64 = 500;
+/// Maximum number of lines for errors that come long after their cause, such as timeouts of collectives.
+const MAX_LATE_GAP: u64 = 20_000;
+/// Maximum number of lines by which a consequence can precede its cause, since output is buffered.
+const MAX_REORDERING: u64 = 100;
 
-/// Exceptions that end a program without being its fault, or only pass a failure on.
+/// Exceptions that are not the cause of a failure, or only pass it on.
 const NOT_CAUSES: &[&str] = &[
     "KeyboardInterrupt",
     "SystemExit",
@@ -40,11 +40,11 @@ const NOT_CAUSES: &[&str] = &[
     "StopIteration",
 ];
 
-/// The sightings of all logs, crash by crash, in their order.
+/// Returns the sightings of all logs, grouped by crash, in order.
 pub(super) fn crashes<'a>(judge: &Judge<'a>) -> Vec<Vec<Item<'a>>> {
     let mut crashes = Vec::new();
-    // Where ranks log to files of their own, the ends of all files are one crash.
-    let mut ends = Vec::new();
+    // If each rank has its own log, the last crashes of all logs are one crash.
+    let mut last_crashes = Vec::new();
     for (log, findings) in judge.logs.iter().enumerate() {
         let mut open: Vec<Item<'a>> = Vec::new();
         let mut last = None;
@@ -56,9 +56,9 @@ pub(super) fn crashes<'a>(judge: &Judge<'a>) -> Vec<Vec<Item<'a>>> {
             };
             let gap = last.map_or(0, |last| sighting.first_line.saturating_sub(last));
             let reach = if comes_late(judge.card(&item)) {
-                LATE
+                MAX_LATE_GAP
             } else {
-                APART
+                MAX_GAP
             };
             if gap > reach {
                 crashes.push(std::mem::take(&mut open));
@@ -68,13 +68,13 @@ pub(super) fn crashes<'a>(judge: &Judge<'a>) -> Vec<Vec<Item<'a>>> {
             open.push(item);
         }
         if judge.logs.len() > 1 {
-            ends.append(&mut open);
+            last_crashes.append(&mut open);
         } else if !open.is_empty() {
             crashes.push(open);
         }
     }
-    if !ends.is_empty() {
-        crashes.push(ends);
+    if !last_crashes.is_empty() {
+        crashes.push(last_crashes);
     }
     crashes
 }
@@ -83,9 +83,9 @@ fn comes_late(card: &Card) -> bool {
     card.follows.iter().any(|f| f == "*")
 }
 
-/// The index of the item that the others follow from.
+/// Returns the index of the item that caused the others.
 pub(super) fn cause(judge: &Judge<'_>, items: &[Item<'_>]) -> usize {
-    // Thousands of items have few cards between them.
+    // Thousands of items share a few cards.
     let mut by_card: BTreeMap<usize, Vec<&Item<'_>>> = BTreeMap::new();
     for item in items {
         by_card.entry(item.card).or_default().push(item);
@@ -94,22 +94,22 @@ pub(super) fn cause(judge: &Judge<'_>, items: &[Item<'_>]) -> usize {
         let card = judge.card(item);
         by_card.values().any(|others| {
             let cause = judge.card(others[0]);
-            // Two that could each follow from the other: the earlier counts.
+            // If each can cause the other, the earlier one is the cause.
             let mutual = cause.is_consequence_of(&card.id);
             let precedes =
                 |other: &&Item<'_>| may_precede(other, item) && !(mutual && is_before(item, other));
             card.is_consequence_of(&cause.id)
-                && grave(cause) <= grave(card)
+                && severity_order(cause) <= severity_order(card)
                 && others.iter().any(precedes)
         })
     };
-    // A time that only some lines have cannot order all.
+    // Times order the items only if all have one.
     let has_times = items.iter().all(|item| time(item).is_some());
     let key = |(index, item): &(usize, &Item<'_>)| {
         let time = time(item).filter(|_| has_times).map(str::to_owned);
         (
             is_consequence(item),
-            grave(judge.card(item)),
+            severity_order(judge.card(item)),
             item.sighting.weak,
             time,
             *index,
@@ -119,8 +119,8 @@ pub(super) fn cause(judge: &Judge<'_>, items: &[Item<'_>]) -> usize {
     first.map_or(0, |(index, _)| index)
 }
 
-/// The graver, the lower: a note explains no failure.
-fn grave(card: &Card) -> u8 {
+/// Returns a lower number for higher severity. A note does not explain a failure.
+fn severity_order(card: &Card) -> u8 {
     match card.severity {
         Severity::Fatal => 0,
         Severity::Caught => 1,
@@ -128,9 +128,9 @@ fn grave(card: &Card) -> u8 {
     }
 }
 
-/// Times of one log are comparable where all lines have one; across logs a missing time says nothing.
+/// Returns the time of an item, if it is in a comparable format.
 fn time<'i>(item: &Item<'i>) -> Option<&'i str> {
-    // Without a year and a zone two formats cannot be compared, ISO can.
+    // Only ISO times can be compared. Other formats lack the year and the time zone.
     item.sighting
         .time
         .as_deref()
@@ -144,20 +144,21 @@ fn is_before(a: &Item<'_>, b: &Item<'_>) -> bool {
     }
 }
 
-/// Whether `cause` was early enough to have led to `consequence`.
+/// Returns true if `cause` was early enough to have caused `consequence`.
 fn may_precede(cause: &Item<'_>, consequence: &Item<'_>) -> bool {
     let (a, b) = (&cause.sighting.found, &consequence.sighting.found);
     if a.contains_key("xid") && b.contains_key("xid") {
-        // Lines of the kernel log are in order, and each is about one GPU and one process.
-        let other = |name: &str| matches!((a.get(name), b.get(name)), (Some(x), Some(y)) if x != y);
+        // The kernel log is in order, and each line is about one GPU and one process.
+        let differs =
+            |name: &str| matches!((a.get(name), b.get(name)), (Some(x), Some(y)) if x != y);
         let earlier = cause.sighting.first_line <= consequence.sighting.first_line;
-        return earlier && !other("pid") && !other("pci_bus");
+        return earlier && !differs("pid") && !differs("pci_bus");
     }
     cause.log != consequence.log
-        || cause.sighting.first_line <= consequence.sighting.last_line + BEFORE
+        || cause.sighting.first_line <= consequence.sighting.last_line + MAX_REORDERING
 }
 
-/// The plain exception that a GPU-looking failure followed from: of another rank, or well before it.
+/// Returns the plain exception that caused a GPU failure: of another rank, or well before the failure.
 pub(super) fn exception<'a>(
     judge: &Judge<'a>,
     card: &Card,
@@ -175,7 +176,7 @@ pub(super) fn exception<'a>(
                 || (t.rank.is_some() && t.rank != judge.rank(cause))
                 || t.writer != failed.writer;
             let earlier =
-                t.last_line < failed.first_line && failed.first_line - t.last_line <= LATE;
+                t.last_line < failed.first_line && failed.first_line - t.last_line <= MAX_LATE_GAP;
             !NOT_CAUSES.contains(&name)
                 && !t.exception.is_empty()
                 && (log != cause.log || earlier)
@@ -185,7 +186,7 @@ pub(super) fn exception<'a>(
     })
 }
 
-/// Not part of the chain of exceptions that ends in the failure itself.
+/// Returns true if the traceback is not part of the chain of exceptions that ends in the failure.
 fn is_alone(traceback: &Traceback, failed: u64) -> bool {
     failed - traceback.last_line > 40
 }

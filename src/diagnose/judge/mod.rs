@@ -1,8 +1,8 @@
-//! From sightings to incidents: what belongs together, which is the cause, which card of a family is right.
+//! Turns sightings into incidents: groups them, finds the cause, and chooses the card.
 //!
-//! Sightings close to each other are one crash. In a crash a sighting whose card says that it follows from another's
-//! is a consequence; of the rest the gravest and then the first is the cause, and everything else stands under it.
-//! Ranks that report the same are one incident. The last crash comes first.
+//! Sightings close to each other are one crash. A sighting is a consequence if its card follows the card of another
+//! sighting in the crash. Of the others the most severe is the cause, then the earliest; the rest is listed below it.
+//! Ranks that report the same error are one incident. The last crash comes first.
 
 mod build;
 mod causes;
@@ -17,7 +17,7 @@ use super::log::{LogFindings, Sighting};
 use super::recovery::recover;
 use crate::model::incident::{Incident, Severity};
 
-/// A sighting in its log, and the card that is right for it.
+/// A sighting in its log, with the card chosen for it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Item<'a> {
     log: usize,
@@ -25,7 +25,7 @@ pub(super) struct Item<'a> {
     card: usize,
 }
 
-/// What is known while one job is judged.
+/// The input of one judgement.
 #[derive(Clone, Copy)]
 pub(super) struct Judge<'a> {
     catalogue: &'a Catalogue,
@@ -33,7 +33,7 @@ pub(super) struct Judge<'a> {
     measured: &'a Measured,
 }
 
-/// The incidents of one job's logs, the last first; each with what followed from it.
+/// Returns the incidents in the logs of one job, the last one first, each with its consequences.
 #[must_use]
 pub fn judge(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -> Vec<Incident> {
     let judge = Judge {
@@ -44,11 +44,11 @@ pub fn judge(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -
     let crashes = recover(|| grouping::crashes(&judge)).unwrap_or_default();
     let mut incidents: Vec<Incident> = Vec::new();
     for items in crashes.into_iter().rev() {
-        // One that cannot be judged must not cost the others.
+        // A panic in one crash must not affect the others.
         let Some(incident) = recover(|| judge.incident(items)) else {
             continue;
         };
-        // A loop that retries says the same again and again.
+        // A retry loop reports the same error repeatedly.
         match incidents.iter_mut().find(|known| is_same(known, &incident)) {
             Some(known) => known.count = known.count.saturating_add(incident.count),
             None => incidents.push(incident),
@@ -58,7 +58,7 @@ pub fn judge(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -
     incidents
 }
 
-/// What ended a run stands before what it survived; else the order stays.
+/// Moves fatal incidents to the front. The order is otherwise kept.
 pub fn fatal_first(incidents: &mut [Incident]) {
     incidents.sort_by_key(|incident| incident.severity != Severity::Fatal);
 }
@@ -80,7 +80,7 @@ impl<'a> Judge<'a> {
         item.sighting.rank.or(self.logs[item.log].rank)
     }
 
-    /// Everything that speaks about `item`, whose crash holds the cards `beside` as well.
+    /// Returns the evidence for `item`. `beside` are the other cards in its crash.
     pub(super) fn case<'c>(&self, item: &Item<'c>, beside: &'c [&'c str], ranks: usize) -> Case<'c>
     where
         'a: 'c,
@@ -96,7 +96,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Gives each item of a crash the card that its figures and its neighbours speak for.
+    /// Chooses the card of each item in a crash from its figures and the other items.
     fn choose(&self, items: &mut [Item<'a>]) {
         let cards: BTreeSet<usize> = items.iter().map(|item| item.card).collect();
         let ids: Vec<&str> = cards
@@ -121,14 +121,14 @@ impl<'a> Judge<'a> {
         ranks.iter().flatten().count()
     }
 
-    /// One crash as an incident with its consequences.
+    /// Returns a crash as an incident with its consequences.
     fn incident(&self, mut items: Vec<Item<'a>>) -> Incident {
         self.choose(&mut items);
         let first = grouping::cause(self, &items);
         let cause = items.remove(first);
         let card = self.card(&cause);
         let (same, others): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| {
-            // The exception after a failed assertion says the same in fewer words.
+            // The exception after a failed assertion repeats it with fewer details.
             item.card == cause.card
                 || (item.sighting.card == cause.sighting.card && item.sighting.weak)
         });
@@ -164,7 +164,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// What followed, one entry for each card.
+    /// Returns the consequences, one entry for each card.
     fn consequences(&self, items: &[Item<'a>]) -> Vec<Incident> {
         let mut entries: Vec<Incident> = Vec::new();
         for item in items {
@@ -193,14 +193,14 @@ impl<'a> Judge<'a> {
                 format!("Rank {rank} reported it first of {} ranks", ranks.len())
             }
             Some(rank) if !others.is_empty() => format!("Rank {rank} failed first"),
-            _ if explained > 0 => "It comes first".to_owned(),
-            _ if !others.is_empty() => "It is the first in the log".to_owned(),
+            _ if explained > 0 => "This error came first".to_owned(),
+            _ if !others.is_empty() => "This error is the first in the log".to_owned(),
             _ => return None,
         };
         Some(match explained {
             0 => format!("{who}."),
-            1 => format!("{who}; what stands under THEN follows from it."),
-            n => format!("{who}; {n} other reports follow from it."),
+            1 => format!("{who} and caused the error under THEN."),
+            n => format!("{who} and caused {n} later errors."),
         })
     }
 }

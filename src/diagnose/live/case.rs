@@ -1,4 +1,4 @@
-//! One failure as it becomes known: what was observed of its processes, and what that means now.
+//! One failure: the observations of its processes, and the incident that follows from them so far.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::figures::Figures;
 use super::group::Group;
 use super::process_info::ProcessInfo;
-use super::unmatched_xid::{STRAY, is_of_programs};
-use super::{AGAIN, CaseKey, OTHER_RANKS, Revision, TOGETHER};
+use super::unmatched_xid::{OWNER_TIMEOUT, is_application_error};
+use super::{CaseKey, OTHER_RANKS_TIMEOUT, REPEAT_WINDOW, Revision, SAME_FAILURE_WINDOW};
 use super::{free_blocks, scene};
 use crate::diagnose::catalogue::Catalogue;
 use crate::diagnose::evidence::Measured;
@@ -16,7 +16,7 @@ use crate::diagnose::fields::FieldMap;
 use crate::diagnose::hook_report::{HookReport, NAME, name_source};
 use crate::diagnose::judge;
 use crate::diagnose::log::{LogFindings, LogReader, Sighting};
-use crate::diagnose::predicted_fixes::foretell;
+use crate::diagnose::predicted_fixes::add_predictions;
 use crate::diagnose::rerun::with_command;
 use crate::diagnose::traceback::Frame;
 use crate::model::event::{Event, Exit, GpuAtOom, HookEvent, LogExcerpt, Observation, Xid};
@@ -30,20 +30,20 @@ use crate::model::stack::PythonStack;
 use crate::model::text::visible;
 use crate::model::units::{Bytes, GpuUuid, Mono, UnixMillis};
 
-/// Text that is kept for one case.
+/// Maximum bytes of text in a case.
 const MAX_TEXT: usize = 256 << 10;
-/// Xids that are kept for one case: a GPU that fails may write thousands, and all of them are judged each time.
+/// Maximum number of Xids in a case. A failing GPU can report thousands, and all are judged each time.
 const MAX_XIDS: usize = 256;
-/// The stack of an allocation that a library tried and let fail: it looks for the fastest algorithm that fits.
-const SEARCHES: &[(&str, &str)] = &[
+/// File and function of libraries that try allocations while they search for the fastest algorithm that fits.
+const ALGORITHM_SEARCHES: &[(&str, &str)] = &[
     ("conv.py", "_conv_forward"),
     ("", "autotune"),
     ("", "benchmark"),
 ];
-/// Stands where the bus of a GPU is not known.
-const NO_BUS: &str = "ffff:ff:ff";
-/// A message makes it certain that PyTorch raised; a counter does not say what of.
-const WITHOUT_TEXT: f64 = 0.8;
+/// Placeholder for an unknown PCI bus.
+const UNKNOWN_BUS: &str = "ffff:ff:ff";
+/// Factor for the confidence if only a counter rose. A message would show what PyTorch raised.
+const CONFIDENCE_WITHOUT_TEXT: f64 = 0.8;
 
 #[derive(Debug)]
 pub struct Case {
@@ -54,62 +54,65 @@ pub struct Case {
     members: BTreeMap<ProcessKey, Member>,
     xids: Vec<(Option<ProcessKey>, Option<GpuUuid>, Xid)>,
     scene: Arc<Scene>,
-    told: Option<Revision>,
-    /// The severity was told as of a process that lives.
+    /// The last published revision.
+    published: Option<Revision>,
+    /// The published severity takes into account that the process survived.
     is_settled: bool,
-    again: u32,
-    again_of: Option<CaseKey>,
+    /// Later cases that were counted as repetitions of this one.
+    repeats: u32,
+    /// The case that this one repeats.
+    repeat_of: Option<CaseKey>,
 }
 
-/// What is known of the processes.
+/// Properties of the processes.
 #[derive(Clone, Copy)]
-struct Facts<'a> {
+struct ProcessFacts<'a> {
     known: &'a HashMap<ProcessKey, ProcessInfo>,
-    places: &'a HashMap<ProcessKey, u32>,
+    gpu_indices: &'a HashMap<ProcessKey, u32>,
 }
 
-impl Facts<'_> {
+impl ProcessFacts<'_> {
     fn rank(self, key: ProcessKey) -> Option<u32> {
         self.known.get(&key)?.rank
     }
 
-    /// A program's GPU 0 may be any GPU of the host; the one that is meant there counts.
-    fn place(self, key: ProcessKey, found: &mut FieldMap) {
-        if let Some(index) = self.places.get(&key) {
+    /// Sets the index of the GPU on the host. GPU 0 of a program can be any GPU of the host.
+    fn set_gpu_index(self, key: ProcessKey, found: &mut FieldMap) {
+        if let Some(index) = self.gpu_indices.get(&key) {
             found.insert("gpu_index".into(), (*index).into());
         }
     }
 }
 
-/// What was observed of one process.
+/// Observations of one process.
 #[derive(Debug, Default)]
 struct Member {
     last: Mono,
-    texts: Vec<Text>,
+    texts: Vec<LogText>,
     ooms: Option<(Figures, u64)>,
     measured: Measured,
     frames: Vec<Frame>,
-    /// A library was looking for an algorithm when memory ran out.
+    /// True if a library was searching for an algorithm when memory ran out.
     is_search: bool,
-    /// What the hook measured inside at the last failed allocation.
-    heard: Option<HookReport>,
-    /// What its allocation trace says of other settings.
+    /// Report of the hook on the last failed allocation.
+    hook_report: Option<HookReport>,
+    /// Result of replaying the allocation trace with other settings.
     replayed: Option<Replayed>,
-    /// The exception that the hook heard nobody catch, with its traceback.
+    /// Traceback of an uncaught exception that the hook reported.
     exception: Option<String>,
     exit: Option<Exit>,
 }
 
-/// A piece of a log without a gap.
+/// A contiguous part of a log.
 #[derive(Debug)]
-struct Text {
+struct LogText {
     file: String,
-    /// Counted from 1, where that is known.
+    /// Counted from 1, if known.
     first_line: Option<u64>,
     text: String,
-    /// What the log held before it and nobody read.
+    /// Unread bytes of the log before this text.
     skipped: Bytes,
-    /// Ranks that write to one file; empty where the log is one process's own.
+    /// Ranks that share the file. Empty if one process writes the log.
     writers: Vec<ProcessKey>,
 }
 
@@ -126,10 +129,10 @@ impl Case {
             time,
             members: BTreeMap::new(),
             xids: Vec::new(),
-            told: None,
+            published: None,
             is_settled: false,
-            again: 0,
-            again_of: None,
+            repeats: 0,
+            repeat_of: None,
         }
     }
 
@@ -157,7 +160,7 @@ impl Case {
         Arc::make_mut(&mut self.scene)
     }
 
-    /// The first is the nearest to the failure; whether it is this one.
+    /// Stores the first map, which is nearest to the failure. Returns true if it is this one.
     pub fn take_map(&mut self, failed: &FailureMap) -> bool {
         let is_first = self.scene.map.is_none();
         if is_first {
@@ -169,12 +172,12 @@ impl Case {
         is_first
     }
 
-    pub fn see_gpu(&mut self, process: ProcessKey, there: &GpuAtOom) {
+    pub fn set_gpu_at_oom(&mut self, process: ProcessKey, gpu: &GpuAtOom) {
         if let Some(member) = self.members.get_mut(&process)
             && let Some((figures, _)) = &mut member.ooms
         {
-            figures.see(process, there);
-            member.measured.wanted_over = figures.wanted_over();
+            figures.update_gpu(process, gpu);
+            member.measured.request_over = figures.request_over();
         }
     }
 
@@ -184,44 +187,46 @@ impl Case {
             .is_some_and(|member| member.ooms.is_some())
     }
 
-    /// What failed in one rank makes the others fail much later.
+    /// Returns true for an event of another rank after a fatal failure. The other ranks can fail much later.
     pub fn is_fatal_for_others(&self, event: &Event) -> bool {
         let is_rank = !matches!(self.group, Group::Process(_) | Group::Gpu(_) | Group::Host);
         let is_other = event.process != self.key.process;
-        let told = self.told.as_ref();
-        is_rank && is_other && told.is_some_and(|t| t.incident.severity == Severity::Fatal)
+        let published = self.published.as_ref();
+        is_rank && is_other && published.is_some_and(|p| p.incident.severity == Severity::Fatal)
     }
 
-    /// The time has come to say that the process survived it, or that nobody came whose Xid it is.
+    /// Returns true if the case must be judged again because time passed: the process survived, or no process claimed
+    /// the Xid.
     pub fn settles(&mut self, now: Mono) -> bool {
-        let is_nobodys = self.told.is_none() && self.is_stray() && !self.waits(now);
-        let is_due = !self.is_settled && now.since(self.last) > TOGETHER;
+        let is_unclaimed =
+            self.published.is_none() && self.is_unmatched_xid() && !self.waits_for_owner(now);
+        let is_due = !self.is_settled && now.since(self.last) > SAME_FAILURE_WINDOW;
         self.is_settled |= is_due;
-        is_nobodys || (is_due && self.told.is_some())
+        is_unclaimed || (is_due && self.published.is_some())
     }
 
-    /// Xids of a GPU that name no process.
-    pub fn is_stray(&self) -> bool {
+    /// Returns true for Xids without a process.
+    pub fn is_unmatched_xid(&self) -> bool {
         matches!(self.group, Group::Gpu(_)) && self.members.is_empty() && !self.xids.is_empty()
     }
 
-    /// Whose they are may still be told.
-    pub fn waits(&self, now: Mono) -> bool {
-        self.is_stray()
-            && now.since(self.key.first) < STRAY
+    /// Returns true while the process of the Xids can still become known.
+    pub fn waits_for_owner(&self, now: Mono) -> bool {
+        self.is_unmatched_xid()
+            && now.since(self.key.first) < OWNER_TIMEOUT
             && self
                 .xids
                 .iter()
-                .all(|(_, _, xid)| is_of_programs(xid.number))
+                .all(|(_, _, xid)| is_application_error(xid.number))
     }
 
     pub fn has_xid(&self, number: u64, gpu: Option<&GpuUuid>) -> bool {
-        let is_it =
+        let is_match =
             |(_, at, xid): &(_, Option<GpuUuid>, Xid)| xid.number == number && at.as_ref() == gpu;
-        self.xids.iter().any(is_it)
+        self.xids.iter().any(is_match)
     }
 
-    /// Of a stray: the GPU.
+    /// Returns the GPU of Xids without a process.
     pub fn gpu(&self) -> Option<&GpuUuid> {
         self.key.gpu.as_ref()
     }
@@ -231,23 +236,24 @@ impl Case {
         own.any(|(_, _, xid)| other.has_xid(xid.number, Some(gpu)))
     }
 
-    /// A kernel of one of its processes went wrong on the GPU.
+    /// Returns true if a kernel of one of the processes failed on the GPU.
     pub fn is_fault(&self) -> bool {
-        let told = self.told.as_ref().map(|told| told.incident.family.as_str());
-        told.is_some_and(|family| ["launch", "assert"].contains(&family))
+        let published = self.published.as_ref();
+        let family = published.map(|revision| revision.incident.family.as_str());
+        family.is_some_and(|family| ["launch", "assert"].contains(&family))
             || self.xids.iter().any(|(process, _, _)| process.is_some())
     }
 
-    /// The Xids of `stray` are its own; they came before.
-    pub fn take_xids(&mut self, stray: Self) {
-        self.xids.splice(..0, stray.xids);
+    /// Moves the Xids of `unmatched`, which came before, to this case.
+    pub fn take_xids(&mut self, unmatched: Self) {
+        self.xids.splice(..0, unmatched.xids);
     }
 
     pub fn is_over(&self, now: Mono) -> bool {
-        now.since(self.last) > OTHER_RANKS.max(AGAIN)
+        now.since(self.last) > OTHER_RANKS_TIMEOUT.max(REPEAT_WINDOW)
     }
 
-    /// Returns false if nothing was added, since there is enough of its kind: judging it again would say the same.
+    /// Adds an observation. Returns false if a limit is reached and nothing was added.
     pub fn add(&mut self, event: &Event, known: Option<(Measured, Option<Figures>)>) -> bool {
         self.last = self.last.max(event.mono);
         let mut is_added = match &event.observation {
@@ -260,7 +266,7 @@ impl Case {
         let member = self.members.entry(process).or_default();
         member.last = member.last.max(event.mono);
         let (measured, figures) = known.unwrap_or_default();
-        // What comes after the failure is measured on a process that is going down.
+        // Measurements after the failure show a process that is shutting down, so the first ones are kept.
         if member.measured == Measured::default() || figures.is_some() {
             member.measured = measured;
         }
@@ -273,7 +279,7 @@ impl Case {
                 member.ooms = Some((figures.unwrap_or_default(), count + failed));
             }
             Observation::Log(excerpt) => is_added = member.read(excerpt),
-            Observation::Hook(hook) => member.hear(hook),
+            Observation::Hook(hook) => member.add_hook_event(hook),
             Observation::Replayed(replayed) => member.replayed = Some(Replayed::clone(replayed)),
             Observation::Exit(exit) => member.exit = Some(exit.clone()),
             _ => {}
@@ -284,7 +290,7 @@ impl Case {
     fn add_xid(&mut self, event: &Event, xid: &Xid) -> bool {
         let entry = (event.process, event.gpu.clone(), xid.clone());
         let is_full = self.xids.len() >= MAX_XIDS;
-        // The number comes from the driver at once, the kernel's words a moment later.
+        // The driver reports the number at once; the kernel log follows later.
         let same = self.xids.iter_mut().find(|(_, gpu, known)| {
             known.number == xid.number && *gpu == event.gpu && known.text.value().is_none()
         });
@@ -304,7 +310,7 @@ impl Case {
         let Some(thread) = stack.main() else { return };
         let frames = thread.frames.iter();
         let is_search = |frame: &crate::model::stack::StackFrame| {
-            SEARCHES.iter().any(|(file, function)| {
+            ALGORITHM_SEARCHES.iter().any(|(file, function)| {
                 frame.file.ends_with(file) && frame.function.contains(function)
             })
         };
@@ -320,49 +326,49 @@ impl Case {
             .collect();
     }
 
-    pub fn tell(&mut self, revision: &Revision) {
-        self.told = Some(revision.clone());
+    pub fn publish(&mut self, revision: &Revision) {
+        self.published = Some(revision.clone());
     }
 
-    /// `later` is the same failure once more, in a program that survives it.
+    /// Returns true if `later` is the same failure again, in a program that survives it.
     pub fn is_repeated_by(&self, later: &Revision) -> bool {
         let survived = |revision: &Revision| revision.incident.severity != Severity::Fatal;
-        self.again_of.is_none()
-            && later.at.since(self.last) <= AGAIN
+        self.repeat_of.is_none()
+            && later.at.since(self.last) <= REPEAT_WINDOW
             && survived(later)
-            && self.told.as_ref().is_some_and(|told| {
-                survived(told)
-                    && told.incident.id == later.incident.id
-                    && told.incident.at == later.incident.at
-                    && told.processes == later.processes
+            && self.published.as_ref().is_some_and(|published| {
+                survived(published)
+                    && published.incident.id == later.incident.id
+                    && published.incident.at == later.incident.at
+                    && published.processes == later.processes
             })
     }
 
-    /// Counts `later`, whose `revision` becomes one of this case.
+    /// Counts `later` as a repetition. Its `revision` becomes one of this case.
     pub fn repeat(&mut self, later: &mut Self, revision: &mut Revision) {
-        if later.again_of.is_none() {
-            later.again_of = Some(self.key.clone());
-            self.again += 1;
+        if later.repeat_of.is_none() {
+            later.repeat_of = Some(self.key.clone());
+            self.repeats += 1;
         }
         self.last = self.last.max(later.last);
         revision.key = self.key.clone();
         let first = self
-            .told
+            .published
             .as_ref()
-            .map_or(1, |told| told.incident.count.max(1));
-        revision.incident.count = first.max(revision.incident.count + self.again);
+            .map_or(1, |published| published.incident.count.max(1));
+        revision.incident.count = first.max(revision.incident.count + self.repeats);
     }
 
-    /// What is concluded now; `None` while there is nothing to say.
+    /// Returns the current incident, or `None` if there is none yet.
     pub fn judge(
         &self,
         catalogue: &Catalogue,
         known: &HashMap<ProcessKey, ProcessInfo>,
-        places: &HashMap<ProcessKey, u32>,
+        gpu_indices: &HashMap<ProcessKey, u32>,
         gpus: &[Gpu],
         now: Mono,
     ) -> Option<Revision> {
-        let facts = Facts { known, places };
+        let facts = ProcessFacts { known, gpu_indices };
         let mut incident = self
             .by_text(catalogue, facts, gpus)
             .or_else(|| self.by_figures(catalogue, facts))?;
@@ -391,8 +397,13 @@ impl Case {
         })
     }
 
-    /// As `explain` would judge the text, with what was measured beside it.
-    fn by_text(&self, catalogue: &Catalogue, facts: Facts<'_>, gpus: &[Gpu]) -> Option<Incident> {
+    /// Judges the text as `explain` does, together with the measurements.
+    fn by_text(
+        &self,
+        catalogue: &Catalogue,
+        facts: ProcessFacts<'_>,
+        gpus: &[Gpu],
+    ) -> Option<Incident> {
         let mut logs = Vec::new();
         for (key, member) in &self.members {
             logs.extend(member.findings(catalogue, *key, facts));
@@ -422,18 +433,18 @@ impl Case {
             };
             incident.log = None;
             let bus = &mut incident.fields.pci_bus;
-            *bus = bus.take().filter(|bus| bus != NO_BUS);
+            *bus = bus.take().filter(|bus| bus != UNKNOWN_BUS);
         }
-        self.without_lines_nobody_counted(&mut incident);
-        let heard = self.members.values().find(|m| m.heard.is_some());
-        if let Some(member) = heard.filter(|_| incident.family == "oom") {
+        self.clear_unknown_line_numbers(&mut incident);
+        let reported = self.members.values().find(|m| m.hook_report.is_some());
+        if let Some(member) = reported.filter(|_| incident.family == "oom") {
             member.complete(&mut incident);
         }
         name_source(&mut incident);
         Some(incident)
     }
 
-    fn without_lines_nobody_counted(&self, incident: &mut Incident) {
+    fn clear_unknown_line_numbers(&self, incident: &mut Incident) {
         let texts = || self.members.values().flat_map(|m| &m.texts);
         if let Some(log) = &mut incident.log {
             let is_counted = texts().any(|t| t.file == log.file && t.first_line.is_some());
@@ -442,11 +453,11 @@ impl Case {
             }
         }
         for one in &mut incident.secondary {
-            self.without_lines_nobody_counted(one);
+            self.clear_unknown_line_numbers(one);
         }
     }
 
-    /// The lines that the kernel wrote; where only the number of an Xid is known, the line it would have written.
+    /// Returns the lines of the kernel log. If only the number of an Xid is known, it builds the line from it.
     fn kernel_lines(&self, gpus: &[Gpu]) -> String {
         let mut lines = String::new();
         for (process, gpu, xid) in &self.xids {
@@ -455,7 +466,7 @@ impl Case {
                 None => {
                     let bus = gpus.iter().find(|g| Some(&g.uuid) == gpu.as_ref());
                     let bus = bus.and_then(|g| g.board.pci_bus.value().cloned());
-                    let bus = bus.unwrap_or_else(|| NO_BUS.into());
+                    let bus = bus.unwrap_or_else(|| UNKNOWN_BUS.into());
                     let _ = write!(lines, "NVRM: Xid (PCI:{bus}): {}", xid.number);
                     if let Some(process) = process {
                         let _ = write!(lines, ", pid={}", process.pid);
@@ -466,7 +477,7 @@ impl Case {
         }
         for (key, member) in &self.members {
             let exit = member.exit.as_ref();
-            if let Some(text) = exit.and_then(|exit| host_killer(*key, exit)) {
+            if let Some(text) = exit.and_then(|exit| host_oom_kill_line(*key, exit)) {
                 lines.push_str(&text);
                 lines.push('\n');
             }
@@ -474,12 +485,12 @@ impl Case {
         lines
     }
 
-    /// A counter that rose, and nothing said.
-    fn by_figures(&self, catalogue: &Catalogue, facts: Facts<'_>) -> Option<Incident> {
+    /// Judges the figures alone: the OOM counter rose, but there is no message.
+    fn by_figures(&self, catalogue: &Catalogue, facts: ProcessFacts<'_>) -> Option<Incident> {
         let mut failed = self.members.iter().filter(|(_, m)| m.ooms.is_some());
         let (key, member) = failed.next()?;
         let (mut found, count) = member.found(*key)?;
-        facts.place(*key, &mut found);
+        facts.set_gpu_index(*key, &mut found);
         let card = catalogue
             .cards
             .iter()
@@ -507,19 +518,19 @@ impl Case {
             .into_iter()
             .next()?;
         let mut incident = Incident {
-            confidence: incident.confidence * WITHOUT_TEXT,
+            confidence: incident.confidence * CONFIDENCE_WITHOUT_TEXT,
             detected_by: DetectedBy::Allocator,
             log: None,
             ..incident
         };
-        if member.heard.is_some() {
+        if member.hook_report.is_some() {
             member.complete(&mut incident);
             incident.detected_by = DetectedBy::Hook;
         }
         Some(incident)
     }
 
-    /// Of the process that was first.
+    /// Returns the measurements of the first process.
     fn measured(&self) -> Measured {
         let first = self.key.process.and_then(|key| self.members.get(&key));
         let first = first.or(self.members.values().next());
@@ -533,20 +544,20 @@ impl Case {
         if incident.family != "oom" || failed().next().is_none() {
             return incident.severity;
         }
-        let ends = || failed().filter_map(|member| member.exit.as_ref());
-        if ends().any(|exit| exit.status.get() != Some(0)) {
+        let exits = || failed().filter_map(|member| member.exit.as_ref());
+        if exits().any(|exit| exit.status.get() != Some(0)) {
             return Severity::Fatal;
         }
-        // It came to its end as if nothing had been.
-        if ends().next().is_some() {
+        // The process finished successfully.
+        if exits().next().is_some() {
             return Severity::Caught;
         }
-        let is_said = self.members.values().any(|m| !m.texts.is_empty());
-        // What was said is believed until the process has had the time to end and lives.
-        if is_said && now.since(self.last) <= TOGETHER {
+        let has_text = self.members.values().any(|m| !m.texts.is_empty());
+        // The severity of the text holds until the process had time to exit and is still alive.
+        if has_text && now.since(self.last) <= SAME_FAILURE_WINDOW {
             return incident.severity;
         }
-        if failed().all(|m| m.is_search) && !is_said {
+        if failed().all(|m| m.is_search) && !has_text {
             return Severity::Note;
         }
         Severity::Caught
@@ -576,53 +587,60 @@ impl Member {
         let Some((figures, _)) = &mut self.ooms else {
             return;
         };
-        let Some(holes) = free_blocks::of(failed, figures) else {
+        let Some(blocks) = free_blocks::summary(failed, figures) else {
             return;
         };
-        figures.largest_hole = Some(figures.largest_hole.unwrap_or_default().max(holes.largest));
-        self.measured.wanted_over = figures.wanted_over();
-        self.measured.holes = Some(holes);
+        let largest = figures.largest_free_block.unwrap_or_default();
+        figures.largest_free_block = Some(largest.max(blocks.largest));
+        self.measured.request_over = figures.request_over();
+        self.measured.free_blocks = Some(blocks);
     }
 
-    fn hear(&mut self, event: &HookEvent) {
+    fn add_hook_event(&mut self, event: &HookEvent) {
         if let Some(exception) = event.exception.as_deref().filter(|e| e.r#where != "cell") {
             self.exception = Some(exception.traceback.clone());
         }
         let Some(oom) = event.oom.as_deref() else {
             return;
         };
-        let heard = HookReport::of(event, oom);
+        let report = HookReport::of(event, oom);
         let measured = &mut self.measured;
-        measured.steps = heard.measured.steps.or(measured.steps);
-        if heard.measured.largest_hole.is_some() {
-            (measured.largest_hole, measured.hole_lag) = (heard.measured.largest_hole, None);
+        measured.steps = report.measured.steps.or(measured.steps);
+        if let Some(largest) = report.measured.largest_free_block {
+            (measured.largest_free_block, measured.free_block_lag) = (Some(largest), None);
         }
-        measured.largest_hole_elsewhere = heard.measured.largest_hole_elsewhere;
+        measured.largest_free_block_other_streams =
+            report.measured.largest_free_block_other_streams;
         if self.ooms.is_none() {
-            self.ooms = Some((Figures::heard(oom), 1));
+            self.ooms = Some((Figures::from_hook(oom), 1));
         }
-        self.heard = Some(heard);
+        self.hook_report = Some(report);
     }
 
-    /// Adds what only the hook could tell, and the replay of the failure that it told of.
+    /// Adds the figures of the hook, and the replay of the failure that it reported.
     fn complete(&self, incident: &mut Incident) {
-        let Some(heard) = &self.heard else { return };
-        heard.complete(incident);
-        let is_it = |replayed: &&Replayed| {
-            (replayed.ordinal, replayed.free_bytes) == (heard.oom.device, heard.oom.free_bytes)
+        let Some(report) = &self.hook_report else {
+            return;
         };
-        if let Some(replayed) = self.replayed.as_ref().filter(is_it) {
-            foretell(incident, replayed);
+        report.complete(incident);
+        let is_match = |replayed: &&Replayed| {
+            (replayed.ordinal, replayed.free_bytes) == (report.oom.device, report.oom.free_bytes)
+        };
+        if let Some(replayed) = self.replayed.as_ref().filter(is_match) {
+            add_predictions(incident, replayed);
         }
     }
 
-    /// The figures of a failed allocation of which no log tells.
+    /// Returns the figures of a failed allocation without a message, and the number of failures.
     fn found(&self, key: ProcessKey) -> Option<(FieldMap, u64)> {
         let (figures, count) = self.ooms.as_ref()?;
         let mut found = figures.found(key);
-        if let Some(heard) = &self.heard {
-            found.insert("requested_bytes".into(), heard.oom.requested_bytes.0.into());
-            found.insert("free_bytes".into(), heard.oom.free_bytes.0.into());
+        if let Some(report) = &self.hook_report {
+            found.insert(
+                "requested_bytes".into(),
+                report.oom.requested_bytes.0.into(),
+            );
+            found.insert("free_bytes".into(), report.oom.free_bytes.0.into());
         }
         Some((found, *count))
     }
@@ -638,7 +656,7 @@ impl Member {
         let before = texts.find(|text| excerpt.continues && text.file == file);
         match before {
             Some(text) => text.text.push_str(&excerpt.text),
-            None => self.texts.push(Text {
+            None => self.texts.push(LogText {
                 file,
                 first_line: excerpt.first_line.get(),
                 text: excerpt.text.clone(),
@@ -649,12 +667,12 @@ impl Member {
         true
     }
 
-    /// What its texts hold, each file by itself.
+    /// Returns the findings in the texts, for each file separately.
     fn findings(
         &self,
         catalogue: &Catalogue,
         key: ProcessKey,
-        facts: Facts<'_>,
+        facts: ProcessFacts<'_>,
     ) -> Vec<LogFindings> {
         let rank = facts.rank(key);
         let mut logs: Vec<LogFindings> = Vec::new();
@@ -664,7 +682,7 @@ impl Member {
             let mut found = reader.finish();
             for sighting in &mut found.sightings {
                 sighting.found.insert("pid".into(), key.pid.0.into());
-                facts.place(key, &mut sighting.found);
+                facts.set_gpu_index(key, &mut sighting.found);
             }
             found.rank = rank;
             logs.push(found);
@@ -680,7 +698,7 @@ impl Member {
                 match text.writer(key, sighting, facts) {
                     Some(writer) => {
                         sighting.found.insert("pid".into(), writer.pid.0.into());
-                        facts.place(writer, &mut sighting.found);
+                        facts.set_gpu_index(writer, &mut sighting.found);
                     }
                     None => {
                         sighting.found.remove("pid");
@@ -705,10 +723,15 @@ impl Member {
     }
 }
 
-impl Text {
-    /// Whose words a sighting is. What a process wrote is about itself, whatever it says; of several that share a log
-    /// the rank tells which, or a PID that is one of theirs.
-    fn writer(&self, own: ProcessKey, sighting: &Sighting, facts: Facts<'_>) -> Option<ProcessKey> {
+impl LogText {
+    /// Returns the writer of a sighting. Text of one process is about itself. If several share a log, the rank or a
+    /// known PID identifies the writer.
+    fn writer(
+        &self,
+        own: ProcessKey,
+        sighting: &Sighting,
+        facts: ProcessFacts<'_>,
+    ) -> Option<ProcessKey> {
         if self.writers.is_empty() {
             return Some(own);
         }
@@ -717,25 +740,25 @@ impl Text {
                 .iter()
                 .find(|key| facts.rank(**key) == Some(rank))
         };
-        let said = sighting
+        let pid = sighting
             .found
             .get("pid")
             .and_then(serde_json::Value::as_u64);
         let by_pid = |pid| self.writers.iter().find(|key| u64::from(key.pid.0) == pid);
         let writer = sighting.rank.and_then(by_rank);
-        writer.or_else(|| said.and_then(by_pid)).copied()
+        writer.or_else(|| pid.and_then(by_pid)).copied()
     }
 }
 
-/// The kernel's words on why a process was killed, if it was for want of host memory; in its words also where only
-/// its counter says so.
-fn host_killer(process: ProcessKey, exit: &Exit) -> Option<String> {
+/// Returns the line of the kernel about a process that the host OOM killer ended. If only the counter shows it, the
+/// line is built in the same form.
+fn host_oom_kill_line(process: ProcessKey, exit: &Exit) -> Option<String> {
     if exit.oom.killed.get() != Some(true) {
         return None;
     }
-    let said = exit.oom.evidence.clone();
+    let line = exit.oom.evidence.clone();
     Some(
-        said.filter(|line| line.contains("Killed process"))
+        line.filter(|line| line.contains("Killed process"))
             .unwrap_or_else(|| {
                 let name = exit.last.as_ref().map_or("?", |last| last.name.as_str());
                 format!("Out of memory: Killed process {} ({name})", process.pid)
@@ -743,8 +766,8 @@ fn host_killer(process: ProcessKey, exit: &Exit) -> Option<String> {
     )
 }
 
-/// Killed from outside, by a kernel that says why: an incident though nothing was said before.
-pub fn was_killed_by_the_host(event: &Event) -> bool {
+/// Returns true if the host OOM killer ended the process. This is an incident even without earlier observations.
+pub fn was_killed_by_host(event: &Event) -> bool {
     match &event.observation {
         Observation::Exit(exit) => exit.oom.killed.get() == Some(true),
         _ => false,

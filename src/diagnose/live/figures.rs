@@ -1,10 +1,9 @@
-//! The figures that PyTorch's message would hold, for a failed allocation of which no text is known.
+//! The figures of PyTorch's out-of-memory message, for a failed allocation without a known message.
 //!
-//! The statistics are those of the sample that saw `num_ooms` rise, up to 50 ms after the failure; the driver's are
-//! those of the last frame, moved by what the pool has taken or given back since, until the GPU was read because of
-//! the failure. What was wanted is not known from
-//! outside, only that it was more than what would have been there: the driver's free memory, and the largest free
-//! block of the cache.
+//! Pool statistics come from the sample that saw `num_ooms` rise, up to 50 ms after the failure. Driver figures come
+//! from the last frame, corrected by the change of the pool since then, until the GPU is read because of the failure.
+//! The requested size is not visible from outside. It was larger than the free memory of the driver and than the
+//! largest free block of the cache.
 
 use crate::diagnose::fields::FieldMap;
 use crate::model::event::{GpuAtOom, HookGauge, HookOom, OomsRose};
@@ -17,21 +16,21 @@ use crate::model::units::Bytes;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Figures {
     pub ordinal: u32,
-    /// CUDA's: what the driver keeps is not in it.
+    /// Total memory without the part that the driver reserves, as CUDA reports it.
     pub total: Option<Bytes>,
     pub free: Option<Bytes>,
-    /// All that the process holds on the GPU.
+    /// Memory of the process on the GPU.
     pub process: Option<Bytes>,
     pub allocated: Bytes,
     pub reserved: Bytes,
-    /// Only where the tensors of the moment were still there in the sample.
-    pub largest_hole: Option<Bytes>,
-    /// Of every other process that the driver lists there.
+    /// Set only if the tensors at the failure still existed in the sample.
+    pub largest_free_block: Option<Bytes>,
+    /// Memory of every other process on the GPU, by PID.
     pub others: Vec<(u32, Bytes)>,
 }
 
 impl Figures {
-    /// `pool` and `gpu` as in the last frame.
+    /// Creates the figures. `pool` and `gpu` are from the last frame.
     pub fn new(
         process: ProcessKey,
         rose: &OomsRose,
@@ -67,21 +66,22 @@ impl Figures {
                 .map(|vram| moved(vram, true)),
             allocated,
             reserved,
-            largest_hole: None,
+            largest_free_block: None,
             others: held(others.filter(|other| own.is_none_or(|own| own.pid != other.pid))),
         };
-        if figures.is_still(stats.allocated.last()) {
-            figures.largest_hole = stats.largest_free_block.get();
+        if figures.matches_allocated(stats.allocated.last()) {
+            figures.largest_free_block = stats.largest_free_block.get();
         }
         figures
     }
 
-    /// What the driver said because of the failure, nearer to it than the last frame.
-    pub fn see(&mut self, process: ProcessKey, there: &GpuAtOom) {
-        self.total = total(&there.memory).or(self.total);
-        self.free = there.memory.free.get().or(self.free);
-        let list = || there.processes.value().into_iter().flatten();
-        // Where the driver counts processes otherwise, its own would stand among the others.
+    /// Replaces the figures of the driver by those read because of the failure, which are closer to it than the last
+    /// frame.
+    pub fn update_gpu(&mut self, process: ProcessKey, gpu: &GpuAtOom) {
+        self.total = total(&gpu.memory).or(self.total);
+        self.free = gpu.memory.free.get().or(self.free);
+        let list = || gpu.processes.value().into_iter().flatten();
+        // If the own process is not in the list, it may be among the others under another PID.
         let is_own =
             |listed: &&GpuProcess| listed.process == Some(process) || listed.pid == process.pid;
         if let Some(own) = list().find(is_own) {
@@ -90,14 +90,14 @@ impl Figures {
         }
     }
 
-    /// With this much allocated the pool is as it was at the failure. The exception frees what its frames held; what
-    /// is free then is not what was free before.
-    pub fn is_still(&self, allocated: Bytes) -> bool {
+    /// Returns true if the pool is in the same state as at the failure, judged by allocated memory. The exception frees
+    /// the tensors of its frames, and free blocks then differ.
+    pub fn matches_allocated(&self, allocated: Bytes) -> bool {
         allocated.0 >= self.allocated.0 - self.allocated.0 / 50
     }
 
-    /// As the hook measured them, where nobody may read the process.
-    pub fn heard(oom: &HookOom) -> Self {
+    /// Returns the figures of the hook, for processes that cannot be read from outside.
+    pub fn from_hook(oom: &HookOom) -> Self {
         let current = |gauge: Option<HookGauge>| gauge.map_or(Bytes(0), |gauge| gauge.current);
         Self {
             ordinal: oom.device,
@@ -105,18 +105,18 @@ impl Figures {
             free: Some(oom.free_bytes),
             allocated: current(oom.allocated_bytes),
             reserved: current(oom.reserved_bytes),
-            largest_hole: oom.largest_free_block,
+            largest_free_block: oom.largest_free_block,
             ..Self::default()
         }
     }
 
-    /// Either would have served a request of this size.
-    pub fn wanted_over(&self) -> Option<Bytes> {
-        let hole = self.largest_hole.unwrap_or_default();
-        self.free.map(|free| free.max(hole))
+    /// Returns a lower bound of the request: a smaller one would have succeeded.
+    pub fn request_over(&self) -> Option<Bytes> {
+        let largest = self.largest_free_block.unwrap_or_default();
+        self.free.map(|free| free.max(largest))
     }
 
-    /// By the names that a text's figures have.
+    /// Returns the figures under the field names of a message.
     pub fn found(&self, process: ProcessKey) -> FieldMap {
         let mut found = FieldMap::new();
         let mut put = |name: &str, value: Option<Bytes>| {
@@ -144,10 +144,10 @@ impl Figures {
     }
 }
 
-/// CUDA's.
+/// Returns the total as CUDA reports it.
 fn total(memory: &Memory) -> Option<Bytes> {
-    let kept = memory.reserved.get().unwrap_or_default();
-    Some(Bytes(memory.total.get()?.0.saturating_sub(kept.0)))
+    let reserved = memory.reserved.get().unwrap_or_default();
+    Some(Bytes(memory.total.get()?.0.saturating_sub(reserved.0)))
 }
 
 fn held<'a>(processes: impl Iterator<Item = &'a GpuProcess>) -> Vec<(u32, Bytes)> {

@@ -1,29 +1,28 @@
-//! What the blocks of a failed allocation's pool say, where they still are what they were.
+//! Summarizes the blocks of the pool of a failed allocation, if they have not changed since the failure.
 //!
 //! ```text
-//! OOMs rose ─► agent reads the blocks ─► FailureMap ─► Case ─► Holes::of ─► Measured ─► evidence of the causes
+//! OOMs rose ─► agent reads the blocks ─► FailureMap ─► Case ─► FreeBlockSummary ─► Measured ─► evidence of the causes
 //! ```
 //!
-//! Only the large pool and only blocks that PyTorch shares are looked at: requests up to 1 MiB and private pools find
-//! no place there anyway.
+//! Only the shared large pool counts. Requests up to 1 MiB and private pools do not use it.
 
 use std::collections::HashMap;
 
 use super::figures::Figures;
-use crate::diagnose::evidence::{Holes, Pins};
+use crate::diagnose::evidence::{FreeBlockSummary, PinnedSegments};
 use crate::model::pool::{BlockState, FailureMap, PoolKind, PoolMap, Segment};
 use crate::model::units::Bytes;
 
-/// Segments of which live blocks take less than a tenth are there for those blocks' sake alone.
-const PINNED: u64 = 10;
+/// A segment is pinned if live blocks use less than one part in this many of it.
+const PINNED_DIVISOR: u64 = 10;
 
-/// `None` where the exception has freed something between the failure and the read, or the read was torn.
-pub fn of(failed: &FailureMap, figures: &Figures) -> Option<Holes> {
+/// Returns the summary, or `None` if the exception freed memory before the read, or the read was inconsistent.
+pub fn summary(failed: &FailureMap, figures: &Figures) -> Option<FreeBlockSummary> {
     let map = &failed.map;
-    let is_as_it_was = figures.is_still(live(map));
-    (map.exact && is_as_it_was).then(|| Holes {
+    let is_unchanged = figures.matches_allocated(live(map));
+    (map.exact && is_unchanged).then(|| FreeBlockSummary {
         lag: map.at.since(failed.since),
-        ..holes(map)
+        ..summarize(map)
     })
 }
 
@@ -37,8 +36,8 @@ fn in_use(segment: &Segment) -> Bytes {
     Bytes(live.map(|block| block.size.0).sum())
 }
 
-fn holes(map: &PoolMap) -> Holes {
-    let mut all = Holes::default();
+fn summarize(map: &PoolMap) -> FreeBlockSummary {
+    let mut all = FreeBlockSummary::default();
     let mut streams: HashMap<u64, (Bytes, Bytes)> = HashMap::new();
     let shared = map.segments.iter().filter(|s| s.pool == PoolKind::Large);
     for segment in shared {
@@ -51,7 +50,7 @@ fn holes(map: &PoolMap) -> Holes {
                 *largest = (*largest).max(block.size);
             }
         }
-        all.pins.take(segment.size, in_use(segment));
+        all.pinned.add(segment.size, in_use(segment));
     }
     let busiest = streams.iter().max_by_key(|(_, (live, _))| *live);
     let busiest = busiest.map(|(stream, _)| *stream);
@@ -59,16 +58,16 @@ fn holes(map: &PoolMap) -> Holes {
         if Some(*stream) == busiest {
             all.largest = *largest;
         } else {
-            let elsewhere = all.elsewhere.unwrap_or_default();
-            all.elsewhere = Some(elsewhere.max(*largest));
+            let known = all.other_streams.unwrap_or_default();
+            all.other_streams = Some(known.max(*largest));
         }
     }
     all
 }
 
-impl Pins {
-    fn take(&mut self, segment: Bytes, live: Bytes) {
-        if live.0 > 0 && live.0 < segment.0 / PINNED {
+impl PinnedSegments {
+    fn add(&mut self, segment: Bytes, live: Bytes) {
+        if live.0 > 0 && live.0 < segment.0 / PINNED_DIVISOR {
             self.segments += 1;
             self.held.0 += segment.0;
             self.live.0 += live.0;
@@ -129,26 +128,30 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_those_of_the_stream_that_holds_most_and_pins_hold_what_is_nearly_empty() {
-        let found = of(&failed(), &figures(840)).expect("as it was");
+    fn summarizes_the_busiest_stream_and_finds_pinned_segments() {
+        let found = summary(&failed(), &figures(840)).expect("unchanged blocks");
         assert_eq!((found.count, found.bytes), (4, Bytes(1_960)));
         assert_eq!(
-            (found.largest, found.elsewhere),
+            (found.largest, found.other_streams),
             (Bytes(700), Some(Bytes(900)))
         );
         assert_eq!(found.lag.0, 40);
-        let pins = found.pins;
+        let pinned = found.pinned;
         assert_eq!(
-            (pins.segments, pins.held, pins.live),
+            (pinned.segments, pinned.held, pinned.live),
             (1, Bytes(1_000), Bytes(40))
         );
     }
 
     #[test]
-    fn a_map_of_another_moment_says_nothing() {
-        assert_eq!(of(&failed(), &figures(2_000)), None, "tensors were freed");
-        let mut torn = failed();
-        torn.map.exact = false;
-        assert_eq!(of(&torn, &figures(840)), None);
+    fn ignores_a_map_of_another_time() {
+        assert_eq!(
+            summary(&failed(), &figures(2_000)),
+            None,
+            "tensors were freed"
+        );
+        let mut inconsistent = failed();
+        inconsistent.map.exact = false;
+        assert_eq!(summary(&inconsistent, &figures(840)), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Which processes fail together: the ranks of one job, else each by itself.
+//! Groups processes that fail together: the ranks of a job, otherwise each process by itself.
 
 use super::process_info::ProcessInfo;
 use crate::model::event::Event;
@@ -7,18 +7,18 @@ use crate::model::units::{GpuUuid, Pid};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Group {
-    /// The batch system's id.
+    /// Job id of the batch system.
     Job(String),
-    /// Ranks of the same launcher.
+    /// PID of the launcher of the ranks.
     Launcher(Pid),
     Process(ProcessKey),
-    /// Something about a GPU that names no process.
+    /// A failure of a GPU without a process.
     Gpu(GpuUuid),
     Host,
 }
 
 impl Group {
-    /// Of `event`; `process` are the facts of its process, as far as they are known.
+    /// Returns the group of `event`. `process` describes its process, if it is known.
     pub fn of(event: &Event, process: Option<&ProcessInfo>) -> Self {
         let is_rank = process.is_some_and(|known| known.rank.is_some());
         if let Some(process) = process.filter(|_| is_rank) {

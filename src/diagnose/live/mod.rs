@@ -1,16 +1,16 @@
-//! Incidents of processes that are being watched, while they happen. Pure: no file, no thread, no clock of its own.
+//! Detects incidents of watched processes while they happen. Uses no files, threads or clock of its own.
 //!
 //! ```text
-//! frames ─► track (what each pool was like in the minutes before) ──────────────┐ Measured
-//! events (OOMs rose, log excerpt, Xid, exit) ─► case (one process, or the ranks │
-//!          of a job; what comes within seconds belongs together) ───────────────┴► judge ─► Revision
-//! stack, map of a failed allocation ─► scene (what was there, cut from the newest frame) ─────────┘
+//! frames ─► recent_history (figures of the last minutes) ──────────────────────┐ Measured
+//! events (OOMs rose, log excerpt, Xid, exit) ─► case (one process or the ranks │
+//!          of a job; events within seconds belong together) ───────────────────┴► judge ─► Revision
+//! stack, map of a failed allocation ─► scene (from the newest frame) ────────────────────────┘
 //! ```
 //!
-//! The same functions see a live host, a recording and another machine: all they know came in a stream. A case is
-//! judged anew whenever something is added to it, and keeps its [`CaseKey`], so that whoever shows or stores it
-//! replaces what it had. Text is judged as `explain` judges it, with what was measured beside it; an OOM without any
-//! text is judged by its figures alone; a process that ended for reasons nobody knows is no incident.
+//! The input is a stream, which can come from a live host, a recording or a remote host. A case is judged again
+//! whenever something is added to it. It keeps its [`CaseKey`], so that a new revision replaces the old one. Text is
+//! judged as `explain` does, together with measurements. An OOM without text is judged by its figures alone. An exit
+//! for an unknown reason is not an incident.
 
 mod case;
 mod figures;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 use self::case::Case;
 use self::group::Group;
 use self::process_info::ProcessInfo;
-use self::recent_history::Tracks;
+use self::recent_history::RecentHistory;
 use super::catalogue::Catalogue;
 use crate::model::event::{Event, GpuAtOom, Observation};
 use crate::model::frame::Frame;
@@ -41,57 +41,57 @@ use crate::model::scene::Scene;
 use crate::model::stack::{PythonStack, StackWhy};
 use crate::model::units::{GpuUuid, Millis, Mono, UnixMillis};
 
-/// What one process does within this time is one failure.
-const TOGETHER: Millis = Millis(5_000);
-/// A process that ends so long after its last observation ended of it: interpreters take their time.
-const ENDED_OF_IT: Millis = Millis(30_000);
-/// Ranks that wait for the one that failed give up after their timeout, which is half an hour at most by default.
-const OTHER_RANKS: Millis = Millis(45 * 60_000);
-/// The same failure again within this time is counted, not told anew.
-const AGAIN: Millis = Millis(10 * 60_000);
-/// Cases that are kept for what may still come to them.
+/// Events of a process within this time belong to one failure.
+const SAME_FAILURE_WINDOW: Millis = Millis(5_000);
+/// A process that exits within this time after its last observation exited because of it. Interpreters exit slowly.
+const EXIT_WINDOW: Millis = Millis(30_000);
+/// Time after which the other ranks have failed too. The default timeout of collectives is at most half an hour.
+const OTHER_RANKS_TIMEOUT: Millis = Millis(45 * 60_000);
+/// A repetition of a failure within this time is counted and not reported again.
+const REPEAT_WINDOW: Millis = Millis(10 * 60_000);
+/// Maximum number of open cases.
 const MAX_CASES: usize = 200;
 
-/// Names a case for ever: two observers of the same host give the same failure the same key.
+/// Permanent key of a case. Two observers of the same host give a failure the same key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct CaseKey {
     pub boot_id: String,
-    /// The process that was first; none when a GPU failed without one.
+    /// The first process, or `None` if a GPU failed without one.
     pub process: Option<ProcessKey>,
     pub gpu: Option<GpuUuid>,
-    /// The moment of the first observation.
+    /// Time of the first observation.
     pub first: Mono,
 }
 
-/// What is concluded now; replaces what was said under the same key.
+/// The current state of an incident. It replaces earlier revisions with the same key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Revision {
     pub key: CaseKey,
     pub incident: Incident,
-    /// When it happened.
+    /// Time of the incident.
     pub at: Mono,
     pub time: UnixMillis,
-    /// Every process it is about.
+    /// All affected processes.
     pub processes: Vec<ProcessKey>,
-    /// The command under `gputop run` that the first of them is a part of.
+    /// The command under `gputop run` that the first process belongs to.
     pub run: Option<ProcessKey>,
-    /// The command line of the one that was first.
+    /// Command line of the first process.
     pub command: Option<String>,
-    /// The text that was read for it, as the collector sent it.
+    /// Log text, as sent by the collector.
     pub excerpt: String,
-    /// What was there around it.
+    /// State of the host around the incident.
     pub scene: Arc<Scene>,
 }
 
-/// Watches one stream.
+/// Detects incidents in one stream.
 #[derive(Debug, Default)]
 pub struct Observer {
     hello: Arc<Hello>,
-    tracks: Tracks,
-    /// Processes as they were last seen, also after their end.
+    history: RecentHistory,
+    /// Processes as last seen, also after their exit.
     known: HashMap<ProcessKey, ProcessInfo>,
-    /// The index of the GPU of a process that the driver lists on one only.
-    places: HashMap<ProcessKey, u32>,
+    /// Index of the GPU of each process that the driver lists on only one GPU.
+    gpu_indices: HashMap<ProcessKey, u32>,
     cases: Vec<Case>,
     now: Mono,
 }
@@ -104,7 +104,7 @@ impl Observer {
         self.hello = hello;
     }
 
-    /// A recording jumped: what was seen before says nothing about what comes.
+    /// Drops all state, because a recording jumped to another position.
     pub fn forget(&mut self) {
         *self = Self {
             hello: Arc::clone(&self.hello),
@@ -112,23 +112,23 @@ impl Observer {
         };
     }
 
-    /// Takes the figures in; cases whose meaning depends on the time that has passed are told again.
+    /// Adds a frame. Returns new revisions of cases whose judgement depends on the passed time.
     pub fn frame(&mut self, frame: &Arc<Frame>) -> Vec<Revision> {
         self.now = frame.mono;
-        self.tracks.push(frame, self.hello.ticks_per_second);
+        self.history.push(frame, self.hello.ticks_per_second);
         for process in frame.processes.iter().flat_map(|p| &*p.list) {
-            let is_still = |known: &ProcessInfo| known.is_still(process);
-            if !self.known.get(&process.key).is_some_and(is_still) {
+            let is_unchanged = |known: &ProcessInfo| known.is_unchanged(process);
+            if !self.known.get(&process.key).is_some_and(is_unchanged) {
                 self.known.insert(process.key, ProcessInfo::of(process));
             }
         }
-        self.place(frame);
-        let tracks = &self.tracks;
+        self.update_gpu_indices(frame);
+        let history = &self.history;
         let open: Vec<ProcessKey> = self.cases.iter().flat_map(Case::processes).collect();
         self.known
-            .retain(|key, _| tracks.is_known(*key) || open.contains(key));
-        self.places
-            .retain(|key, _| tracks.is_known(*key) || open.contains(key));
+            .retain(|key, _| history.is_known(*key) || open.contains(key));
+        self.gpu_indices
+            .retain(|key, _| history.is_known(*key) || open.contains(key));
         let now = self.now;
         let settled: Vec<usize> = (0..self.cases.len())
             .filter(|&i| self.cases[i].settles(now))
@@ -138,8 +138,9 @@ impl Observer {
         revisions
     }
 
-    /// A program counts its own devices: where the driver lists it on one GPU, that is the one it means.
-    fn place(&mut self, frame: &Frame) {
+    /// Updates the GPU of each process. A program has its own device numbers, but if the driver lists it on one GPU
+    /// only, that is the GPU it uses.
+    fn update_gpu_indices(&mut self, frame: &Frame) {
         let mut on: HashMap<ProcessKey, Vec<u32>> = HashMap::new();
         for gpu in &frame.gpus {
             let listed = gpu.processes.value().into_iter().flatten();
@@ -149,34 +150,35 @@ impl Observer {
         }
         for (key, indices) in on {
             match indices[..] {
-                [index] => self.places.insert(key, index),
-                _ => self.places.remove(&key),
+                [index] => self.gpu_indices.insert(key, index),
+                _ => self.gpu_indices.remove(&key),
             };
         }
     }
 
-    /// The program's stack at the moment an allocation failed.
+    /// Adds the stack of a program at a failed allocation.
     pub fn stack(&mut self, stack: &PythonStack) -> Vec<Revision> {
         if stack.why != StackWhy::Oom {
             return Vec::new();
         }
-        let Some(index) = self.failed(stack.process, stack.at) else {
+        let Some(index) = self.case_of_oom(stack.process, stack.at) else {
             return Vec::new();
         };
         self.cases[index].stack(stack);
         self.judge(index).into_iter().collect()
     }
 
-    /// The case of the allocation that failed in a process right before this moment.
-    fn failed(&self, process: ProcessKey, at: Mono) -> Option<usize> {
-        let is_it =
-            |case: &Case| case.has_oom_of(process) && at.since(case.last_of(process)) <= TOGETHER;
-        self.cases.iter().rposition(is_it)
+    /// Returns the case of an allocation that failed in a process shortly before `at`.
+    fn case_of_oom(&self, process: ProcessKey, at: Mono) -> Option<usize> {
+        let is_match = |case: &Case| {
+            case.has_oom_of(process) && at.since(case.last_of(process)) <= SAME_FAILURE_WINDOW
+        };
+        self.cases.iter().rposition(is_match)
     }
 
-    /// The blocks of a pool right after an allocation failed in it.
+    /// Adds the blocks of a pool after a failed allocation.
     pub fn failure_map(&mut self, failed: &FailureMap) -> Vec<Revision> {
-        let Some(index) = self.failed(failed.map.process, failed.map.at) else {
+        let Some(index) = self.case_of_oom(failed.map.process, failed.map.at) else {
             return Vec::new();
         };
         match self.cases[index].take_map(failed) {
@@ -185,19 +187,19 @@ impl Observer {
         }
     }
 
-    /// The GPU of such an allocation, read because of it.
-    fn gpu_at_oom(&mut self, event: &Event, there: &GpuAtOom) -> Option<Revision> {
+    /// Adds the figures of the GPU, read because of a failed allocation.
+    fn gpu_at_oom(&mut self, event: &Event, gpu: &GpuAtOom) -> Option<Revision> {
         let process = event.process?;
-        let index = self.failed(process, event.mono)?;
-        self.cases[index].see_gpu(process, there);
+        let index = self.case_of_oom(process, event.mono)?;
+        self.cases[index].set_gpu_at_oom(process, gpu);
         self.judge(index)
     }
 
     pub fn event(&mut self, event: &Event) -> Vec<Revision> {
-        if let Observation::GpuAtOom(there) = &event.observation {
-            return self.gpu_at_oom(event, there).into_iter().collect();
+        if let Observation::GpuAtOom(gpu) = &event.observation {
+            return self.gpu_at_oom(event, gpu).into_iter().collect();
         }
-        // A log that ranks share stands for all of them.
+        // A log that ranks share is attributed to the first one.
         let first = match &event.observation {
             Observation::Log(excerpt) if event.process.is_none() => excerpt.writers.first(),
             _ => None,
@@ -223,9 +225,9 @@ impl Observer {
                         .entry(key)
                         .or_insert_with(|| ProcessInfo::of(last));
                 }
-                self.case_that_ended(event)
+                self.case_of_exit(event)
             }
-            // Parsing a long trace takes its time; it begins nothing by itself.
+            // Replaying a long trace takes time. A replay alone does not open a case.
             Observation::Replayed(_) => self.case_with(event),
             _ => None,
         };
@@ -234,27 +236,28 @@ impl Observer {
         };
         let measured = event
             .process
-            .map(|process| self.tracks.measured(process, event));
+            .map(|process| self.history.measured(process, event));
         self.set_scene(index, event);
         if !self.cases[index].add(event, measured) {
             return Vec::new();
         }
-        let told = self.judge(index);
+        let revision = self.judge(index);
         match self.claim(index) {
             (index, true) => self.judge(index).into_iter().collect(),
-            _ => told.into_iter().collect(),
+            _ => revision.into_iter().collect(),
         }
     }
 
-    /// The open case that an observation belongs to; otherwise a new one.
+    /// Returns the open case of an event, or a new one.
     fn case_of(&mut self, event: &Event) -> usize {
         let group = self.group(event);
-        let is_its = |case: &Case| {
+        let is_match = |case: &Case| {
             let quiet = event.mono.since(case.last_at());
             case.group() == &group
-                && (quiet <= TOGETHER || (case.is_fatal_for_others(event) && quiet <= OTHER_RANKS))
+                && (quiet <= SAME_FAILURE_WINDOW
+                    || (case.is_fatal_for_others(event) && quiet <= OTHER_RANKS_TIMEOUT))
         };
-        if let Some(index) = self.cases.iter().rposition(is_its) {
+        if let Some(index) = self.cases.iter().rposition(is_match) {
             return index;
         }
         if self.cases.len() >= MAX_CASES {
@@ -270,39 +273,39 @@ impl Observer {
         self.cases.len() - 1
     }
 
-    /// What is there now, where the event is the first of its process.
+    /// Sets the scene from the newest frame at the first event of a process.
     fn set_scene(&mut self, index: usize, event: &Event) {
         let case = &mut self.cases[index];
         if event.process.is_some_and(|key| case.has(key)) {
             return;
         }
-        let mut told: Vec<GpuUuid> = event.gpu.iter().cloned().collect();
+        let mut reported: Vec<GpuUuid> = event.gpu.iter().cloned().collect();
         if let Observation::Exit(exit) = &event.observation {
-            told.extend(exit.gpus.iter().cloned());
+            reported.extend(exit.gpus.iter().cloned());
         }
-        let frame = self.tracks.newest();
-        let place = event.process.and_then(|key| self.places.get(&key));
-        let at_place = place.and_then(|at| frame.gpus.iter().find(|gpu| gpu.index == *at));
-        told.extend(at_place.map(|gpu| gpu.uuid.clone()));
-        scene::take(case.scene(), frame, event.process, &told);
+        let frame = self.history.newest();
+        let gpu_index = event.process.and_then(|key| self.gpu_indices.get(&key));
+        let gpu = gpu_index.and_then(|at| frame.gpus.iter().find(|gpu| gpu.index == *at));
+        reported.extend(gpu.map(|gpu| gpu.uuid.clone()));
+        scene::take(case.scene(), frame, event.process, &reported);
     }
 
-    /// The case of a process that has ended now; one that was ended by force begins one.
-    fn case_that_ended(&mut self, event: &Event) -> Option<usize> {
+    /// Returns the case of a process that exited. A kill by the host opens a new one.
+    fn case_of_exit(&mut self, event: &Event) -> Option<usize> {
         match self.case_with(event) {
             Some(index) => Some(index),
-            None => case::was_killed_by_the_host(event).then(|| self.case_of(event)),
+            None => case::was_killed_by_host(event).then(|| self.case_of(event)),
         }
     }
 
-    /// The last case of the process, if its last observation is not long ago.
+    /// Returns the last case of the process, if its last observation is recent.
     fn case_with(&self, event: &Event) -> Option<usize> {
         let process = event.process?;
-        let is_its = |case: &Case| {
+        let is_match = |case: &Case| {
             case.processes().any(|key| key == process)
-                && event.mono.since(case.last_of(process)) <= ENDED_OF_IT
+                && event.mono.since(case.last_of(process)) <= EXIT_WINDOW
         };
-        self.cases.iter().rposition(is_its)
+        self.cases.iter().rposition(is_match)
     }
 
     fn group(&self, event: &Event) -> Group {
@@ -311,18 +314,18 @@ impl Observer {
     }
 
     fn judge(&mut self, index: usize) -> Option<Revision> {
-        if self.cases[index].waits(self.now) {
+        if self.cases[index].waits_for_owner(self.now) {
             return None;
         }
-        let gpus = self.tracks.gpus();
-        // Cards cost memory and a few milliseconds: only who needs them has them.
+        let gpus = self.history.gpus();
+        // Loading the cards costs memory and a few milliseconds, so it is done on demand.
         let catalogue = Catalogue::embedded();
         let revision =
-            self.cases[index].judge(catalogue, &self.known, &self.places, gpus, self.now)?;
+            self.cases[index].judge(catalogue, &self.known, &self.gpu_indices, gpus, self.now)?;
         Some(self.counted(index, revision))
     }
 
-    /// A program that catches the same failure at every step has one incident with a count.
+    /// Counts repetitions: a program that catches the same failure at every step has one incident with a count.
     fn counted(&mut self, index: usize, mut revision: Revision) -> Revision {
         let (before, rest) = self.cases.split_at_mut(index);
         let this = &mut rest[0];
@@ -333,7 +336,7 @@ impl Observer {
         if let Some(earlier) = earlier {
             earlier.repeat(this, &mut revision);
         }
-        this.tell(&revision);
+        this.publish(&revision);
         revision
     }
 }

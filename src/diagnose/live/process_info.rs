@@ -1,4 +1,4 @@
-//! What is kept of a process, also after its end: who it was, as far as an incident asks.
+//! Properties of a process that incidents need, stored also after its exit.
 
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::Reading;
@@ -8,11 +8,11 @@ use crate::model::units::Pid;
 pub struct ProcessInfo {
     pub command: Option<String>,
     pub rank: Option<u32>,
-    /// The batch system's id.
+    /// Job id of the batch system.
     pub job: Option<String>,
-    /// Who started it.
+    /// PID of the parent process.
     pub parent: Option<Pid>,
-    /// The `gputop run` that it is a part of.
+    /// The command under `gputop run` that the process belongs to.
     pub run: Option<ProcessKey>,
 }
 
@@ -27,12 +27,12 @@ impl ProcessInfo {
         }
     }
 
-    /// Whether nothing is to be learnt from how the process is now.
-    pub fn is_still(&self, process: &Process) -> bool {
-        let is_text = |known: &Option<String>, now: &Reading<String>| known.as_ref() == now.value();
-        is_text(&self.command, &process.command)
+    /// Returns true if `process` has the same properties.
+    pub fn is_unchanged(&self, process: &Process) -> bool {
+        let is_same = |known: &Option<String>, now: &Reading<String>| known.as_ref() == now.value();
+        is_same(&self.command, &process.command)
             && self.rank == process.rank.get()
-            && is_text(&self.job, &process.job)
+            && is_same(&self.job, &process.job)
             && self.run == process.run
     }
 }

@@ -1,4 +1,4 @@
-//! What each process and GPU was like in the minutes before now, as far as a failure asks for it.
+//! Recent figures of each process and GPU, which explain a failure.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,34 +14,36 @@ use crate::model::pool_location::{gpu_of, listed};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Pid};
 
-/// Who held what on a GPU is kept for so long, one entry each [`HELD_STEP`].
-const HELD_FOR: Millis = Millis(70_000);
-const HELD_STEP: Millis = Millis(5_000);
-/// What is not in a frame any more is forgotten after this time.
-const KEPT: Millis = Millis(60_000);
-/// A process that was first seen this soon after its start was watched from its beginning.
-const FROM_THE_START: Millis = Millis(10_000);
+/// Retention of memory per process on a GPU, with one entry every [`USAGE_INTERVAL`].
+const USAGE_RETENTION: Millis = Millis(70_000);
+const USAGE_INTERVAL: Millis = Millis(5_000);
+/// Retention of objects that are not in a frame any more.
+const RETENTION: Millis = Millis(60_000);
+/// A process that was first seen at this age or earlier was watched from its start.
+const MAX_AGE_AT_START: Millis = Millis(10_000);
 
-/// Who held how much of a GPU at a moment.
-type Held = (Mono, Vec<(Pid, Bytes)>);
+/// Memory of each process on a GPU at one time.
+type GpuUsage = (Mono, Vec<(Pid, Bytes)>);
 
+/// Samples of the last minutes.
 #[derive(Debug, Default)]
-pub struct Tracks {
+pub struct RecentHistory {
     pools: HashMap<(ProcessKey, u32), PoolSamples>,
-    processes: HashMap<ProcessKey, PoolTrack>,
-    held: HashMap<GpuUuid, VecDeque<Held>>,
+    processes: HashMap<ProcessKey, SeenProcess>,
+    usage: HashMap<GpuUuid, VecDeque<GpuUsage>>,
     newest: Arc<Frame>,
 }
 
+/// A process that occurred in a frame.
 #[derive(Debug, Clone, Copy)]
-struct PoolTrack {
+struct SeenProcess {
     last: Mono,
-    /// It was new when it was seen first.
-    from_its_start: bool,
+    /// True if the process was watched from its start.
+    from_start: bool,
 }
 
-impl Tracks {
-    /// `ticks` is the hertz of start times: ages are told by the clock that never jumps.
+impl RecentHistory {
+    /// Adds a frame. `ticks` is the frequency of start times in Hz. Ages use the monotonic clock.
     pub fn push(&mut self, frame: &Arc<Frame>, ticks: u64) {
         self.newest = Arc::clone(frame);
         for pool in frame.pools.iter().flat_map(|pools| &*pools.list) {
@@ -53,24 +55,24 @@ impl Tracks {
         for process in frame.processes.iter().flat_map(|p| &*p.list) {
             let started = process.key.start.0.saturating_mul(1_000).checked_div(ticks);
             let age = started.map(|started| frame.mono.since(Mono(started)));
-            let entry = self.processes.entry(process.key).or_insert(PoolTrack {
+            let entry = self.processes.entry(process.key).or_insert(SeenProcess {
                 last: frame.mono,
-                from_its_start: age.is_some_and(|age| age < FROM_THE_START),
+                from_start: age.is_some_and(|age| age < MAX_AGE_AT_START),
             });
             entry.last = frame.mono;
         }
         for gpu in &frame.gpus {
-            self.note_held(gpu);
+            self.add_usage(gpu);
         }
-        self.forget_the_old();
+        self.drop_old();
     }
 
-    fn note_held(&mut self, gpu: &Gpu) {
+    fn add_usage(&mut self, gpu: &Gpu) {
         let now = self.newest.mono;
-        let ring = self.held.entry(gpu.uuid.clone()).or_default();
+        let ring = self.usage.entry(gpu.uuid.clone()).or_default();
         if ring
             .back()
-            .is_some_and(|(at, _)| now.since(*at) < HELD_STEP)
+            .is_some_and(|(at, _)| now.since(*at) < USAGE_INTERVAL)
         {
             return;
         }
@@ -79,19 +81,23 @@ impl Tracks {
         ring.push_back((now, held.collect()));
         while ring
             .front()
-            .is_some_and(|(at, _)| now.since(*at) > HELD_FOR)
+            .is_some_and(|(at, _)| now.since(*at) > USAGE_RETENTION)
         {
             ring.pop_front();
         }
     }
 
-    fn forget_the_old(&mut self) {
+    fn drop_old(&mut self) {
         let now = self.newest.mono;
-        let is_new = |watch: &PoolSamples| watch.last_at().is_some_and(|at| now.since(at) < KEPT);
+        let is_new =
+            |watch: &PoolSamples| watch.last_at().is_some_and(|at| now.since(at) < RETENTION);
         self.pools.retain(|_, watch| is_new(watch));
-        self.processes.retain(|_, seen| now.since(seen.last) < KEPT);
-        self.held
-            .retain(|_, ring| ring.back().is_some_and(|(at, _)| now.since(*at) < KEPT));
+        self.processes
+            .retain(|_, seen| now.since(seen.last) < RETENTION);
+        self.usage.retain(|_, ring| {
+            ring.back()
+                .is_some_and(|(at, _)| now.since(*at) < RETENTION)
+        });
     }
 
     pub fn is_known(&self, process: ProcessKey) -> bool {
@@ -110,7 +116,7 @@ impl Tracks {
         self.newest.pools.iter().flat_map(|pools| &*pools.list)
     }
 
-    /// What is known about the time before `event` and, when allocations failed, the figures of the moment.
+    /// Returns the measurements before `event` and, for a failed allocation, its figures.
     pub fn measured(&self, process: ProcessKey, event: &Event) -> (Measured, Option<Figures>) {
         let rose = match &event.observation {
             Observation::Ooms(rose) => Some(&**rose),
@@ -122,21 +128,21 @@ impl Tracks {
         };
         let key = (process, ordinal);
         let pool = self.pools().find(|p| (p.process, p.ordinal) == key);
-        let told = |gpu: &&Gpu| Some(&gpu.uuid) == event.gpu.as_ref();
-        let gpu = self.gpus().iter().find(told);
+        let is_reported = |gpu: &&Gpu| Some(&gpu.uuid) == event.gpu.as_ref();
+        let gpu = self.gpus().iter().find(is_reported);
         let gpu = gpu.or_else(|| gpu_of(&self.newest, pool?));
         let figures = rose.map(|rose| Figures::new(process, rose, pool, gpu));
         let mut measured = self.minutes_before(key, process, rose);
         measured.others_grew = gpu.and_then(|gpu| self.others_grew(gpu, process));
         if let Some(figures) = &figures {
-            measured.largest_hole = figures.largest_hole;
-            measured.hole_lag = rose.map(|rose| event.mono.since(rose.since));
-            measured.wanted_over = figures.wanted_over();
+            measured.largest_free_block = figures.largest_free_block;
+            measured.free_block_lag = rose.map(|rose| event.mono.since(rose.since));
+            measured.request_over = figures.request_over();
         }
         (measured, figures)
     }
 
-    /// The device of which the process holds most.
+    /// Returns the device on which the process has reserved most.
     fn fullest(&self, process: ProcessKey) -> Option<u32> {
         let of = self.pools().filter(|pool| pool.process == process);
         of.max_by_key(|pool| pool.stats.reserved.last())
@@ -155,10 +161,10 @@ impl Tracks {
             return Measured::default();
         };
         let before = before(&samples);
-        let from_its_start = self
+        let from_start = self
             .processes
             .get(&process)
-            .is_some_and(|seen| seen.from_its_start);
+            .is_some_and(|seen| seen.from_start);
         let last_peak = rose.map(|rose| rose.stats.allocated.max());
         let last_peak = last_peak.max(samples.last().map(|s| s.allocated.1));
         Measured {
@@ -167,24 +173,24 @@ impl Tracks {
                 Some(growth) => Some(growth.a_minute.0 as f64),
                 None => before.is_flat.then_some(0.0),
             },
-            // Where memory only rose, each peak was greater than those before.
+            // While memory only rises, each peak is higher than the ones before.
             spike: last_peak
                 .zip(before.greatest)
                 .filter(|(_, greatest)| greatest.0 > 0 && before.came_down)
                 .map(|(peak, greatest)| peak.0 as f64 / greatest.0 as f64),
-            greatest: before.greatest.filter(|_| before.came_down),
+            highest_peak: before.greatest.filter(|_| before.came_down),
             came_down: match before.came_down {
                 true => Some(true),
-                false => from_its_start.then_some(false),
+                false => from_start.then_some(false),
             },
             retries: Some(before.retries),
             ..Measured::default()
         }
     }
 
-    /// What the other processes hold now beyond what they held a minute ago.
+    /// Returns the growth of other processes within the last minute.
     fn others_grew(&self, gpu: &Gpu, process: ProcessKey) -> Option<Bytes> {
-        let ring = self.held.get(&gpu.uuid)?;
+        let ring = self.usage.get(&gpu.uuid)?;
         let (then, earliest) = ring.front()?;
         if self.newest.mono.since(*then) < Millis(20_000) {
             return None;

@@ -1,5 +1,5 @@
-//! Cuts the scene of an incident out of the newest frame: few of a host's GPUs, and of hundreds of processes those
-//! that matter.
+//! Extracts the scene of an incident from the newest frame: the GPUs of the incident and their most important
+//! processes.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::model::reading::Reading;
 use crate::model::scene::{FreeBlocks, MAX_PARTS, Scene, SceneMap};
 use crate::model::units::{GpuUuid, Mono};
 
-/// GPUs of one incident that are kept; a rank has one.
+/// Maximum number of GPUs in a scene. A rank has one.
 const MAX_GPUS: usize = 16;
-/// Ranks of one job that are named.
+/// Maximum number of own processes, such as the ranks of a job.
 const MAX_OWN: usize = 64;
-/// Processes of one GPU that are kept, those that hold most.
+/// Maximum number of processes per GPU, those with the most memory.
 const MAX_PROCESSES: usize = 16;
 
-/// Takes into the scene what `frame` has of a process: the GPUs it is on, and those that are `told` to be its own.
-/// What is there already stays as it was first seen.
-pub fn take(scene: &mut Scene, frame: &Frame, process: Option<ProcessKey>, told: &[GpuUuid]) {
+/// Adds a process and its GPUs from `frame` to the scene. `reported` are GPUs that the event names. Existing parts are
+/// kept as they were first seen.
+pub fn take(scene: &mut Scene, frame: &Frame, process: Option<ProcessKey>, reported: &[GpuUuid]) {
     if scene.frame.mono == Mono(0) {
         scene.frame = Frame {
             seq: frame.seq,
@@ -36,9 +36,12 @@ pub fn take(scene: &mut Scene, frame: &Frame, process: Option<ProcessKey>, told:
         };
     }
     for gpu in &frame.gpus {
-        let is_there = |known: &Gpu| known.uuid == gpu.uuid;
+        let is_same = |known: &Gpu| known.uuid == gpu.uuid;
         let is_full = scene.frame.gpus.len() >= MAX_GPUS;
-        if !is_full && !scene.frame.gpus.iter().any(is_there) && is_its(frame, gpu, process, told) {
+        if !is_full
+            && !scene.frame.gpus.iter().any(is_same)
+            && belongs_to(frame, gpu, process, reported)
+        {
             take_gpu(scene, frame, gpu, process);
         }
     }
@@ -51,8 +54,8 @@ pub fn take(scene: &mut Scene, frame: &Frame, process: Option<ProcessKey>, told:
     }
 }
 
-fn is_its(frame: &Frame, gpu: &Gpu, process: Option<ProcessKey>, told: &[GpuUuid]) -> bool {
-    told.contains(&gpu.uuid)
+fn belongs_to(frame: &Frame, gpu: &Gpu, process: Option<ProcessKey>, reported: &[GpuUuid]) -> bool {
+    reported.contains(&gpu.uuid)
         || process.is_some_and(|process| {
             let facts = frame.process(process);
             let mut pools = frame.pools.iter().flat_map(|pools| pools.of(process));
@@ -78,37 +81,37 @@ fn take_gpu(scene: &mut Scene, frame: &Frame, gpu: &Gpu, own: Option<ProcessKey>
 
 fn take_processes(into: &mut Frame, frame: &Frame, is_wanted: impl Fn(ProcessKey) -> bool) {
     let Some(all) = &frame.processes else { return };
-    let kept = into.processes.get_or_insert_with(|| ProcessList {
+    let processes = into.processes.get_or_insert_with(|| ProcessList {
         at: all.at,
         ..ProcessList::default()
     });
-    let kept = Arc::make_mut(&mut kept.list);
-    let is_new = |key: ProcessKey, kept: &[_]| {
-        kept.iter()
+    let list = Arc::make_mut(&mut processes.list);
+    let is_new = |key: ProcessKey, list: &[_]| {
+        list.iter()
             .all(|known: &crate::model::process::Process| known.key != key)
     };
     for process in all.list.iter().filter(|process| is_wanted(process.key)) {
-        if is_new(process.key, kept) {
-            kept.push(process.clone());
+        if is_new(process.key, list) {
+            list.push(process.clone());
         }
     }
-    kept.sort_by_key(|process| process.key.pid);
+    list.sort_by_key(|process| process.key.pid);
 }
 
 fn take_pools(into: &mut Frame, frame: &Frame, process: ProcessKey) {
     let Some(all) = &frame.pools else { return };
-    let kept = into.pools.get_or_insert_with(|| Pools {
+    let pools = into.pools.get_or_insert_with(|| Pools {
         at: all.at,
         ..Pools::default()
     });
-    if kept.of(process).next().is_none() {
-        Arc::make_mut(&mut kept.list).extend(all.of(process).cloned());
+    if pools.of(process).next().is_none() {
+        Arc::make_mut(&mut pools.list).extend(all.of(process).cloned());
         let unread = all.unread.iter().filter(|one| one.process == process);
-        Arc::make_mut(&mut kept.unread).extend(unread.cloned());
+        Arc::make_mut(&mut pools.unread).extend(unread.cloned());
     }
 }
 
-/// What a map says that was read because an allocation failed.
+/// Summarizes a map that was read because an allocation failed.
 pub fn map(failed: &FailureMap) -> SceneMap {
     let map = &failed.map;
     let all = Fragmentation::of(map);
@@ -122,7 +125,7 @@ pub fn map(failed: &FailureMap) -> SceneMap {
         let mut map = map.clone();
         map.segments
             .iter_mut()
-            .for_each(Segment::leave_out_addresses);
+            .for_each(Segment::omit_implied_addresses);
         map
     });
     SceneMap {

@@ -1,4 +1,4 @@
-//! Streams as the agent sends them, and what is concluded from them.
+//! Feeds streams like those of the agent to the observer and checks the incidents.
 
 use std::sync::Arc;
 
@@ -31,24 +31,24 @@ fn gib(n: f64) -> Bytes {
 fn key(pid: u32) -> ProcessKey {
     ProcessKey {
         pid: Pid(pid),
-        // As old as the stream is.
+        // Started together with the stream.
         start: StartTicks(START / 1_000 * TICKS + u64::from(pid)),
     }
 }
 
-/// One process with one pool on one card of 24 GiB, second by second.
+/// Simulates a process with one pool on a GPU with 24 GiB, second by second.
 struct SimulatedRun {
     observer: Observer,
     now: u64,
     pids: Vec<u32>,
     others: Bytes,
     launcher: Option<u32>,
-    /// The last state of the pool: allocated from, to, reserved.
+    /// State of the pool in GiB: minimum allocated, maximum allocated, reserved.
     pool: (f64, f64, f64),
     retries: u64,
-    told: Vec<Revision>,
-    /// By how much the wall clock was set, in milliseconds.
-    set: i64,
+    revisions: Vec<Revision>,
+    /// Offset of the wall clock in milliseconds.
+    clock_offset: i64,
 }
 
 impl SimulatedRun {
@@ -66,13 +66,13 @@ impl SimulatedRun {
             launcher: None,
             pool: (6.0, 14.0, 16.0),
             retries: 0,
-            told: Vec::new(),
-            set: 0,
+            revisions: Vec::new(),
+            clock_offset: 0,
         }
     }
 
     fn clock(&self) -> UnixMillis {
-        UnixMillis(i64::try_from(self.now - START).expect("a short test") + self.set)
+        UnixMillis(i64::try_from(self.now - START).expect("a short test") + self.clock_offset)
     }
 
     fn process(&self, pid: u32) -> Process {
@@ -160,16 +160,16 @@ impl SimulatedRun {
         }
     }
 
-    /// `seconds` of the pool as `of` says.
-    fn run(&mut self, seconds: u64, of: impl Fn(f64) -> (f64, f64, f64)) {
+    /// Simulates `seconds` with the pool state that `pool_at` returns.
+    fn run(&mut self, seconds: u64, pool_at: impl Fn(f64) -> (f64, f64, f64)) {
         for second in 0..seconds {
             #[allow(clippy::cast_precision_loss)]
             let at = second as f64;
-            self.pool = of(at);
+            self.pool = pool_at(at);
             self.now += 1_000;
             let frame = self.frame();
-            let told = self.observer.frame(&Arc::new(frame));
-            self.told.extend(told);
+            let revisions = self.observer.frame(&Arc::new(frame));
+            self.revisions.extend(revisions);
         }
     }
 
@@ -187,9 +187,9 @@ impl SimulatedRun {
             observation,
             ..Event::default()
         };
-        let told = self.observer.event(&event);
-        self.told.extend(told.clone());
-        told
+        let revisions = self.observer.event(&event);
+        self.revisions.extend(revisions.clone());
+        revisions
     }
 
     fn oom(&mut self, pid: u32, ooms: u64) -> Vec<Revision> {
@@ -203,7 +203,7 @@ impl SimulatedRun {
         self.event(Some(pid), Observation::Ooms(Box::new(rose)))
     }
 
-    fn says(&mut self, pid: u32, text: &str) -> Vec<Revision> {
+    fn writes(&mut self, pid: u32, text: &str) -> Vec<Revision> {
         let excerpt = LogExcerpt {
             file: String::from("/home/ana/train.log").into(),
             first_line: 812.into(),
@@ -213,7 +213,7 @@ impl SimulatedRun {
         self.event(Some(pid), Observation::Log(Box::new(excerpt)))
     }
 
-    fn ends(&mut self, pid: u32) -> Vec<Revision> {
+    fn exits(&mut self, pid: u32) -> Vec<Revision> {
         self.event(Some(pid), Observation::Exit(Exit::default()))
     }
 
@@ -233,81 +233,81 @@ impl SimulatedRun {
             }],
             ..PythonStack::default()
         };
-        let told = self.observer.stack(&stack);
-        self.told.extend(told.clone());
-        told
+        let revisions = self.observer.stack(&stack);
+        self.revisions.extend(revisions.clone());
+        revisions
     }
 
     fn last(&self) -> &Revision {
-        self.told.last().expect("something was told")
+        self.revisions.last().expect("a revision")
     }
 
     fn keys(&self) -> Vec<CaseKey> {
-        let mut keys: Vec<CaseKey> = self.told.iter().map(|r| r.key.clone()).collect();
+        let mut keys: Vec<CaseKey> = self.revisions.iter().map(|r| r.key.clone()).collect();
         keys.dedup();
         keys
     }
 }
 
-fn message(wanted: &str, free: &str, idle: &str) -> String {
+fn message(requested: &str, free: &str, idle: &str) -> String {
     format!(
         "Traceback (most recent call last):\n  File \"train.py\", line 57, in <module>\n    loss.backward()\n\
-         torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {wanted}. GPU 0 has a total capacity of \
+         torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {requested}. GPU 0 has a total capacity of \
          24.00 GiB of which {free} is free. Process 418 has 22.60 GiB memory in use. Of the allocated memory \
          14.10 GiB is allocated by PyTorch, and {idle} is reserved by PyTorch but unallocated.\n"
     )
 }
 
 #[test]
-fn an_oom_without_any_text_is_told_at_once_and_settles_as_caught() {
-    let mut stage = SimulatedRun::new();
-    stage.run(60, |_| (18.0, 22.0, 22.5));
-    let told = stage.oom(418, 1);
-    assert_eq!(told.len(), 1);
-    let incident = &told[0].incident;
+fn reports_an_oom_without_text_at_once_and_as_caught_later() {
+    let mut sim = SimulatedRun::new();
+    sim.run(60, |_| (18.0, 22.0, 22.5));
+    let revisions = sim.oom(418, 1);
+    assert_eq!(revisions.len(), 1);
+    let incident = &revisions[0].incident;
     assert_eq!(incident.id, "oom-capacity");
     assert_eq!(incident.detected_by, DetectedBy::Allocator);
     assert!(incident.log.is_none() && incident.quote.is_empty());
     assert_eq!(incident.fields.allocated_bytes, Some(gib(22.0).0));
     assert_eq!(incident.fields.free_bytes, Some(gib(1.0).0));
     assert_eq!(incident.fields.requested_bytes, None);
-    stage.run(7, |_| (18.0, 22.0, 22.5));
-    assert_eq!(stage.last().incident.severity, Severity::Caught);
-    assert_eq!(stage.keys().len(), 1);
+    sim.run(7, |_| (18.0, 22.0, 22.5));
+    assert_eq!(sim.last().incident.severity, Severity::Caught);
+    assert_eq!(sim.keys().len(), 1);
 }
 
 #[test]
-fn one_that_the_program_swallowed_is_caught_though_it_ended_soon_after() {
-    let mut stage = SimulatedRun::new();
-    stage.train(30);
-    stage.oom(418, 1);
+fn an_oom_before_a_successful_exit_is_caught() {
+    let mut sim = SimulatedRun::new();
+    sim.train(30);
+    sim.oom(418, 1);
     let ended = Exit {
         status: 0.into(),
         ..Exit::default()
     };
-    stage.event(Some(418), Observation::Exit(ended));
-    stage.pids.clear();
-    stage.train(8);
-    assert_eq!(stage.last().incident.severity, Severity::Caught);
+    sim.event(Some(418), Observation::Exit(ended));
+    sim.pids.clear();
+    sim.train(8);
+    assert_eq!(sim.last().incident.severity, Severity::Caught);
 }
 
 #[test]
-fn one_that_ends_the_process_is_fatal_and_the_same_incident() {
-    let mut stage = SimulatedRun::new();
-    stage.train(60);
-    stage.oom(418, 1);
-    stage.ends(418);
-    assert_eq!(stage.last().incident.severity, Severity::Fatal);
-    assert_eq!(stage.keys().len(), 1);
+fn an_oom_before_a_failed_exit_is_fatal_and_the_same_incident() {
+    let mut sim = SimulatedRun::new();
+    sim.train(60);
+    sim.oom(418, 1);
+    sim.exits(418);
+    assert_eq!(sim.last().incident.severity, Severity::Fatal);
+    assert_eq!(sim.keys().len(), 1);
 }
 
 #[test]
-fn text_and_counter_are_one_incident_and_what_was_measured_is_evidence() {
-    let mut stage = SimulatedRun::new();
-    stage.run(60, |_| (13.0, 14.1, 22.1));
-    stage.oom(418, 1);
-    stage.says(418, &message("2.00 GiB", "1.06 GiB", "8.02 GiB"));
-    let incident = &stage.last().incident;
+fn text_and_counter_are_one_incident_with_measured_evidence() {
+    let mut sim = SimulatedRun::new();
+    sim.run(60, |_| (13.0, 14.1, 22.1));
+    sim.oom(418, 1);
+    sim.writes(418, &message("2.00 GiB", "1.06 GiB", "8.02 GiB"));
+    let incident = &sim.last().incident;
     assert_eq!(incident.id, "oom-fragmentation");
     assert_eq!(incident.fields.requested_bytes, Some(2 << 30));
     assert_eq!(incident.detected_by, DetectedBy::Log);
@@ -323,19 +323,19 @@ fn text_and_counter_are_one_incident_and_what_was_measured_is_evidence() {
                 == "the largest free block was 614.40 MiB, read up to 100 ms after the failure"),
         "{says:?}"
     );
-    assert_eq!(stage.keys().len(), 1);
+    assert_eq!(sim.keys().len(), 1);
 }
 
 #[test]
-fn fragmentation_is_told_by_measurement_alone() {
-    let mut stage = SimulatedRun::new();
-    stage.run(60, |_| (11.0, 12.0, 22.9));
-    let told = stage.oom(418, 1);
-    assert_eq!(told[0].incident.id, "oom-fragmentation");
+fn detects_fragmentation_without_text() {
+    let mut sim = SimulatedRun::new();
+    sim.run(60, |_| (11.0, 12.0, 22.9));
+    let revisions = sim.oom(418, 1);
+    assert_eq!(revisions[0].incident.id, "oom-fragmentation");
 }
 
 #[test]
-fn the_blocks_of_the_moment_are_evidence_and_those_of_a_later_one_are_not() {
+fn blocks_at_the_failure_are_evidence_and_later_ones_are_not() {
     let block = |size, state| Block {
         size: gib(size),
         state,
@@ -347,11 +347,11 @@ fn the_blocks_of_the_moment_are_evidence_and_those_of_a_later_one_are_not() {
         blocks,
         ..Segment::default()
     };
-    let told = |live: f64| {
-        let mut stage = SimulatedRun::new();
-        stage.run(60, |_| (13.0, 14.1, 22.1));
-        stage.oom(418, 1);
-        stage.says(418, &message("2.50 GiB", "1.06 GiB", "8.00 GiB"));
+    let evidence = |live: f64| {
+        let mut sim = SimulatedRun::new();
+        sim.run(60, |_| (13.0, 14.1, 22.1));
+        sim.oom(418, 1);
+        sim.writes(418, &message("2.50 GiB", "1.06 GiB", "8.00 GiB"));
         let pinned = || {
             segment(vec![
                 block(0.2, BlockState::Allocated),
@@ -361,71 +361,74 @@ fn the_blocks_of_the_moment_are_evidence_and_those_of_a_later_one_are_not() {
         let mut segments = vec![segment(vec![block(live, BlockState::Allocated)])];
         segments.extend((0..4).map(|_| pinned()));
         let failed = FailureMap {
-            since: Mono(stage.now - 20),
+            since: Mono(sim.now - 20),
             map: PoolMap {
                 process: key(418),
-                at: Mono(stage.now + 10),
+                at: Mono(sim.now + 10),
                 exact: true,
                 segments,
                 ..PoolMap::default()
             },
         };
-        let last = stage.observer.failure_map(&failed).pop();
+        let last = sim.observer.failure_map(&failed).pop();
         let last = last.expect("a revision").incident;
         assert_eq!(last.id, "oom-fragmentation");
         let causes = last.causes.into_iter();
         causes.flat_map(|cause| cause.r#for).collect::<Vec<_>>()
     };
-    let says = told(13.3);
-    for said in [
+    let says = evidence(13.3);
+    for expected in [
         "the largest of 4 free blocks (8.00 GiB in total) was 2.00 GiB, read up to 30 ms after the failure",
         "live blocks of 819.20 MiB keep 4 segments (8.80 GiB in total) from being freed",
     ] {
-        assert!(says.iter().any(|one| one == said), "{said}: {says:?}");
+        assert!(
+            says.iter().any(|one| one == expected),
+            "{expected}: {says:?}"
+        );
     }
-    // A third of what was allocated is gone: these are not the blocks that were there.
-    let says = told(9.0);
-    let of_blocks = |said: &&String| said.contains("free blocks") || said.contains("segments");
+    // A third of the allocated memory was freed, so the blocks are not those at the failure.
+    let says = evidence(9.0);
+    let of_blocks = |text: &&String| text.contains("free blocks") || text.contains("segments");
     assert_eq!(says.iter().find(of_blocks), None);
 }
 
 #[test]
-fn a_leak_is_told_by_measurement_alone_also_after_a_minute() {
-    let mut stage = SimulatedRun::new();
-    stage.run(70, |second| {
-        let kept = 4.0 + second * 0.2;
-        (kept, kept + 3.0, kept + 4.0)
+fn detects_a_leak_without_text_after_a_minute() {
+    let mut sim = SimulatedRun::new();
+    sim.run(70, |second| {
+        let base = 4.0 + second * 0.2;
+        (base, base + 3.0, base + 4.0)
     });
-    let told = stage.oom(418, 1);
-    assert_eq!(told[0].incident.id, "oom-leak-growth");
+    let revisions = sim.oom(418, 1);
+    assert_eq!(revisions[0].incident.id, "oom-leak-growth");
 }
 
 #[test]
-fn a_leak_is_told_where_its_steps_are_too_short_to_be_seen() {
-    let mut stage = SimulatedRun::new();
-    stage.run(110, |second| {
-        let kept = 1.0 + second * 0.18;
-        // The first step was slow: it was seen to end.
+fn detects_a_leak_with_steps_too_short_to_see() {
+    let mut sim = SimulatedRun::new();
+    sim.run(110, |second| {
+        let base = 1.0 + second * 0.18;
+        // Only the first step was slow enough for a sample.
         let peak = if second == 2.0 {
-            kept + 2.0
+            base + 2.0
         } else {
-            kept + 0.18
+            base + 0.18
         };
-        (kept, peak, kept + 2.0)
+        (base, peak, base + 2.0)
     });
-    let told = stage.oom(418, 1);
-    let incident = &told[0].incident;
+    let revisions = sim.oom(418, 1);
+    let incident = &revisions[0].incident;
     assert_eq!(incident.id, "oom-leak-growth");
 }
 
 #[test]
-fn one_request_that_is_larger_than_all_before_is_a_step_too_large() {
-    let mut stage = SimulatedRun::new();
-    // None of it was ever allocated, so no peak has it.
-    stage.run(60, |_| (12.0, 14.1, 22.1));
-    stage.oom(418, 1);
-    stage.says(418, &message("9.00 GiB", "1.06 GiB", "8.02 GiB"));
-    let incident = &stage.last().incident;
+fn a_request_larger_than_all_peaks_is_a_spike() {
+    let mut sim = SimulatedRun::new();
+    // The request was never allocated, so no peak contains it.
+    sim.run(60, |_| (12.0, 14.1, 22.1));
+    sim.oom(418, 1);
+    sim.writes(418, &message("9.00 GiB", "1.06 GiB", "8.02 GiB"));
+    let incident = &sim.last().incident;
     assert_eq!(incident.id, "oom-spike-step");
     let first = &incident.causes[0];
     assert_eq!(
@@ -434,52 +437,55 @@ fn one_request_that_is_larger_than_all_before_is_a_step_too_large() {
     );
     let says =
         "with this request, allocated memory would reach 1.64 times the highest earlier peak";
-    assert!(first.r#for.iter().any(|said| said == says), "{first:?}");
-    // Where the steps before were as large, it is not.
-    let mut stage = SimulatedRun::new();
-    stage.run(60, |_| (12.0, 22.0, 22.1));
-    stage.oom(418, 1);
-    stage.says(418, &message("9.00 GiB", "1.06 GiB", "8.02 GiB"));
-    assert_ne!(stage.last().incident.id, "oom-spike-step");
+    assert!(first.r#for.iter().any(|text| text == says), "{first:?}");
+    // It is not a spike if earlier steps were as large.
+    let mut sim = SimulatedRun::new();
+    sim.run(60, |_| (12.0, 22.0, 22.1));
+    sim.oom(418, 1);
+    sim.writes(418, &message("9.00 GiB", "1.06 GiB", "8.02 GiB"));
+    assert_ne!(sim.last().incident.id, "oom-spike-step");
 }
 
 #[test]
-fn loading_that_fills_the_card_is_no_leak_and_no_spike() {
-    let mut stage = SimulatedRun::new();
-    stage.run(110, |second| {
-        let kept = 1.0 + second * 0.18;
-        (kept, kept + 0.18, kept + 1.0)
+fn loading_that_fills_the_gpu_is_neither_leak_nor_spike() {
+    let mut sim = SimulatedRun::new();
+    sim.run(110, |second| {
+        let base = 1.0 + second * 0.18;
+        (base, base + 0.18, base + 1.0)
     });
-    let told = stage.oom(418, 1);
-    let incident = &told[0].incident;
+    let revisions = sim.oom(418, 1);
+    let incident = &revisions[0].incident;
     assert_eq!(incident.id, "oom-capacity");
-    // That memory did not grow would be wrong.
+    // The evidence must not claim that memory did not grow.
     let leak = incident.causes.iter().find(|cause| cause.id == "leak");
     assert!(leak.is_none_or(|leak| leak.against.is_empty()), "{leak:?}");
 }
 
 #[test]
-fn another_process_is_told_by_measurement_alone() {
-    let mut stage = SimulatedRun::new();
-    stage.others = gib(15.0);
-    stage.run(60, |_| (5.0, 7.5, 8.0));
-    let told = stage.oom(418, 1);
-    assert_eq!(told[0].incident.id, "oom-other-process");
-    assert_eq!(told[0].incident.fields.other_processes[0].pid, Pid(1771));
+fn detects_another_process_without_text() {
+    let mut sim = SimulatedRun::new();
+    sim.others = gib(15.0);
+    sim.run(60, |_| (5.0, 7.5, 8.0));
+    let revisions = sim.oom(418, 1);
+    assert_eq!(revisions[0].incident.id, "oom-other-process");
+    assert_eq!(
+        revisions[0].incident.fields.other_processes[0].pid,
+        Pid(1771)
+    );
 }
 
 #[test]
-fn another_process_that_took_it_since_the_last_frame_is_seen() {
-    let mut stage = SimulatedRun::new();
-    stage.run(60, |_| (5.0, 7.5, 8.0));
-    stage.oom(418, 1);
-    assert_eq!(stage.last().incident.id, "oom-capacity");
+fn detects_another_process_that_grew_since_the_last_frame() {
+    let mut sim = SimulatedRun::new();
+    sim.run(60, |_| (5.0, 7.5, 8.0));
+    sim.oom(418, 1);
+    assert_eq!(sim.last().incident.id, "oom-capacity");
     let listed = |pid, bytes: Bytes| GpuProcess {
         pid: Pid(pid),
         vram: bytes.into(),
         ..GpuProcess::default()
     };
-    let there = GpuAtOom {
+    let gpu = GpuAtOom {
         memory: Memory {
             total: gib(24.0).into(),
             free: gib(0.5).into(),
@@ -488,19 +494,19 @@ fn another_process_that_took_it_since_the_last_frame_is_seen() {
         processes: vec![listed(418, gib(8.5)), listed(1771, gib(15.0))].into(),
         ..GpuAtOom::default()
     };
-    stage.event(Some(418), Observation::GpuAtOom(Box::new(there)));
-    let incident = &stage.last().incident;
+    sim.event(Some(418), Observation::GpuAtOom(Box::new(gpu)));
+    let incident = &sim.last().incident;
     assert_eq!(incident.id, "oom-other-process");
     assert_eq!(incident.fields.other_processes[0].pid, Pid(1771));
-    assert_eq!(stage.keys().len(), 1);
+    assert_eq!(sim.keys().len(), 1);
 }
 
 #[test]
-fn the_optimizers_first_step_is_told_by_stack_and_by_what_was_never_given_back() {
-    let mut stage = SimulatedRun::new();
-    stage.run(20, |second| (second, second, second + 0.2));
-    stage.pool = (22.5, 23.0, 23.2);
-    stage.oom(418, 1);
+fn detects_the_first_optimizer_step_by_stack_and_memory_that_only_rose() {
+    let mut sim = SimulatedRun::new();
+    sim.run(20, |second| (second, second, second + 0.2));
+    sim.pool = (22.5, 23.0, 23.2);
+    sim.oom(418, 1);
     let frames = [
         (
             "/lib/python3.12/site-packages/torch/optim/adamw.py",
@@ -508,8 +514,8 @@ fn the_optimizers_first_step_is_told_by_stack_and_by_what_was_never_given_back()
         ),
         ("train.py", "main"),
     ];
-    let told = stage.stack(418, &frames);
-    let incident = &told[0].incident;
+    let revisions = sim.stack(418, &frames);
+    let incident = &revisions[0].incident;
     assert_eq!(incident.id, "oom-first-step-states");
     assert_eq!(incident.at.as_deref(), Some("train.py:57  in main"));
     let states = &incident.causes[0];
@@ -524,43 +530,43 @@ fn the_optimizers_first_step_is_told_by_stack_and_by_what_was_never_given_back()
 }
 
 #[test]
-fn an_algorithm_that_did_not_fit_while_a_library_looked_for_one_is_a_note() {
-    let mut stage = SimulatedRun::new();
-    stage.train(60);
-    stage.oom(418, 1);
+fn an_oom_during_an_algorithm_search_is_a_note() {
+    let mut sim = SimulatedRun::new();
+    sim.train(60);
+    sim.oom(418, 1);
     let conv = [("/site-packages/torch/nn/modules/conv.py", "_conv_forward")];
-    stage.stack(418, &conv);
-    stage.train(8);
-    assert_eq!(stage.last().incident.severity, Severity::Note);
+    sim.stack(418, &conv);
+    sim.train(8);
+    assert_eq!(sim.last().incident.severity, Severity::Note);
 }
 
 #[test]
-fn the_same_oom_caught_at_every_step_is_counted() {
-    let mut stage = SimulatedRun::new();
-    stage.train(60);
+fn counts_an_oom_that_is_caught_at_every_step() {
+    let mut sim = SimulatedRun::new();
+    sim.train(60);
     for oom in 1..=5 {
-        stage.oom(418, oom);
-        stage.train(20);
+        sim.oom(418, oom);
+        sim.train(20);
     }
-    assert_eq!(stage.keys().len(), 1);
-    assert_eq!(stage.last().incident.count, 5);
+    assert_eq!(sim.keys().len(), 1);
+    assert_eq!(sim.last().incident.count, 5);
 }
 
 #[test]
-fn the_ranks_of_one_launcher_are_one_incident_and_the_first_is_named() {
-    let mut stage = SimulatedRun::new();
-    stage.pids = vec![418, 419, 420, 421];
-    stage.launcher = Some(400);
-    stage.train(60);
-    stage.says(421, &message("2.00 GiB", "1.06 GiB", "0.20 GiB"));
-    stage.ends(421);
-    stage.train(600);
+fn ranks_of_one_launcher_are_one_incident_that_names_the_first() {
+    let mut sim = SimulatedRun::new();
+    sim.pids = vec![418, 419, 420, 421];
+    sim.launcher = Some(400);
+    sim.train(60);
+    sim.writes(421, &message("2.00 GiB", "1.06 GiB", "0.20 GiB"));
+    sim.exits(421);
+    sim.train(600);
     let timeout = "[rank0]:[E1120 12:03:58.123456789 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective \
                    operation timeout: WorkNCCL(SeqNum=812, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, \
                    Timeout(ms)=600000) ran for 600051 milliseconds before timing out.\n";
-    stage.says(418, timeout);
-    let last = stage.last();
-    assert_eq!(stage.keys().len(), 1, "{:?}", stage.keys());
+    sim.writes(418, timeout);
+    let last = sim.last();
+    assert_eq!(sim.keys().len(), 1, "{:?}", sim.keys());
     assert_eq!(last.incident.family, "oom");
     assert_eq!(last.incident.fields.rank, Some(3));
     assert_eq!(last.processes, [key(418), key(421)]);
@@ -574,29 +580,29 @@ fn the_ranks_of_one_launcher_are_one_incident_and_the_first_is_named() {
 
 #[test]
 fn two_processes_without_a_launcher_are_two_incidents() {
-    let mut stage = SimulatedRun::new();
-    stage.pids = vec![418, 419];
-    stage.train(60);
-    stage.oom(418, 1);
-    stage.oom(419, 1);
-    assert_eq!(stage.keys().len(), 2);
+    let mut sim = SimulatedRun::new();
+    sim.pids = vec![418, 419];
+    sim.train(60);
+    sim.oom(418, 1);
+    sim.oom(419, 1);
+    assert_eq!(sim.keys().len(), 2);
 }
 
 #[test]
-fn healthy_training_and_ends_that_nobody_explains_are_silent() {
-    let mut stage = SimulatedRun::new();
-    stage.train(300);
-    stage.ends(418);
-    stage.says(419, "epoch 3 done, loss 0.12\n");
-    stage.train(60);
-    assert_eq!(stage.told, []);
+fn healthy_training_and_unexplained_exits_are_not_incidents() {
+    let mut sim = SimulatedRun::new();
+    sim.train(300);
+    sim.exits(418);
+    sim.writes(419, "epoch 3 done, loss 0.12\n");
+    sim.train(60);
+    assert_eq!(sim.revisions, []);
 }
 
 #[test]
-fn what_a_process_writes_is_about_itself() {
-    let mut stage = SimulatedRun::new();
-    stage.train(60);
-    stage.says(
+fn text_of_a_process_is_about_that_process() {
+    let mut sim = SimulatedRun::new();
+    sim.train(60);
+    sim.writes(
         418,
         &format!(
             "(Worker pid=9999) {}",
@@ -604,15 +610,15 @@ fn what_a_process_writes_is_about_itself() {
              24.00 GiB of which 1.06 GiB is free.\n"
         ),
     );
-    let last = stage.last();
+    let last = sim.last();
     assert_eq!(last.incident.fields.pid, Some(Pid(418)));
     assert_eq!(last.processes, [key(418)]);
 }
 
 #[test]
-fn an_xid_is_explained_by_its_number_and_told_once_when_the_kernels_words_come() {
-    let mut stage = SimulatedRun::new();
-    stage.train(10);
+fn an_xid_is_explained_by_number_and_updated_by_the_kernel_log() {
+    let mut sim = SimulatedRun::new();
+    sim.train(10);
     let xid = |text| {
         Observation::Xid(Xid {
             number: 79,
@@ -620,17 +626,17 @@ fn an_xid_is_explained_by_its_number_and_told_once_when_the_kernels_words_come()
             ..Xid::default()
         })
     };
-    stage.event(
+    sim.event(
         None,
         xid(Reading::missing(Reason::Denied, "the kernel log")),
     );
-    assert_eq!(stage.last().incident.id, "xid-79-off-bus");
-    assert_eq!(stage.last().incident.detected_by, DetectedBy::Xid);
-    let words = "NVRM: Xid (PCI:0000:3b:00): 79, pid=418, name=python, GPU has fallen off the bus.";
-    stage.event(None, xid(String::from(words).into()));
-    let last = stage.last();
+    assert_eq!(sim.last().incident.id, "xid-79-off-bus");
+    assert_eq!(sim.last().incident.detected_by, DetectedBy::Xid);
+    let line = "NVRM: Xid (PCI:0000:3b:00): 79, pid=418, name=python, GPU has fallen off the bus.";
+    sim.event(None, xid(String::from(line).into()));
+    let last = sim.last();
     assert_eq!(last.incident.fields.pci_bus.as_deref(), Some("0000:3b:00"));
-    assert_eq!((stage.keys().len(), last.incident.count), (1, 1));
+    assert_eq!((sim.keys().len(), last.incident.count), (1, 1));
 }
 
 fn kernel_line(words: &str) -> Observation {
@@ -641,52 +647,53 @@ fn kernel_line(words: &str) -> Observation {
     })
 }
 
-const STRAY_LINE: &str = "Graphics SM Warp Exception on (GPC 1, TPC 4, SM 0): Misaligned Address";
+const UNMATCHED_LINE: &str =
+    "Graphics SM Warp Exception on (GPC 1, TPC 4, SM 0): Misaligned Address";
 const OWN_LINE: &str = "pid=418, name=python3, Graphics Exception: channel 0x00000008";
 
 #[test]
-fn an_xids_line_without_a_process_is_of_whom_the_next_line_names() {
-    let mut stage = SimulatedRun::new();
-    stage.train(10);
-    assert_eq!(stage.event(None, kernel_line(STRAY_LINE)), []);
-    stage.event(Some(418), kernel_line(OWN_LINE));
-    stage.train(10);
-    assert_eq!(stage.keys().len(), 1);
-    assert_eq!(stage.last().processes, [key(418)]);
-    let exception = stage.last().incident.fields.more.get("exception").cloned();
+fn an_xid_line_without_a_process_belongs_to_the_process_of_the_next_line() {
+    let mut sim = SimulatedRun::new();
+    sim.train(10);
+    assert_eq!(sim.event(None, kernel_line(UNMATCHED_LINE)), []);
+    sim.event(Some(418), kernel_line(OWN_LINE));
+    sim.train(10);
+    assert_eq!(sim.keys().len(), 1);
+    assert_eq!(sim.last().processes, [key(418)]);
+    let exception = sim.last().incident.fields.more.get("exception").cloned();
     assert_eq!(exception, Some("Misaligned Address".into()));
 }
 
 #[test]
-fn an_xids_line_without_a_process_is_of_whose_kernel_went_wrong_there() {
+fn an_xid_line_without_a_process_belongs_to_the_process_with_a_failed_kernel() {
     let fault = "torch.AcceleratorError: CUDA error: misaligned address\n";
     for is_first in [true, false] {
-        let mut stage = SimulatedRun::new();
-        stage.train(10);
+        let mut sim = SimulatedRun::new();
+        sim.train(10);
         if is_first {
-            stage.event(None, kernel_line(STRAY_LINE));
+            sim.event(None, kernel_line(UNMATCHED_LINE));
         }
-        stage.says(418, fault);
+        sim.writes(418, fault);
         if !is_first {
-            stage.event(None, kernel_line(STRAY_LINE));
+            sim.event(None, kernel_line(UNMATCHED_LINE));
         }
-        stage.train(10);
-        assert_eq!(stage.keys().len(), 1, "{:?}", stage.told);
-        assert_eq!(stage.last().incident.id, "cuda-misaligned-716");
+        sim.train(10);
+        assert_eq!(sim.keys().len(), 1, "{:?}", sim.revisions);
+        assert_eq!(sim.last().incident.id, "cuda-misaligned-716");
     }
 }
 
 #[test]
-fn an_xid_that_nobody_claims_is_told_of_its_gpu() {
-    let mut stage = SimulatedRun::new();
-    stage.train(10);
-    stage.event(None, kernel_line(STRAY_LINE));
-    stage.train(1);
-    assert_eq!(stage.told, []);
-    stage.train(3);
-    assert_eq!(stage.keys().len(), 1);
-    assert_eq!(stage.last().incident.id, "xid-13-sm-exception");
-    assert_eq!(stage.last().processes, []);
+fn an_unmatched_xid_is_reported_for_its_gpu() {
+    let mut sim = SimulatedRun::new();
+    sim.train(10);
+    sim.event(None, kernel_line(UNMATCHED_LINE));
+    sim.train(1);
+    assert_eq!(sim.revisions, []);
+    sim.train(3);
+    assert_eq!(sim.keys().len(), 1);
+    assert_eq!(sim.last().incident.id, "xid-13-sm-exception");
+    assert_eq!(sim.last().processes, []);
 }
 
 fn map_of(pid: u32, at: u64, blocks: u64) -> FailureMap {
@@ -713,25 +720,25 @@ fn map_of(pid: u32, at: u64, blocks: u64) -> FailureMap {
 }
 
 #[test]
-fn the_scene_is_of_the_moment_and_nothing_later_or_older_stands_in_it() {
-    let mut stage = SimulatedRun::new();
-    stage.others = gib(2.0);
-    stage.train(60);
-    // Of a moment at which nothing had failed.
-    assert_eq!(stage.observer.failure_map(&map_of(418, stage.now, 4)), []);
-    assert_eq!(stage.stack(418, &[("early.py", "step")]), []);
-    stage.oom(418, 1);
-    let failed = stage.now;
-    stage.others = gib(4.0);
-    stage.train(2);
-    stage.observer.failure_map(&map_of(418, failed + 40, 4));
-    stage.observer.failure_map(&map_of(418, failed + 900, 6));
-    stage.stack(418, &[("train.py", "step")]);
-    let scene = Arc::clone(&stage.last().scene);
+fn the_scene_contains_nothing_older_or_newer_than_the_failure() {
+    let mut sim = SimulatedRun::new();
+    sim.others = gib(2.0);
+    sim.train(60);
+    // Before the failure.
+    assert_eq!(sim.observer.failure_map(&map_of(418, sim.now, 4)), []);
+    assert_eq!(sim.stack(418, &[("early.py", "step")]), []);
+    sim.oom(418, 1);
+    let failed = sim.now;
+    sim.others = gib(4.0);
+    sim.train(2);
+    sim.observer.failure_map(&map_of(418, failed + 40, 4));
+    sim.observer.failure_map(&map_of(418, failed + 900, 6));
+    sim.stack(418, &[("train.py", "step")]);
+    let scene = Arc::clone(&sim.last().scene);
     assert_eq!(
         scene.frame.mono,
         Mono(failed - 100),
-        "the last frame before"
+        "the last frame before the failure"
     );
     let listed = scene.frame.gpus[0].processes.value().expect("a list");
     let held: Vec<_> = listed.iter().map(|p| (p.pid.0, p.vram.get())).collect();
@@ -740,36 +747,40 @@ fn the_scene_is_of_the_moment_and_nothing_later_or_older_stands_in_it() {
     let pools = scene.frame.pools.as_ref().expect("its pools");
     assert_eq!(pools.list.len(), 1);
     let map = scene.map.as_ref().expect("a map");
-    assert_eq!((map.lag.0, map.blocks), (40, 4), "the first is the nearest");
+    assert_eq!(
+        (map.lag.0, map.blocks),
+        (40, 4),
+        "the first map is nearest to the failure"
+    );
     let files: Vec<_> = scene
         .stacks
         .iter()
         .map(|s| s.threads[0].frames[0].file.clone())
         .collect();
     assert_eq!(files, ["train.py"]);
-    // A minute later the process stands elsewhere.
-    stage.train(60);
+    // A stack one minute later belongs to other work.
+    sim.train(60);
     let late = PythonStack {
         process: key(418),
-        at: Mono(stage.now),
+        at: Mono(sim.now),
         why: StackWhy::Oom,
         threads: vec![StackThread::default()],
         ..PythonStack::default()
     };
-    assert_eq!(stage.observer.stack(&late), []);
+    assert_eq!(sim.observer.stack(&late), []);
 }
 
 #[test]
-fn a_scene_is_bounded_whatever_is_on_the_gpu() {
-    let mut stage = SimulatedRun::new();
-    stage.pids = (418..918).collect();
-    stage.train(5);
-    stage.oom(900, 1);
-    stage.observer.failure_map(&map_of(900, stage.now, 100_000));
-    stage.stack(900, &[("train.py", "step")]);
-    let scene = &stage.last().scene;
+fn a_scene_is_bounded() {
+    let mut sim = SimulatedRun::new();
+    sim.pids = (418..918).collect();
+    sim.train(5);
+    sim.oom(900, 1);
+    sim.observer.failure_map(&map_of(900, sim.now, 100_000));
+    sim.stack(900, &[("train.py", "step")]);
+    let scene = &sim.last().scene;
     let listed = scene.frame.gpus[0].processes.value().expect("a list");
-    assert_eq!(listed[0].process, Some(key(900)), "its own first");
+    assert_eq!(listed[0].process, Some(key(900)), "own process first");
     assert_eq!(listed.len() + scene.left_out as usize, 500);
     let map = scene.map.as_ref().expect("a map");
     assert!(map.whole.is_none());
@@ -779,20 +790,20 @@ fn a_scene_is_bounded_whatever_is_on_the_gpu() {
 }
 
 #[test]
-fn a_wall_clock_that_is_set_changes_no_verdict_no_key_and_no_age() {
-    let told = |steps: [i64; 3]| {
-        let mut stage = SimulatedRun::new();
-        stage.set = steps[0];
-        stage.run(60, |at| (6.0 + at / 8.0, 14.0 + at / 8.0, 22.5));
-        stage.train(3);
-        stage.oom(418, 1);
-        stage.set = steps[1];
-        stage.says(418, &message("2.00 GiB", "1.06 GiB", "0.5 GiB"));
-        stage.set = steps[2];
-        stage.ends(418);
-        stage.train(10);
-        let told = stage.told.iter();
-        let shape = told.map(|r| {
+fn setting_the_wall_clock_changes_no_verdict_key_or_age() {
+    let outcome = |steps: [i64; 3]| {
+        let mut sim = SimulatedRun::new();
+        sim.clock_offset = steps[0];
+        sim.run(60, |at| (6.0 + at / 8.0, 14.0 + at / 8.0, 22.5));
+        sim.train(3);
+        sim.oom(418, 1);
+        sim.clock_offset = steps[1];
+        sim.writes(418, &message("2.00 GiB", "1.06 GiB", "0.5 GiB"));
+        sim.clock_offset = steps[2];
+        sim.exits(418);
+        sim.train(10);
+        let revisions = sim.revisions.iter();
+        let shape = revisions.map(|r| {
             let incident = crate::model::incident::Incident {
                 time: None,
                 ..r.incident.clone()
@@ -802,42 +813,42 @@ fn a_wall_clock_that_is_set_changes_no_verdict_no_key_and_no_age() {
         shape.collect::<Vec<_>>()
     };
     const DAY: i64 = 86_400_000;
-    let steady = told([0, 0, 0]);
+    let steady = outcome([0, 0, 0]);
     assert!(!steady.is_empty());
     for steps in [[-DAY, -DAY, -DAY], [DAY, DAY, DAY], [0, -DAY, DAY]] {
-        assert!(told(steps) == steady, "{steps:?}");
+        assert!(outcome(steps) == steady, "{steps:?}");
     }
 }
 
 #[test]
-fn a_thousand_ends_at_once_are_told_apart_and_what_is_kept_stays_bounded() {
-    let mut stage = SimulatedRun::new();
-    stage.pids = (1_000..2_000).collect();
-    stage.train(3);
+fn a_thousand_simultaneous_exits_are_distinguished_in_bounded_memory() {
+    let mut sim = SimulatedRun::new();
+    sim.pids = (1_000..2_000).collect();
+    sim.train(3);
     let begun = std::time::Instant::now();
     for pid in 1_000..2_000 {
         if pid % 10 == 0 {
-            stage.says(pid, &message("2.00 GiB", "1.06 GiB", "0.5 GiB"));
+            sim.writes(pid, &message("2.00 GiB", "1.06 GiB", "0.5 GiB"));
         }
-        stage.ends(pid);
+        sim.exits(pid);
     }
-    // A tenth of a second each would be a banner that comes a minute late.
+    // At 0.1 s each, the banner would be more than a minute late.
     assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
-    let about: Vec<u32> = stage.told.iter().map(|r| r.processes[0].pid.0).collect();
-    let mut whom = about.clone();
-    whom.dedup();
+    let reported: Vec<u32> = sim.revisions.iter().map(|r| r.processes[0].pid.0).collect();
+    let mut pids = reported.clone();
+    pids.dedup();
     assert_eq!(
-        whom,
+        pids,
         (1_000..2_000).step_by(10).collect::<Vec<_>>(),
-        "and no other"
+        "each failed process once"
     );
-    assert!(stage.observer.cases.len() <= super::MAX_CASES);
+    assert!(sim.observer.cases.len() <= super::MAX_CASES);
 }
 
 #[test]
-fn a_replay_that_comes_late_is_told_of_the_failure_that_it_is_of() {
-    let mut stage = SimulatedRun::new();
-    stage.run(60, |_| (6.0, 14.0, 22.5));
+fn a_late_replay_is_added_to_its_failure() {
+    let mut sim = SimulatedRun::new();
+    sim.run(60, |_| (6.0, 14.0, 22.5));
     let oom = |free: f64| HookOom {
         requested_bytes: gib(2.0),
         limit_bytes: gib(24.0),
@@ -849,9 +860,9 @@ fn a_replay_that_comes_late_is_told_of_the_failure_that_it_is_of() {
         oom: Some(Box::new(oom(1.0))),
         ..HookEvent::default()
     };
-    stage.event(Some(418), Observation::Hook(hook));
-    stage.says(418, &message("2.00 GiB", "1.00 GiB", "8.00 GiB"));
-    assert_eq!(stage.last().incident.id, "oom-fragmentation");
+    sim.event(Some(418), Observation::Hook(hook));
+    sim.writes(418, &message("2.00 GiB", "1.00 GiB", "8.00 GiB"));
+    assert_eq!(sim.last().incident.id, "oom-fragmentation");
     let replayed = |free: f64| {
         Observation::Replayed(Box::new(Replayed {
             free_bytes: gib(free),
@@ -865,44 +876,54 @@ fn a_replay_that_comes_late_is_told_of_the_failure_that_it_is_of() {
             ..Replayed::default()
         }))
     };
-    // More than what belongs together by itself, less than any trace takes.
-    stage.run(8, |_| (6.0, 14.0, 22.5));
-    let effect = |told: &[Revision]| told[0].incident.fixes[0].effect.clone().unwrap_or_default();
-    let told = stage.event(Some(418), replayed(3.0));
-    assert!(!effect(&told).contains("replayed"), "{}", effect(&told));
-    let told = stage.event(Some(418), replayed(1.0));
+    // Longer than the window of one failure, shorter than a real replay.
+    sim.run(8, |_| (6.0, 14.0, 22.5));
+    let effect = |revisions: &[Revision]| {
+        revisions[0].incident.fixes[0]
+            .effect
+            .clone()
+            .unwrap_or_default()
+    };
+    let revisions = sim.event(Some(418), replayed(3.0));
     assert!(
-        effect(&told).starts_with("replayed: peak reserved 16.00 GiB instead of 22.50 GiB, fits"),
+        !effect(&revisions).contains("replayed"),
         "{}",
-        effect(&told)
+        effect(&revisions)
     );
-    assert_eq!(stage.keys().len(), 1);
-    // Nobody's.
-    assert!(stage.event(Some(900), replayed(1.0)).is_empty());
+    let revisions = sim.event(Some(418), replayed(1.0));
+    assert!(
+        effect(&revisions)
+            .starts_with("replayed: peak reserved 16.00 GiB instead of 22.50 GiB, fits"),
+        "{}",
+        effect(&revisions)
+    );
+    assert_eq!(sim.keys().len(), 1);
+    // Unknown process.
+    assert!(sim.event(Some(900), replayed(1.0)).is_empty());
 }
 
 #[test]
-fn what_floods_a_case_is_not_judged_again_and_again() {
-    let mut stage = SimulatedRun::new();
-    stage.train(2);
+fn observations_beyond_the_limit_are_not_judged() {
+    let mut sim = SimulatedRun::new();
+    sim.train(2);
     let noise = "step 1 loss 0.5 and more of that\n".repeat(300);
     let text = noise + &message("2.00 GiB", "1.00 GiB", "8.00 GiB");
     for _ in 0..100 {
-        stage.says(418, &text);
+        sim.writes(418, &text);
     }
-    // As often as something was added.
+    // One revision for each added text.
     assert!(
-        stage.told.len() <= (256 << 10) / text.len() + 1,
+        sim.revisions.len() <= (256 << 10) / text.len() + 1,
         "{}",
-        stage.told.len()
+        sim.revisions.len()
     );
-    stage.told.clear();
+    sim.revisions.clear();
     for number in 1..1_000 {
         let xid = Xid {
             number,
             ..Xid::default()
         };
-        stage.event(None, Observation::Xid(xid));
+        sim.event(None, Observation::Xid(xid));
     }
-    assert!(stage.told.len() <= 260, "{}", stage.told.len());
+    assert!(sim.revisions.len() <= 260, "{}", sim.revisions.len());
 }

@@ -1,8 +1,8 @@
-//! Xids that name no process: of some faults the driver writes several lines, and only the last says whose it was.
+//! Xids without a process. For some faults the driver writes several lines, and only the last one names the process.
 //!
-//! Such a line waits a moment for its owner: a process of which an Xid of the same number is told, or one on the same
-//! GPU whose kernels went wrong. What nobody claims by then is told of the GPU alone. Xids that are no program's doing
-//! wait for nobody.
+//! Such a line waits for its owner: a process with an Xid of the same number, or a process on the same GPU whose
+//! kernels failed. If no owner appears within [`OWNER_TIMEOUT`], the incident is about the GPU alone. Xids that are not
+//! caused by programs do not wait.
 
 use super::Observer;
 use super::case::Case;
@@ -10,61 +10,61 @@ use crate::diagnose::catalogue::Catalogue;
 use crate::model::event::{Event, Xid};
 use crate::model::units::{GpuUuid, Millis};
 
-/// Lines of one fault lie within milliseconds; what the program writes of it comes later.
-pub const STRAY: Millis = Millis(2_000);
+/// Lines of one fault are milliseconds apart; messages of the program come later.
+pub const OWNER_TIMEOUT: Millis = Millis(2_000);
 
-/// By the table of Xids it is a program that is at fault.
-pub fn is_of_programs(number: u64) -> bool {
+/// Returns true if programs cause this Xid, according to the table of Xids.
+pub fn is_application_error(number: u64) -> bool {
     let mut xids = Catalogue::embedded().tables.xids.iter();
     let known = xids.find(|xid| xid.codes.contains(&number));
     known.is_some_and(|xid| xid.side == "application")
 }
 
 impl Observer {
-    /// The case of an Xid that names no process.
+    /// Returns the case that an Xid without a process belongs to.
     pub(super) fn owner_of(&self, event: &Event, xid: &Xid) -> Option<usize> {
-        if event.process.is_some() || !is_of_programs(xid.number) {
+        if event.process.is_some() || !is_application_error(xid.number) {
             return None;
         }
         let gpu = event.gpu.as_ref()?;
-        let is_its = |case: &Case| {
-            let is_now = event.mono.since(case.last_at()) <= STRAY;
-            let is_there = case.has_xid(xid.number, Some(gpu)) || self.is_on(case, gpu);
-            is_now && is_there && case.is_fault()
+        let is_match = |case: &Case| {
+            let is_recent = event.mono.since(case.last_at()) <= OWNER_TIMEOUT;
+            let is_same_gpu = case.has_xid(xid.number, Some(gpu)) || self.is_on(case, gpu);
+            is_recent && is_same_gpu && case.is_fault()
         };
-        self.cases.iter().rposition(is_its)
+        self.cases.iter().rposition(is_match)
     }
 
-    /// Gives the case at `index` the Xids that waited for it; where it stands now, and whether there were any.
+    /// Moves waiting Xids to the case at `index`. Returns the new index of the case, and whether there were any Xids.
     pub(super) fn claim(&mut self, index: usize) -> (usize, bool) {
         let case = &self.cases[index];
         if !case.is_fault() {
             return (index, false);
         }
-        let is_its = |stray: &Case| {
-            let gpu = stray.gpu();
-            stray.waits(self.now)
-                && gpu.is_some_and(|gpu| stray.shares_xid(case, gpu) || self.is_on(case, gpu))
+        let is_match = |unmatched: &Case| {
+            let gpu = unmatched.gpu();
+            unmatched.waits_for_owner(self.now)
+                && gpu.is_some_and(|gpu| unmatched.shares_xid(case, gpu) || self.is_on(case, gpu))
         };
         let waiting = self.cases.iter().enumerate();
         let claimed: Vec<usize> = waiting
-            .filter(|(at, stray)| *at != index && is_its(stray))
+            .filter(|(at, unmatched)| *at != index && is_match(unmatched))
             .map(|(at, _)| at)
             .collect();
         let mut index = index;
         for at in claimed.iter().rev() {
-            let stray = self.cases.remove(*at);
+            let unmatched = self.cases.remove(*at);
             index -= usize::from(*at < index);
-            self.cases[index].take_xids(stray);
+            self.cases[index].take_xids(unmatched);
         }
         (index, !claimed.is_empty())
     }
 
     fn is_on(&self, case: &Case, gpu: &GpuUuid) -> bool {
-        let frame = self.tracks.newest();
-        let place = frame.gpus.iter().find(|known| known.uuid == *gpu);
-        let at = place.map(|place| place.index);
+        let frame = self.history.newest();
+        let listed = frame.gpus.iter().find(|known| known.uuid == *gpu);
+        let at = listed.map(|listed| listed.index);
         case.processes()
-            .any(|key| at.is_some() && self.places.get(&key).copied() == at)
+            .any(|key| at.is_some() && self.gpu_indices.get(&key).copied() == at)
     }
 }

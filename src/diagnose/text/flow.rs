@@ -1,51 +1,51 @@
-//! The lines of one writer as one text, with wraps taken back where they are certain, and the way back to the lines.
+//! Joins the lines of one writer to a text, undoes line wrapping where it is certain, and maps offsets back to lines.
 
 use std::collections::HashMap;
 
 use super::LogLine;
 
-/// Widths at which terminals and e-mail programs cut a word in two.
+/// Widths at which terminals and e-mail programs wrap, even inside words.
 const USUAL_WIDTHS: &[usize] = &[76, 78, 79, 80, 100, 120, 132, 160, 200, 238, 240];
 
-/// A line shorter than this was not wrapped by a terminal.
+/// Shorter lines were not wrapped by a terminal.
 const MIN_WIDTH: usize = 60;
 
-/// What one writer printed in an excerpt.
+/// Text that one writer printed in an excerpt.
 #[derive(Debug, Clone, Default)]
 pub struct Flow {
     pub text: String,
-    /// Where each line begins in `text`, and its index among the excerpt's lines.
+    /// Offset of each line in `text`, and its index among the lines of the excerpt.
     starts: Vec<(usize, usize)>,
 }
 
 impl Flow {
-    /// The index of the line that holds byte `at`.
+    /// Returns the index of the line that contains byte `at`.
     #[must_use]
     pub fn line_at(&self, at: usize) -> usize {
         let after = self.starts.partition_point(|&(start, _)| start <= at);
         self.starts.get(after.saturating_sub(1)).map_or(0, |s| s.1)
     }
 
-    /// Where the line that holds byte `at` begins in the text.
+    /// Returns the offset of the line that contains byte `at`.
     #[must_use]
     pub fn line_start(&self, at: usize) -> usize {
         let after = self.starts.partition_point(|&(start, _)| start <= at);
         self.starts.get(after.saturating_sub(1)).map_or(0, |s| s.0)
     }
 
-    /// The lines that begin at byte `at` or before, the last first: their indices in the excerpt.
+    /// Returns the indices of the lines that begin at byte `at` or before, in reverse order.
     pub fn lines_back_from(&self, at: usize) -> impl Iterator<Item = usize> {
         let after = self.starts.partition_point(|&(start, _)| start <= at);
         self.starts[..after].iter().rev().map(|&(_, line)| line)
     }
 
-    /// The lines that the text came from, as (index in the excerpt, where it begins in the text).
+    /// Returns the lines of the text as (index in the excerpt, offset in the text).
     pub fn lines(&self) -> impl Iterator<Item = (usize, usize)> {
         self.starts.iter().map(|&(start, line)| (line, start))
     }
 }
 
-/// One flow for each writer, in the order of their first lines.
+/// Returns one flow for each writer, in the order of their first lines.
 #[must_use]
 pub fn flows(lines: &[LogLine]) -> Vec<Flow> {
     let width = wrap_width(lines);
@@ -63,10 +63,10 @@ pub fn flows(lines: &[LogLine]) -> Vec<Flow> {
         if !line.is_code {
             flow.text.push_str(&line.text);
         }
-        // The words of a line of code go, the line stays.
+        // The text of code lines is dropped, but the line is kept.
         let next = nexts[index].map(|next| &lines[next]);
-        let goes_on = !line.is_code && next.is_some_and(|next| goes_on(line, next, width));
-        if !goes_on {
+        let continues = !line.is_code && next.is_some_and(|next| continues(line, next, width));
+        if !continues {
             flow.text.push('\n');
         } else if line.cut_at_blank {
             flow.text.push(' ');
@@ -75,14 +75,14 @@ pub fn flows(lines: &[LogLine]) -> Vec<Flow> {
     flows
 }
 
-/// Returns who wrote each line.
+/// Returns the writer of each line.
 fn writers(lines: &[LogLine], width: Option<usize>) -> Vec<&str> {
     let mut writers: Vec<&str> = Vec::with_capacity(lines.len());
     for (index, line) in lines.iter().enumerate() {
         let before = index.checked_sub(1).map(|i| (&lines[i], writers[i]));
-        // What a terminal wrapped has no prefix of its own.
-        let rest_of = before.filter(|(before, _)| width == Some(before.width));
-        let writer = match rest_of.filter(|_| line.writer.is_empty()) {
+        // The second part of a wrapped line has no prefix.
+        let wrapped = before.filter(|(before, _)| width == Some(before.width));
+        let writer = match wrapped.filter(|_| line.writer.is_empty()) {
             Some((_, writer)) => writer,
             None => &line.writer,
         };
@@ -91,7 +91,7 @@ fn writers(lines: &[LogLine], width: Option<usize>) -> Vec<&str> {
     writers
 }
 
-/// Returns for each line the next one that its writer, or nobody known, began.
+/// Returns for each line the next line of the same writer or of an unknown writer.
 fn nexts(lines: &[LogLine], writers: &[&str]) -> Vec<Option<usize>> {
     let mut nexts = vec![None; lines.len()];
     let mut next_of: HashMap<&str, usize> = HashMap::new();
@@ -104,20 +104,20 @@ fn nexts(lines: &[LogLine], writers: &[&str]) -> Vec<Option<usize>> {
     nexts
 }
 
-/// The width at which this excerpt was cut, if it was.
+/// Returns the width at which the excerpt was wrapped, if it was.
 fn wrap_width(lines: &[LogLine]) -> Option<usize> {
     let widest = lines.iter().map(|line| line.width).max()?;
     let full = lines.iter().filter(|line| line.width == widest).count();
     (widest >= MIN_WIDTH && (full >= 2 || USUAL_WIDTHS.contains(&widest))).then_some(widest)
 }
 
-/// Whether the terminal cut `line`, so that it goes on in `next`.
-fn goes_on(line: &LogLine, next: &LogLine, width: Option<usize>) -> bool {
+/// Returns true if the terminal wrapped `line`, so that `next` continues it.
+fn continues(line: &LogLine, next: &LogLine, width: Option<usize>) -> bool {
     width == Some(line.width)
         && !line.text.is_empty()
         && !next.text.is_empty()
         && !line.is_padded
-        // Lines of a table or of many threads are equally long and begin alike.
+        // Rows of a table and lines of many threads have the same length and the same start.
         && line.text.get(..6) != next.text.get(..6)
 }
 
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_are_kept_apart_and_the_way_back_is_known() {
+    fn separates_writers_and_maps_offsets_to_lines() {
         let lines = [line("a1", "a"), line("b1", "b"), line("a2", "a")];
         let flows = flows(&lines);
         assert_eq!(flows.len(), 2);
@@ -145,14 +145,14 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_the_terminal_cut_is_whole_again() {
+    fn joins_words_that_the_terminal_wrapped() {
         let cut = format!("{}alloc", "x".repeat(75));
         let flows = flows(&[line(&cut, ""), line("ate 2 GiB", "")]);
         assert!(flows[0].text.contains("allocate 2 GiB"));
     }
 
     #[test]
-    fn equally_long_lines_that_begin_alike_stay_lines() {
+    fn does_not_join_equally_long_lines_with_the_same_start() {
         let one = format!("Loss.cu:1: {}a", "x".repeat(70));
         let flows = flows(&[line(&one, ""), line(&one, "")]);
         assert_eq!(flows[0].text.lines().count(), 2);

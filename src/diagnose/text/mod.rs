@@ -1,8 +1,8 @@
-//! Log text made plain: what a terminal, a launcher, a container runtime or a person's e-mail put around and into
-//! the machine's words is taken off again, and the original line stays known.
+//! Cleans log text: removes escapes, prefixes and wrapping that terminals, launchers, container runtimes and e-mail
+//! programs add. The original line numbers are kept.
 //!
-//! Bytes of an excerpt become [`LogLine`]s (no escapes, no carriage returns, no prefixes), lines of one stream become
-//! a [`Flow`] that signatures are matched against. Nothing here knows any error.
+//! The bytes of an excerpt become [`LogLine`]s without escapes, carriage returns and prefixes. The lines of one writer
+//! become a [`Flow`], which signatures are matched against. This module does not depend on any specific error.
 
 mod flow;
 mod own_output;
@@ -15,24 +15,25 @@ pub use plain::lines;
 /// One line as its program printed it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogLine {
-    /// In the file, counted from 1.
+    /// Line number in the file, counted from 1.
     pub number: u64,
     pub text: String,
-    /// Who printed it, where a prefix tells; lines of one writer have the same.
+    /// Writer according to the prefix, or empty. Lines of one writer have the same value.
     pub writer: String,
     pub rank: Option<u32>,
-    /// As it was written before the line.
+    /// Time in the prefix, as written.
     pub time: Option<String>,
-    /// As it stood in the log, prefixes included, in characters.
+    /// Width in the log including prefixes, in characters.
     pub width: usize,
-    /// One blank ended it: where a terminal cut it there, the next line goes on after it.
+    /// True if the line ends with one blank. If it was wrapped there, the next line continues after the blank.
     pub cut_at_blank: bool,
-    /// Blanks or the side of a box fill it up: it was not cut.
+    /// True if blanks or the side of a box fill the line, so that it was not wrapped.
     pub is_padded: bool,
-    /// Lines after it that differ in their numbers only and were left out: a kernel that fails prints one for each thread.
+    /// Number of dropped lines after this one that differ only in numbers. A failing kernel prints a line for each
+    /// thread.
     pub repeats: u32,
-    /// The number of the last of them.
+    /// Line number of the last dropped line.
     pub last: u64,
-    /// Source text that a traceback shows, not output.
+    /// True for source code in a traceback, which is not output.
     pub is_code: bool,
 }

@@ -1,46 +1,46 @@
-//! Bytes to lines: escapes, carriage returns, JSON escapes, curly quotes, and everything invisible go.
+//! Converts bytes to lines without escapes, carriage returns, JSON escapes, curly quotes and invisible characters.
 
 use super::{LogLine, own_output, prefix};
 
-/// A line is cut into pieces of this many bytes: a 1 GB line is many lines.
+/// Longer lines are split, so that memory stays bounded.
 const MAX_LINE: usize = 64 * 1024;
 
-/// The lines of an excerpt whose first line is number `first` of its file.
+/// Returns the lines of an excerpt. `first` is the number of its first line.
 #[must_use]
 pub fn lines(excerpt: &[u8], first: u64) -> Vec<LogLine> {
     let mut texts = Vec::new();
     for (number, raw) in (first..).zip(excerpt.split(|&b| b == b'\n')) {
-        // As a terminal ends lines; inside one it begins the next.
+        // A carriage return at the end belongs to the line break. Inside a line it starts a new one.
         let end = raw.iter().rposition(|&b| b != b'\r').map_or(0, |at| at + 1);
         for piece in raw[..end].chunks(MAX_LINE) {
             let clean = clean(piece);
             texts.extend(clean.split('\n').map(|text| (number, text.to_owned())));
         }
     }
-    own_output::take_out(&mut texts, |(number, text)| (*number, text));
+    own_output::remove_explanations(&mut texts, |(number, text)| (*number, text));
     let texts = texts.iter();
     let mut lines: Vec<LogLine> = texts
-        .map(|(number, text)| prefix::taken_off(text, *number))
+        .map(|(number, text)| prefix::without_prefixes(text, *number))
         .collect();
-    // A launcher may have put its prefix before each.
-    own_output::take_out(&mut lines, |line| (line.number, &line.text));
-    without_lone_numbers(&mut lines);
-    without_other_threads(&mut lines);
+    // A launcher can have added a prefix to each line of an explanation.
+    own_output::remove_explanations(&mut lines, |line| (line.number, &line.text));
+    remove_rank_labels(&mut lines);
+    merge_thread_lines(&mut lines);
     mark_code(&mut lines);
     lines
 }
 
-/// `3: text` is a rank's (`srun --label`) only where most lines have one.
-fn without_lone_numbers(lines: &mut [LogLine]) {
+/// Removes rank labels (`3: text`, from `srun --label`) if most lines have one.
+fn remove_rank_labels(lines: &mut [LogLine]) {
     let labelled = |line: &LogLine| prefix::label(&line.text).is_some();
     let count = lines.iter().filter(|line| labelled(line)).count();
-    let filled = lines.iter().filter(|line| !line.text.is_empty()).count();
-    if count < 2 || count * 10 < filled * 7 {
+    let nonempty = lines.iter().filter(|line| !line.text.is_empty()).count();
+    if count < 2 || count * 10 < nonempty * 7 {
         return;
     }
     for line in lines {
         if let Some((rank, rest)) = prefix::label(&line.text) {
-            let inner = prefix::taken_off(rest, line.number);
+            let inner = prefix::without_prefixes(rest, line.number);
             line.rank = Some(rank);
             line.writer = format!("rank {rank}");
             line.time = inner.time;
@@ -49,8 +49,8 @@ fn without_lone_numbers(lines: &mut [LogLine]) {
     }
 }
 
-/// Keeps the first line of those that the threads of one failing kernel print, and counts the rest.
-fn without_other_threads(lines: &mut Vec<LogLine>) {
+/// Keeps the first of the lines that the threads of a failing kernel print, and counts the others.
+fn merge_thread_lines(lines: &mut Vec<LogLine>) {
     lines.dedup_by(|line, first| {
         let is_again = line.text.contains("thread: [")
             && line.writer == first.writer
@@ -68,7 +68,7 @@ fn without_numbers(text: &str) -> impl Iterator<Item = u8> {
     text.bytes().filter(|b| !b.is_ascii_digit())
 }
 
-/// What follows `File "train.py", line 57, in step` is the source there.
+/// Marks source code in tracebacks: the line after `File "train.py", line 57, in step`.
 fn mark_code(lines: &mut [LogLine]) {
     for i in 1..lines.len() {
         let (before, line) = lines.split_at_mut(i);
@@ -84,10 +84,10 @@ fn mark_code(lines: &mut [LogLine]) {
     }
 }
 
-/// Text without what only terminals and encoders want; line breaks inside it are new lines.
+/// Returns text without control sequences and encodings. It can contain line breaks.
 fn clean(raw: &[u8]) -> String {
     let text = String::from_utf8_lossy(raw);
-    let text = logged(&text).map_or_else(|| unescaped(&text), Into::into);
+    let text = json_message(&text).map_or_else(|| unescaped(&text), Into::into);
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -109,13 +109,13 @@ fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fffd}')
 }
 
-/// After ESC: `[` … final byte, `]` … BEL or ESC `\`, or one more character.
+/// Skips the rest of an escape sequence: `[` … final byte, `]` … BEL or ESC `\`, or one character.
 fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     match chars.peek() {
         Some('[') => {
             chars.next();
             while let Some(&c) = chars.peek() {
-                // Anything but a parameter ends it; a damaged one costs no more than its own characters.
+                // Invalid characters end the sequence, so that a damaged one does not swallow other text.
                 if !c.is_ascii() || c.is_control() {
                     return;
                 }
@@ -142,22 +142,22 @@ fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     }
 }
 
-/// The message of a line that is a JSON object: Docker's `{"log": …}`, structured loggers' `{"message": …}`.
-fn logged(text: &str) -> Option<String> {
+/// Returns the message in a JSON object: `{"log": …}` of Docker, `{"message": …}` of structured loggers.
+fn json_message(text: &str) -> Option<String> {
     let object = text.trim();
     if !object.starts_with('{') || !object.ends_with('}') {
         return None;
     }
     let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(object).ok()?;
     let names = ["log", "message", "msg", "MESSAGE", "text", "exception"];
-    let said: Vec<&str> = names
+    let messages: Vec<&str> = names
         .iter()
         .filter_map(|name| object.get(*name)?.as_str())
         .collect();
-    (!said.is_empty()).then(|| said.join("\n"))
+    (!messages.is_empty()).then(|| messages.join("\n"))
 }
 
-/// Text inside JSON (or a Python repr) has its line breaks and quotes written out.
+/// Replaces escape sequences of JSON and Python reprs by the characters they stand for.
 fn unescaped(text: &str) -> std::borrow::Cow<'_, str> {
     let is_json = text.contains("\\\"") || text.contains("\":") || text.contains("\": ");
     let colours = ["\\u001b[", "\\x1b[", "\\033[", "#033["];
@@ -175,14 +175,14 @@ fn unescaped(text: &str) -> std::borrow::Cow<'_, str> {
     out.into()
 }
 
-/// JSON's escapes, read from left to right: `\\n` in a Windows path is no line break.
+/// Replaces JSON escapes from left to right: `\\n` in a Windows path is not a line break.
 fn without_escapes(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('\\') {
         out.push_str(&rest[..at]);
         let escaped = &rest[at + 1..];
-        let (meant, length) = match escaped.as_bytes().first() {
+        let (replacement, length) = match escaped.as_bytes().first() {
             Some(b'n') => ("\n", 1),
             Some(b't') => (" ", 1),
             Some(b'r') => ("", 1),
@@ -192,14 +192,14 @@ fn without_escapes(text: &str) -> String {
             Some(b'u') => unicode(escaped.get(1..5).unwrap_or_default()),
             _ => ("\\", 0),
         };
-        out.push_str(meant);
+        out.push_str(replacement);
         rest = &escaped[length..];
     }
     out.push_str(rest);
     out
 }
 
-/// The few characters that encoders write as numbers though they need not.
+/// Returns the characters that encoders escape without need.
 fn unicode(digits: &str) -> (&'static str, usize) {
     match digits.to_ascii_lowercase().as_str() {
         "003c" => ("<", 5),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_bars_and_curly_quotes_go() {
+    fn removes_escapes_progress_bars_and_curly_quotes() {
         assert_eq!(
             texts(b"\x1b[0;31mOutOfMemoryError\x1b[0m: CUDA\x1b]0;title\x07 out"),
             ["OutOfMemoryError: CUDA out"]
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn text_inside_json_is_read_as_it_was() {
+    fn reads_text_inside_json() {
         assert_eq!(
             texts(br#"{"log":"RuntimeError: CUDA error\nSee \"x\"","stream":"stderr"}"#),
             ["RuntimeError: CUDA error", r#"See "x""#]
@@ -244,13 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_any_kind_are_lines_and_nothing_worse() {
+    fn accepts_any_bytes() {
         assert_eq!(texts(b"a\0b\xff\xfec\x08d\x1b"), ["abcd"]);
         assert_eq!(texts(b"\x1b[\x1b[31"), [""]);
     }
 
     #[test]
-    fn the_source_in_a_traceback_is_no_output() {
+    fn marks_source_code_in_a_traceback() {
         let raw = b"  File \"a.py\", line 3, in f\n    raise RuntimeError(\"CUDA error: x\")\nRuntimeError: y";
         let code: Vec<bool> = lines(raw, 1).iter().map(|l| l.is_code).collect();
         assert_eq!(code, [false, true, false]);

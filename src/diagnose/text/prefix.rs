@@ -1,4 +1,4 @@
-//! What launchers, containers, loggers and mailers write before a line: who wrote it, and when.
+//! Removes prefixes that launchers, containers, loggers and e-mail programs add to lines, and reads writer and time.
 
 use std::sync::OnceLock;
 
@@ -6,12 +6,12 @@ use regex::{Regex, RegexBuilder};
 
 use super::LogLine;
 
-/// How many prefixes stand before one line at most: docker, time, launcher, rank, box.
+/// Maximum number of prefixes of a line: docker, time, launcher, rank, box.
 const MAX_PREFIXES: usize = 6;
 
-/// One kind of prefix. A group `rank` or `writer` names who wrote the line, `time` when.
+/// Expressions for prefixes. The groups `rank` and `writer` identify the writer, `time` the time.
 const PREFIXES: &[&str] = &[
-    // torch >= 2.3 `[rank3]:`, also with its bracket lost; torchrun `[default3]:`, `[trainer3]:`.
+    // torch >= 2.3 `[rank3]:`, also without its bracket; torchrun `[default3]:`, `[trainer3]:`.
     r"^\[?(?:rank|Rank |default|trainer|worker)(?<rank>\d{1,6})\]: ?",
     // Open MPI `[1,3]<stderr>:`.
     r"^\[\d+,(?<rank>\d{1,6})\]<(?:stdout|stderr)>: ?",
@@ -26,18 +26,18 @@ const PREFIXES: &[&str] = &[
     r"^\[(?<time>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\] ",
     // ISO times, with Kubernetes' `stderr F ` after them.
     r"^\[?(?<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)\]?:?(?: |$)(?:(?:stdout|stderr) [FP] )?",
-    // What Python's logging and loguru write after the time: ` - ERROR - name - `, ` | INFO     | name:f:3 - `.
+    // Python's logging and loguru after the time: ` - ERROR - name - `, ` | INFO     | name:f:3 - `.
     r"^ ?[-|] (?:DEBUG|INFO|SUCCESS|WARNING|WARN|ERROR|CRITICAL|FATAL|EXCEPTION) {0,8} [-|] (?:[\w.:/<>-]{1,100} [-|] )?",
     r"^ ?- [\w.:/-]{1,80} - (?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL) - ",
     // pytest's `E   `.
     r"^E {3,}",
 ];
 
-/// What boxes are drawn with.
+/// Characters of box sides.
 const SIDES: [char; 4] = ['│', '┃', '║', '|'];
 
-/// The line without its prefixes; empty where it only draws a frame.
-pub(super) fn taken_off(raw: &str, number: u64) -> LogLine {
+/// Returns the line without its prefixes. Lines that only draw a frame become empty.
+pub(super) fn without_prefixes(raw: &str, number: u64) -> LogLine {
     let text = raw.trim_end();
     let mut line = LogLine {
         number,
@@ -49,7 +49,7 @@ pub(super) fn taken_off(raw: &str, number: u64) -> LogLine {
     };
     let mut rest = text;
     for _ in 0..MAX_PREFIXES {
-        let Some(after) = one(rest, &mut line) else {
+        let Some(after) = remove_one(rest, &mut line) else {
             break;
         };
         rest = after;
@@ -58,7 +58,7 @@ pub(super) fn taken_off(raw: &str, number: u64) -> LogLine {
     if text.chars().all(|c| "─━═╭╮╰╯┏┓┗┛+-=".contains(c)) {
         text = "";
     }
-    // A whole line in backticks is a message in somebody's report.
+    // A whole line in backticks is a message quoted in a report.
     let bare = text.trim();
     if bare.len() > 2
         && bare.matches('`').count() == 2
@@ -71,10 +71,10 @@ pub(super) fn taken_off(raw: &str, number: u64) -> LogLine {
     line
 }
 
-/// Without the sides of a box around it.
+/// Returns text without the sides of a box.
 fn unboxed(text: &str) -> &str {
     let inner = text.trim_start();
-    // A row of a table, in a document or of nvidia-smi, is no box around a line.
+    // Table rows, as in documents or nvidia-smi, are not boxes.
     if inner.matches('|').count() > 2 {
         return text;
     }
@@ -87,12 +87,11 @@ fn unboxed(text: &str) -> &str {
     }
 }
 
-/// Takes one prefix off and notes what it tells.
-fn one<'a>(text: &'a str, line: &mut LogLine) -> Option<&'a str> {
-    // Most lines begin with a letter or a space, and have none.
+/// Removes one prefix and stores its writer and time in `line`.
+fn remove_one<'a>(text: &'a str, line: &mut LogLine) -> Option<&'a str> {
     let first = text.chars().next()?;
     if first == '>' {
-        return quote(text);
+        return unquoted(text);
     }
     for prefix in compiled() {
         let Some(found) = prefix.captures(text) else {
@@ -112,12 +111,12 @@ fn one<'a>(text: &'a str, line: &mut LogLine) -> Option<&'a str> {
     None
 }
 
-/// `> text`, as in a mail; `>>> ` is Python's prompt, and what follows it was typed.
-fn quote(text: &str) -> Option<&str> {
+/// Removes the mark of quoted mail: `> text`. `>>> ` is Python's prompt and is kept.
+fn unquoted(text: &str) -> Option<&str> {
     (!text.starts_with(">>>")).then(|| text[1..].strip_prefix(' ').unwrap_or(&text[1..]))
 }
 
-/// `3: text`.
+/// Splits a rank label from its text: `3: text`.
 pub(super) fn label(text: &str) -> Option<(u32, &str)> {
     let (number, rest) = text.trim_start().split_once(": ")?;
     (number.len() <= 5 && number.bytes().all(|b| b.is_ascii_digit()))
@@ -127,7 +126,7 @@ pub(super) fn label(text: &str) -> Option<(u32, &str)> {
 fn compiled() -> &'static [Regex] {
     static COMPILED: OnceLock<Vec<Regex>> = OnceLock::new();
     COMPILED.get_or_init(|| {
-        // A pattern that does not compile is found by the test below; it must not end the program.
+        // The test below finds patterns that do not compile. They must not end the program.
         let ascii = |p: &str| RegexBuilder::new(p).unicode(false).build().ok();
         PREFIXES.iter().filter_map(|p| ascii(p)).collect()
     })
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wrote_a_line_and_when_is_known_without_its_prefix() {
+    fn removes_prefixes_and_reads_the_rank() {
         for (raw, rank, text) in [
             ("[rank3]: RuntimeError: x", Some(3), "RuntimeError: x"),
             ("rank1]: RuntimeError: x", Some(1), "RuntimeError: x"),
@@ -168,7 +167,7 @@ mod tests {
             ("│ RuntimeError: x      │", None, "RuntimeError: x"),
             ("plain: text", None, "plain: text"),
         ] {
-            let line = taken_off(raw, 1);
+            let line = without_prefixes(raw, 1);
             assert_eq!((line.rank, line.text.as_str()), (rank, text), "{raw}");
         }
     }

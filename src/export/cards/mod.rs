@@ -1,4 +1,4 @@
-//! The cards for people: an index, and one in full.
+//! Error cards as text: the index, search results and one card in full.
 
 mod prose;
 
@@ -8,7 +8,7 @@ use super::explanation::wrapped;
 use crate::diagnose::Catalogue;
 use crate::diagnose::card::Card;
 
-/// All cards by family, a line each.
+/// Returns all cards by family, one line each.
 #[must_use]
 pub fn index(catalogue: &Catalogue) -> String {
     let mut families: Vec<&str> = Vec::new();
@@ -32,7 +32,7 @@ pub fn index(catalogue: &Catalogue) -> String {
     out
 }
 
-/// Several cards, a line each.
+/// Returns several cards, one line each.
 #[must_use]
 pub fn list(cards: &[&Card]) -> String {
     cards
@@ -41,12 +41,12 @@ pub fn list(cards: &[&Card]) -> String {
         .collect()
 }
 
-/// The last title needs no field.
+/// Returns the last title, which contains no field.
 fn title(card: &Card) -> &str {
     card.titles.last().map_or("", String::as_str)
 }
 
-/// The card of that id or Xid number; else those whose words hold all of the query's.
+/// Returns the card with that id or Xid number, else the cards that contain all words of the query.
 #[must_use]
 pub fn find<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
     let wanted = query.trim().to_lowercase();
@@ -65,7 +65,7 @@ pub fn find<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
             .collect();
     }
     let words: Vec<&str> = wanted.split_whitespace().collect();
-    let holds = |card: &&Card| {
+    let matches = |card: &&Card| {
         let text = [
             card.id.as_str(),
             &card.headline,
@@ -76,16 +76,16 @@ pub fn find<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
         .to_lowercase();
         words.iter().all(|word| text.contains(word))
     };
-    catalogue.cards.iter().filter(holds).collect()
+    catalogue.cards.iter().filter(matches).collect()
 }
 
-/// A card as one reads it: what it is, what to do, what not, then its text.
+/// Returns a card in full: title, fixes, advice to avoid, causes and its text.
 #[must_use]
 pub fn card(card: &Card, width: usize) -> String {
     let mut out = format!("{}  {}\n\n", card.headline, card.id);
     paragraph(&mut out, "", title(card), width);
     if !card.fixes.is_empty() {
-        out.push_str("\nWhat to change\n");
+        out.push_str("\nFix\n");
         for fix in &card.fixes {
             let effect = fix
                 .effect
@@ -96,18 +96,18 @@ pub fn card(card: &Card, width: usize) -> String {
         }
     }
     if !card.not_helpful.is_empty() {
-        out.push_str("\nWhat does not help\n");
+        out.push_str("\nAvoid\n");
         for not in &card.not_helpful {
             paragraph(&mut out, "- ", not, width);
         }
     }
     if !card.causes.is_empty() {
-        out.push_str("\nCauses, the likeliest first\n");
+        out.push_str("\nCauses, most likely first\n");
         for cause in &card.causes {
             let needs = cause
                 .needs
                 .as_ref()
-                .map_or_else(String::new, |n| format!("; to know: {n}"));
+                .map_or_else(String::new, |n| format!(". To check: {n}"));
             paragraph(&mut out, "- ", &format!("{}{needs}", cause.title), width);
         }
     }

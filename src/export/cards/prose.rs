@@ -1,10 +1,10 @@
-//! A card's Markdown for a terminal: paragraphs and lists wrapped, code and tables as they are.
+//! Renders the Markdown of a card for a terminal. Paragraphs and lists are wrapped; code and tables stay as they are.
 
 use std::fmt::Write as _;
 
 use crate::export::explanation::wrapped;
 
-/// `text` in lines of `width` cells.
+/// Wraps `text` to `width` cells.
 pub(super) fn prose(text: &str, width: usize) -> String {
     let mut out = String::new();
     let mut paragraph = String::new();
@@ -26,11 +26,11 @@ pub(super) fn prose(text: &str, width: usize) -> String {
             }
             continue;
         }
-        // Each item of a list is a paragraph of its own.
-        if mark(line).is_some() {
+        // Each list item is a paragraph.
+        if marker(line).is_some() {
             close(&mut out, &mut paragraph, width);
         }
-        // Weight is a matter of a screen's own style.
+        // The output has no bold text.
         paragraph.push_str(&line.replace("**", ""));
         paragraph.push(' ');
     }
@@ -39,20 +39,20 @@ pub(super) fn prose(text: &str, width: usize) -> String {
 }
 
 fn close(out: &mut String, paragraph: &mut String, width: usize) {
-    let mark = mark(paragraph).unwrap_or_default();
-    let mut lead = mark.to_owned();
+    let marker = marker(paragraph).unwrap_or_default();
+    let mut lead = marker.to_owned();
     for line in wrapped(
-        &paragraph[mark.len()..],
-        width.saturating_sub(mark.len()).max(20),
+        &paragraph[marker.len()..],
+        width.saturating_sub(marker.len()).max(20),
     ) {
         let _ = writeln!(out, "{lead}{line}");
-        lead = " ".repeat(mark.len());
+        lead = " ".repeat(marker.len());
     }
     paragraph.clear();
 }
 
-/// `- ` or `1. ` with what indents it.
-fn mark(line: &str) -> Option<&str> {
+/// Returns the list marker with its indentation: `- ` or `1. `.
+fn marker(line: &str) -> Option<&str> {
     let text = line.trim_start();
     let indent = line.len() - text.len();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(0);
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paragraphs_are_wrapped_and_code_is_not() {
+    fn wraps_paragraphs_but_not_code() {
         let text = "## Head\n\n**one** two three four five\n- four five six seven\n  eight\n\n```sh\na  b c d e f g\n```\n| a | b | c | d | e |";
         let shown = "Head\n\none two three four\nfive\n- four five six seven\n  eight\n\na  b c d e f g\n| a | b | c | d | e |\n";
         assert_eq!(prose(text, 22), shown);

@@ -1,8 +1,8 @@
-//! Text broken at blanks into lines of a width in cells.
+//! Wraps text at blanks to a width in terminal cells.
 
 use unicode_width::UnicodeWidthStr;
 
-/// The lines of `text`, none wider than `width` but for a word that is.
+/// Wraps `text` to `width`. A word that is wider gets a line of its own.
 #[must_use]
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
@@ -18,7 +18,7 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// `text` after `label`, its lines under each other; the label is padded to `indent` cells.
+/// Writes `text` after `label`, which is padded to `indent` cells. Further lines have the same indent.
 pub(super) fn labelled(out: &mut String, label: &str, text: &str, indent: usize, width: usize) {
     let mut label = format!("{label:<indent$}");
     for line in wrapped(text, width.saturating_sub(indent).max(16)) {
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_end_at_blanks_and_long_words_stay_whole() {
+    fn wraps_at_blanks_and_keeps_long_words_whole() {
         assert_eq!(
             wrapped("a bb  ccc dddddddd", 6),
             ["a bb", "ccc", "dddddddd"]

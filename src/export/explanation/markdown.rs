@@ -2,20 +2,20 @@
 
 use std::fmt::Write as _;
 
-use super::quote::{Row, rows};
-use super::{place, subject, times, verdict};
+use super::quote::{QuoteRow, rows};
+use super::{log_position, subject, times, verdict};
 use crate::model::incident::{FixKind, Incident};
 
-/// How wide a quotation is in a code block.
+/// Width of a log excerpt in its code block.
 const WIDTH: usize = 100;
 
-/// The first incident in full and a line for each other, or all in full.
+/// Returns the first incident in full and one line for each other, or all in full.
 #[must_use]
 pub fn markdown(incidents: &[Incident], all: bool) -> String {
     let full = if all { incidents.len() } else { 1 };
     let mut out = String::new();
     for incident in incidents.iter().take(full) {
-        in_full(&mut out, incident);
+        write_full(&mut out, incident);
     }
     let rest = incidents.get(full..).unwrap_or_default();
     if !rest.is_empty() {
@@ -26,14 +26,14 @@ pub fn markdown(incidents: &[Incident], all: bool) -> String {
                 "- `{}` {} ({})",
                 incident.id,
                 plain(&incident.title),
-                place(incident).unwrap_or_default()
+                log_position(incident).unwrap_or_default()
             );
         }
     }
     out
 }
 
-fn in_full(out: &mut String, incident: &Incident) {
+fn write_full(out: &mut String, incident: &Incident) {
     let mut parts = subject(incident);
     parts.extend(times(incident));
     let _ = writeln!(out, "## {} (`{}`)\n", incident.headline, incident.id);
@@ -45,7 +45,7 @@ fn in_full(out: &mut String, incident: &Incident) {
         let _ = writeln!(out, "{}\n", plain(&parts.join(" | ")));
     }
     if !incident.fixes.is_empty() {
-        out.push_str("### What to change\n\n");
+        out.push_str("### Fix\n\n");
         for (n, fix) in incident.fixes.iter().enumerate() {
             let effect = fix
                 .effect
@@ -60,7 +60,7 @@ fn in_full(out: &mut String, incident: &Incident) {
             let _ = writeln!(out, "{}\n", indented(&fenced(language, &fix.change)));
         }
     }
-    list(out, "What does not help", &incident.not_helpful);
+    list(out, "Avoid", &incident.not_helpful);
     if !incident.causes.is_empty() {
         out.push_str("### Why\n\n| | cause | for | against |\n|---|---|---|---|\n");
         for cause in &incident.causes {
@@ -81,30 +81,30 @@ fn in_full(out: &mut String, incident: &Incident) {
         }
         out.push('\n');
     }
-    list(out, "What would make it surer", &incident.needs);
+    list(out, "Check", &incident.needs);
     if !incident.quote.is_empty() {
-        let said: String = rows(&incident.quote, WIDTH)
+        let excerpt: String = rows(&incident.quote, WIDTH)
             .into_iter()
             .map(|row| match row {
-                Row::Said(line) | Row::Under(line) => line + "\n",
+                QuoteRow::Text(line) | QuoteRow::Annotation(line) => line + "\n",
             })
             .collect();
         let _ = writeln!(
             out,
-            "### What was said\n\n{}\n\n{}\n",
-            plain(&place(incident).unwrap_or_default()),
-            fenced("", said.trim_end())
+            "### Log\n\n{}\n\n{}\n",
+            plain(&log_position(incident).unwrap_or_default()),
+            fenced("", excerpt.trim_end())
         );
     }
     if let Some(at) = &incident.at {
-        let _ = writeln!(out, "At `{}`\n", at.replace('`', "'"));
+        let _ = writeln!(out, "Where: `{}`\n", at.replace('`', "'"));
     }
     let then: Vec<String> = incident
         .secondary
         .iter()
         .map(|one| format!("{}: {}", one.id, one.title))
         .collect();
-    list(out, "What followed", &then);
+    list(out, "Then", &then);
     if !incident.references.is_empty() {
         out.push_str("### References\n\n");
         for reference in &incident.references {
@@ -125,7 +125,7 @@ fn list(out: &mut String, title: &str, items: &[String]) {
     out.push('\n');
 }
 
-/// A block that its text cannot end.
+/// Returns a code block whose fence is longer than any run of backticks in `text`.
 #[must_use]
 pub fn fenced(language: &str, text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
@@ -145,7 +145,7 @@ fn cell(text: &str) -> String {
     plain(text).replace('|', "\\|")
 }
 
-/// Text of others that shall not become markup: no HTML, one line.
+/// Returns text of other programs on one line, with its HTML escaped.
 fn plain(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     line.replace('&', "&amp;")

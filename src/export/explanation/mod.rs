@@ -1,5 +1,5 @@
-//! Incidents as a person reads them, in one order everywhere: what happened, what to do, what not, why, what was said,
-//! where. `explain`, `run` and the dashboard print the same.
+//! Explanations of incidents: FIX, AVOID, WHY, CHECK, LOG, WHERE and THEN, in this order. `explain`, `run` and the
+//! dashboard print the same text.
 
 mod lines;
 mod markdown;
@@ -9,7 +9,6 @@ mod text;
 
 pub use lines::wrapped;
 pub use markdown::{fenced, markdown};
-pub use quote::{Row, rows};
 pub use scene::{Others, scene, versions};
 pub use text::{Style, StyledLine, Tone, lines, text};
 
@@ -17,7 +16,7 @@ use serde::Serialize;
 
 use crate::model::incident::{Incident, Severity, Verdict};
 
-/// The version of the JSON's shape.
+/// Version of the JSON document.
 const SCHEMA: u32 = 1;
 
 #[derive(Serialize)]
@@ -26,10 +25,7 @@ struct Document<'a> {
     incidents: &'a [Incident],
 }
 
-/// `explain --json`: the first incident is the one to look at.
-///
-/// # Errors
-/// None that an incident can cause: it is plain data.
+/// Returns the output of `explain --json`. The first incident is the most important one.
 pub fn json(incidents: &[Incident]) -> serde_json::Result<String> {
     let document = Document {
         schema: SCHEMA,
@@ -38,7 +34,7 @@ pub fn json(incidents: &[Incident]) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-/// A verdict as it is printed.
+/// Returns the printed name of a verdict.
 #[must_use]
 pub fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
@@ -49,7 +45,7 @@ pub fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-/// A severity as it is printed.
+/// Returns the printed name of a severity.
 #[must_use]
 pub fn severity(severity: Severity) -> &'static str {
     match severity {
@@ -60,7 +56,7 @@ pub fn severity(severity: Severity) -> &'static str {
     }
 }
 
-/// The program and its number, as much as is known: `train.py 418`, `PID 418`.
+/// Returns the script and the PID, as far as they are known: `train.py 418`, `PID 418`.
 #[must_use]
 pub fn program(incident: &Incident) -> Option<String> {
     let fields = &incident.fields;
@@ -72,7 +68,7 @@ pub fn program(incident: &Incident) -> Option<String> {
     }
 }
 
-/// Who and where, for the first line: `GPU 0  rank 3  train.py 418`.
+/// Returns the parts of the first line: `GPU 0`, `rank 3`, `train.py 418`.
 fn subject(incident: &Incident) -> Vec<String> {
     let fields = &incident.fields;
     let mut parts = Vec::new();
@@ -87,8 +83,8 @@ fn subject(incident: &Incident) -> Vec<String> {
     parts
 }
 
-/// Where it stands in the log: `train.log:812`.
-fn place(incident: &Incident) -> Option<String> {
+/// Returns the position in the log: `train.log:812`.
+fn log_position(incident: &Incident) -> Option<String> {
     let log = incident.log.as_ref()?;
     Some(match log.first_line {
         0 => log.file.clone(),
@@ -96,7 +92,7 @@ fn place(incident: &Incident) -> Option<String> {
     })
 }
 
-/// `3 times`, from the second on.
+/// Returns `3 times`, or `None` if the incident occurred once.
 fn times(incident: &Incident) -> Option<String> {
     (incident.count > 1).then(|| format!("{} times", incident.count))
 }

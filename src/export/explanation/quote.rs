@@ -1,44 +1,45 @@
-//! A message with a few words under its parts, wrapped to a width: what a compiler does with a line of source.
+//! A log message with annotations under its parts, as compilers print a line of source.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::model::incident::Quote;
 
-/// Text without a label on it longer than this is left out in its middle.
-const GAP: usize = 90;
-/// What is kept of such text on each side.
-const KEPT: usize = 34;
-/// Text before the first label and after the last.
-const EDGE: usize = 120;
-const LEFT_OUT: &str = " [...] ";
+/// Longest text without a label that is shown whole. The middle of longer text is omitted.
+const MAX_UNLABELLED: usize = 90;
+/// Characters shown on each side of an omission.
+const CONTEXT: usize = 34;
+/// Characters shown before the first label and after the last one.
+const EDGE_CONTEXT: usize = 120;
+const OMISSION: &str = " [...] ";
 
-/// A line of the quotation, or what stands under the one before it.
+/// A row of the quoted message, or the annotations under the row before.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Row {
-    Said(String),
-    Under(String),
+pub(super) enum QuoteRow {
+    Text(String),
+    Annotation(String),
 }
 
-/// The rows of `quote`, none wider than `width` cells but for labels that need it.
+/// Returns the rows of `quote`, at most `width` cells wide unless a label needs more.
 #[must_use]
-pub fn rows(quote: &Quote, width: usize) -> Vec<Row> {
+pub(super) fn rows(quote: &Quote, width: usize) -> Vec<QuoteRow> {
     let flat = Flat::of(quote).shortened();
     let mut rows = Vec::new();
     for (start, end) in flat.lines(width) {
-        rows.push(Row::Said(flat.chars[start..end].iter().collect()));
-        rows.extend(flat.under(start, end, width).into_iter().map(Row::Under));
+        rows.push(QuoteRow::Text(flat.chars[start..end].iter().collect()));
+        let annotations = flat.annotations(start, end, width).into_iter();
+        rows.extend(annotations.map(QuoteRow::Annotation));
     }
     rows
 }
 
-/// The message as one line of characters; labels by character.
+/// The message as one line of characters. Labels count characters.
 struct Flat {
     chars: Vec<char>,
     labels: Vec<(usize, usize, String)>,
 }
 
 impl Flat {
-    /// Runs of white space are one blank.
+    /// Flattens the message. Each run of white space becomes one blank.
     fn of(quote: &Quote) -> Self {
         let mut chars: Vec<char> = Vec::new();
         let mut places = Vec::with_capacity(quote.text.len());
@@ -60,7 +61,7 @@ impl Flat {
         Self { chars, labels }
     }
 
-    /// Without the middle of long stretches that no label is about.
+    /// Omits the middle of long text without labels.
     fn shortened(self) -> Self {
         if self.labels.is_empty() {
             return self;
@@ -70,26 +71,30 @@ impl Flat {
             labels: Vec::new(),
         };
         let mut at = 0;
-        for (start, end, says) in &self.labels {
+        for (start, end, annotation) in &self.labels {
             if *start < at {
                 continue;
             }
-            out.stretch(
+            out.push_shortened(
                 &self.chars[at..*start],
-                if at == 0 { (0, EDGE) } else { (KEPT, KEPT) },
+                if at == 0 {
+                    (0, EDGE_CONTEXT)
+                } else {
+                    (CONTEXT, CONTEXT)
+                },
             );
             let from = out.chars.len();
             out.chars.extend(&self.chars[*start..*end]);
-            out.labels.push((from, out.chars.len(), says.clone()));
+            out.labels.push((from, out.chars.len(), annotation.clone()));
             at = *end;
         }
         let rest = &self.chars[at..];
-        out.stretch(rest, (EDGE, 0));
+        out.push_shortened(rest, (EDGE_CONTEXT, 0));
         out
     }
 
-    fn stretch(&mut self, text: &[char], (first, last): (usize, usize)) {
-        if text.len() <= GAP.max(first + last) {
+    fn push_shortened(&mut self, text: &[char], (first, last): (usize, usize)) {
+        if text.len() <= MAX_UNLABELLED.max(first + last) {
             self.chars.extend(text);
             return;
         }
@@ -100,11 +105,11 @@ impl Flat {
             .map_or(text.len(), |i| i + 1);
         self.chars.extend(&text[..first]);
         self.chars
-            .extend(LEFT_OUT.chars().skip(usize::from(self.chars.is_empty())));
+            .extend(OMISSION.chars().skip(usize::from(self.chars.is_empty())));
         self.chars.extend(&text[last..]);
     }
 
-    /// (first, end) of each line.
+    /// Returns the first and the end character of each line.
     fn lines(&self, width: usize) -> Vec<(usize, usize)> {
         let mut lines = Vec::new();
         let (mut start, mut cells, mut blank) = (0, 0, None);
@@ -131,26 +136,27 @@ impl Flat {
         lines
     }
 
-    /// What stands under the line, in as many rows as it takes for no label to touch another.
-    fn under(&self, start: usize, end: usize, width: usize) -> Vec<String> {
+    /// Returns the annotations under a line, in as many rows as are needed to keep labels apart.
+    fn annotations(&self, start: usize, end: usize, width: usize) -> Vec<String> {
         let mut rows: Vec<String> = Vec::new();
-        for (first, last, says) in &self.labels {
+        for (first, last, annotation) in &self.labels {
             if *first < start || *first >= end {
                 continue;
             }
             let column: usize = cells(&self.chars[start..*first]);
             let carets = cells(&self.chars[*first..(*last).min(end)]).max(1);
-            // Too far right for its words: they stand before the carets.
-            let after = format!("{} {says}", "^".repeat(carets));
-            let (column, mark) = if column + after.width() <= width || column < says.width() + 1 {
-                (column, after)
-            } else {
-                (
-                    column - says.width() - 1,
-                    format!("{says} {}", "^".repeat(carets)),
-                )
-            };
-            // Two labels side by side read as one.
+            // Not enough room to the right: the text goes before the carets.
+            let after = format!("{} {annotation}", "^".repeat(carets));
+            let (column, mark) =
+                if column + after.width() <= width || column < annotation.width() + 1 {
+                    (column, after)
+                } else {
+                    (
+                        column - annotation.width() - 1,
+                        format!("{annotation} {}", "^".repeat(carets)),
+                    )
+                };
+            // Labels without a gap would read as one.
             let is_free = |row: &String| row.width() + 3 <= column || row.is_empty();
             let free = rows.iter().position(is_free);
             let free = free.unwrap_or_else(|| {
@@ -175,12 +181,12 @@ mod tests {
     use crate::model::incident::Label;
 
     fn quote(text: &str, labels: &[(&str, &str)]) -> Quote {
-        let labels = labels.iter().map(|(part, says)| {
-            let start = text.find(part).expect("the part is there");
+        let labels = labels.iter().map(|(part, annotation)| {
+            let start = text.find(part).expect("part of the text");
             Label {
                 start,
                 end: start + part.len(),
-                says: (*says).to_owned(),
+                says: (*annotation).to_owned(),
             }
         });
         Quote {
@@ -191,13 +197,13 @@ mod tests {
 
     fn printed(quote: &Quote, width: usize) -> String {
         let rows = rows(quote, width).into_iter().map(|row| match row {
-            Row::Said(text) | Row::Under(text) => text + "\n",
+            QuoteRow::Text(text) | QuoteRow::Annotation(text) => text + "\n",
         });
         rows.collect()
     }
 
     #[test]
-    fn words_stand_under_their_part() {
+    fn annotations_are_under_their_part() {
         let quote = quote(
             "Tried to allocate 2.00 GiB. 1.06 GiB\n is free.",
             &[("2.00 GiB", "wanted"), ("1.06 GiB", "free")],
@@ -213,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn long_stretches_that_nothing_is_said_about_are_left_out() {
+    fn omits_long_text_without_labels() {
         let text = format!("a 1 {}b 2", "word ".repeat(60));
         let rows = printed(&quote(&text, &[("1", "one"), ("2", "two")]), 200);
         assert!(rows.contains("[...]"), "{rows}");

@@ -1,12 +1,12 @@
-//! What was there around an incident, below its explanation.
+//! The state of the host around an incident, printed below its explanation.
 //!
 //! ```text
 //! ON    GPU 0 NVIDIA H200, 0.3 s before: 118.60 GiB of 139.81 GiB used, SM 97 %, 1755 of 1980 MHz,
 //!       slowed by power cap
 //! ALSO  PID 1771 python bench.py (ana): 12.00 GiB on GPU 0
-//! MAP   at most 40 ms after it: 8.02 GiB free in 1218 blocks, the largest 612.00 MiB
+//! MAP   read at most 0.04 s after the failure: 8.02 GiB free in 1218 of 5120 blocks, the largest 612.00 MiB; …
 //!       <=    1M ########                      812    203M
-//! STACK at most 52 ms after it
+//! STACK read at most 0.05 s after the failure
 //!       train.py:57 step
 //! WITH  gputop 0.1.0, driver 580.159.03, CUDA 13.0, torch 2.13 to 2.15
 //! ```
@@ -20,24 +20,24 @@ use crate::model::scene::{FreeBlocks, Scene, SceneMap};
 use crate::model::stack::PythonStack;
 use crate::model::units::{Bytes, MegaHertz, Millis, Mono};
 
-/// Other processes, and GPUs, that are named; `--json` has more.
+/// Other processes and GPUs that are listed. `--json` has more.
 const MAX_OTHERS: usize = 5;
 const MAX_GPUS: usize = 4;
-/// Innermost functions of a stack that are shown.
+/// Functions of a stack that are shown, from the innermost.
 const MAX_FRAMES: usize = 8;
-/// Cells of the longest bar of the histogram.
-const BAR: u64 = 24;
+/// Width of the longest bar of the histogram.
+const BAR_WIDTH: u64 = 24;
 
-/// Whose names may be shown.
+/// Amount of detail about other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
-    /// To who may see them anyway.
+    /// With command line and user, for readers who can see them anyway.
     Named,
-    /// Text that goes to others: no command line, no user.
+    /// By PID only, for text that is passed on.
     Numbered,
 }
 
-/// Lines for a place this many cells wide; none where nothing was seen.
+/// Returns the lines for `width` cells. Without observations there are no lines.
 #[must_use]
 pub fn scene(scene: &Scene, others: Others, width: usize) -> Vec<StyledLine> {
     let mut out = Vec::new();
@@ -56,7 +56,7 @@ pub fn scene(scene: &Scene, others: Others, width: usize) -> Vec<StyledLine> {
     section("ON", gpus.map(|gpu| on(gpu, scene.at)).collect());
     section("ALSO", also(scene, others));
     if let Some(map) = &scene.map {
-        section("MAP", vec![map_words(map)]);
+        section("MAP", vec![map_summary(map)]);
         out.extend(histogram(map).into_iter().map(StyledLine::plain));
     }
     for stack in &scene.stacks {
@@ -65,7 +65,7 @@ pub fn scene(scene: &Scene, others: Others, width: usize) -> Vec<StyledLine> {
     out
 }
 
-/// `WITH  driver 580.159.03, torch 2.13 to 2.15`.
+/// Returns the WITH section: `WITH  driver 580.159.03, torch 2.13 to 2.15`.
 #[must_use]
 pub fn versions(versions: &BTreeMap<String, String>, width: usize) -> Vec<StyledLine> {
     let mut out = Vec::new();
@@ -82,7 +82,7 @@ pub fn versions(versions: &BTreeMap<String, String>, width: usize) -> Vec<Styled
     out
 }
 
-/// `GPU 0 NVIDIA H200, 0.3 s before: …`; of what was not read nothing is said.
+/// Returns `GPU 0 NVIDIA H200, 0.3 s before: …`. Figures that were not read are omitted.
 fn on(gpu: &Gpu, at: Mono) -> String {
     let mut words = Vec::new();
     let memory = &gpu.memory;
@@ -95,9 +95,9 @@ fn on(gpu: &Gpu, at: Mono) -> String {
     }
     words.extend(gpu.sm.get().map(|sm| format!("SM {:.0} %", sm.0)));
     words.extend(gpu.sm_clock.get().map(|clock| {
-        let most = gpu.board.max_sm_clock.get();
-        let most = most.map_or(String::new(), |MegaHertz(most)| format!(" of {most}"));
-        format!("clock {}{most} MHz", clock.0)
+        let max = gpu.board.max_sm_clock.get();
+        let max = max.map_or(String::new(), |MegaHertz(max)| format!(" of {max}"));
+        format!("clock {}{max} MHz", clock.0)
     }));
     words.extend(gpu.power.get().map(|power| {
         let cap = gpu.power_cap.get();
@@ -107,7 +107,7 @@ fn on(gpu: &Gpu, at: Mono) -> String {
     words.extend(
         gpu.temperature
             .get()
-            .map(|warmth| format!("{} C", warmth.0)),
+            .map(|temperature| format!("{} C", temperature.0)),
     );
     if let Some(reasons) = gpu.throttle.value().filter(|reasons| !reasons.is_empty()) {
         let reasons: Vec<&str> = reasons.iter().map(|reason| reason.words()).collect();
@@ -122,7 +122,7 @@ fn on(gpu: &Gpu, at: Mono) -> String {
     )
 }
 
-/// Who else is on its GPUs, the largest first.
+/// Returns the other processes on the GPUs of the incident, largest first.
 fn also(scene: &Scene, others: Others) -> Vec<String> {
     let frame = &scene.frame;
     let own: Vec<ProcessKey> = {
@@ -148,7 +148,7 @@ fn also(scene: &Scene, others: Others) -> Vec<String> {
         let user = facts.and_then(|facts| facts.user.value());
         let user = user.map_or(String::new(), |user| format!(" ({user})"));
         let held = process.vram.get();
-        let held = held.map_or("memory not known".to_owned(), |held| held.to_string());
+        let held = held.map_or("memory unknown".to_owned(), |held| held.to_string());
         format!(
             "PID {}{name}{user}: {held} on GPU {}",
             process.pid, gpu.index
@@ -161,26 +161,26 @@ fn also(scene: &Scene, others: Others) -> Vec<String> {
     lines
 }
 
-fn map_words(map: &SceneMap) -> String {
+fn map_summary(map: &SceneMap) -> String {
     let blocks: u64 = map.free_histogram.iter().map(|step| step.count).sum();
     let free = map.free_histogram.iter().map(|step| step.bytes.0);
     let free = Bytes(free.fold(0, u64::saturating_add));
     let lag = lag(map.lag);
     let doubt = match map.exact {
         true => "",
-        false => " (it changed while it was read)",
+        false => " (changed while it was read)",
     };
     if blocks == 0 {
         return format!("{lag}{doubt}: no free block in {} segments", map.segments);
     }
     format!(
-        "{lag}{doubt}: {free} free in {blocks} of {} blocks, the largest {}; {} beside live tensors, {} could go \
-         back to the driver",
+        "{lag}{doubt}: {free} free in {blocks} of {} blocks, the largest {}; {} stuck beside live tensors, {} \
+         returnable to the driver",
         map.blocks, map.largest_free_block, map.stuck, map.returnable
     )
 }
 
-/// `      <=    1M ########   812    203M`; what is smaller than a MiB is one step.
+/// Returns lines such as `      <=    1M ########   812    203M`. Blocks up to 1 MiB share a line.
 fn histogram(map: &SceneMap) -> Vec<String> {
     const SMALL: Bytes = Bytes::mib(1);
     let mut steps: Vec<FreeBlocks> = Vec::new();
@@ -200,14 +200,14 @@ fn histogram(map: &SceneMap) -> Vec<String> {
             }),
         }
     }
-    let most = steps
+    let max = steps
         .iter()
         .map(|step| step.bytes.0)
         .max()
         .unwrap_or(0)
         .max(1);
     let line = |step: FreeBlocks| {
-        let cells = u128::from(step.bytes.0) * u128::from(BAR) / u128::from(most);
+        let cells = u128::from(step.bytes.0) * u128::from(BAR_WIDTH) / u128::from(max);
         let bar = "#".repeat(usize::try_from(cells).unwrap_or(0).max(1));
         let (up_to, count) = (step.up_to_bytes.short(), step.count);
         format!(
@@ -220,11 +220,11 @@ fn histogram(map: &SceneMap) -> Vec<String> {
 }
 
 fn stack_lines(stack: &PythonStack, is_one_of_several: bool) -> Vec<StyledLine> {
-    let whose = match is_one_of_several {
+    let owner = match is_one_of_several {
         true => format!(" of PID {}", stack.process.pid),
         false => String::new(),
     };
-    let head = format!("{:<INDENT$}{}{whose}", "STACK", lag(stack.lag));
+    let head = format!("{:<INDENT$}{}{owner}", "STACK", lag(stack.lag));
     let frames = stack.main().map_or(&[][..], |thread| &thread.frames);
     let mut lines = vec![head];
     if frames.is_empty() {
@@ -240,10 +240,10 @@ fn stack_lines(stack: &PythonStack, is_one_of_several: bool) -> Vec<StyledLine> 
 }
 
 fn lag(lag: Millis) -> String {
-    format!("at most {} after it", seconds(lag))
+    format!("read at most {} after the failure", seconds(lag))
 }
 
-/// `0.04 s`; a tenth is enough where it is more.
+/// Returns seconds, with two decimals below 0.1 s: `0.04 s`, `1.5 s`.
 fn seconds(span: Millis) -> String {
     #[allow(clippy::cast_precision_loss)]
     let seconds = span.0 as f64 / 1_000.0;

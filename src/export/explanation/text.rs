@@ -1,28 +1,28 @@
-//! Incidents for a terminal or a plain file.
+//! Explanations as text, for a terminal or a plain file.
 
 use std::fmt::Write as _;
 
 use super::lines::labelled;
-use super::quote::{Row, rows};
-use super::{place, subject, times, verdict};
+use super::quote::{QuoteRow, rows};
+use super::{log_position, subject, times, verdict};
 use crate::model::incident::{Cause, DetectedBy, Incident, Severity, Verdict};
 use crate::model::text::Escaped;
 
-/// Where the text begins after its label.
+/// Column where the text of a section begins.
 pub(super) const INDENT: usize = 6;
-/// Fixes that are shown; who has tried five does not need a sixth.
+/// Fixes that are shown. After five failed attempts a sixth is unlikely to help.
 const MAX_FIXES: usize = 5;
 const MAX_CAUSES: usize = 6;
-/// What would make it surer; `--json` has all.
-const MAX_NEEDS: usize = 2;
-/// What does not help.
-const MAX_NOT: usize = 4;
-/// The widest verdict and two blanks.
-const VERDICT: usize = 11;
-/// Consequences that are named.
+/// Lines under CHECK. `--json` has all.
+const MAX_CHECKS: usize = 2;
+/// Lines under AVOID.
+const MAX_AVOID: usize = 4;
+/// Width of the longest verdict and two blanks.
+const VERDICT_WIDTH: usize = 11;
+/// Consequences listed under THEN.
 const MAX_SECONDARY: usize = 4;
 
-/// How to print.
+/// Output width and colour.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
     /// In cells.
@@ -30,7 +30,7 @@ pub struct Style {
     pub colour: bool,
 }
 
-/// What a piece of a line is, whatever it looks like.
+/// Kind of a piece of text. The terminal and the dashboard choose their own colours for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     Plain,
@@ -38,13 +38,13 @@ pub enum Tone {
     Head(Severity),
     Strong,
     Dim,
-    /// A text to copy.
+    /// Text to copy.
     Change,
-    /// What stands under the parts of a quotation.
+    /// Annotations under a log excerpt.
     Mark,
 }
 
-/// A line, piece by piece.
+/// A line as pieces of styled text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StyledLine(pub Vec<(Tone, String)>);
 
@@ -53,7 +53,7 @@ impl StyledLine {
         Self(vec![(Tone::Plain, text.into())])
     }
 
-    /// Returns the line for a terminal: the text escaped, then our own colors added.
+    /// Returns the line for a terminal. Text is escaped before colours are added.
     #[must_use]
     pub fn printed(&self, colour: bool) -> String {
         let piece = |(tone, text): &(Tone, String)| match tone.code().filter(|_| colour) {
@@ -65,7 +65,7 @@ impl StyledLine {
 }
 
 impl Tone {
-    /// As a terminal knows it.
+    /// Returns the SGR code of a terminal.
     fn code(self) -> Option<&'static str> {
         match self {
             Self::Plain => None,
@@ -80,7 +80,7 @@ impl Tone {
     }
 }
 
-/// The first incident in full and a line for each other, or all in full.
+/// Returns the first incident in full and one line for each other, or all in full.
 #[must_use]
 pub fn text(incidents: &[Incident], all: bool, style: &Style) -> String {
     let mut lines = Vec::new();
@@ -94,7 +94,7 @@ pub fn text(incidents: &[Incident], all: bool, style: &Style) -> String {
     let rest = incidents.get(full..).unwrap_or_default();
     if !rest.is_empty() {
         lines.push(StyledLine::default());
-        lines.push(StyledLine::plain("EARLIER  (--all explains them)"));
+        lines.push(StyledLine::plain("EARLIER  (use --all to explain them)"));
         lines.extend(rest.iter().map(one_line));
     }
     let mut out = String::new();
@@ -104,7 +104,7 @@ pub fn text(incidents: &[Incident], all: bool, style: &Style) -> String {
     out
 }
 
-/// One incident in full, for a place this many cells wide. What is to be copied starts a line and is not wrapped.
+/// Returns one incident in full, wrapped to `width` cells. Text to copy starts at the line and is not wrapped.
 #[must_use]
 pub fn lines(incident: &Incident, width: usize) -> Vec<StyledLine> {
     let mut out = vec![head(incident, width)];
@@ -115,15 +115,15 @@ pub fn lines(incident: &Incident, width: usize) -> Vec<StyledLine> {
     out.push(StyledLine::default());
     fixes(&mut out, incident, width);
     causes(&mut out, incident, width);
-    said(&mut out, incident, width);
+    excerpt(&mut out, incident, width);
     if let Some(at) = &incident.at {
-        out.push(StyledLine::plain(format!("{:<INDENT$}{at}", "AT")));
+        out.push(StyledLine::plain(format!("{:<INDENT$}{at}", "WHERE")));
     }
     secondary(&mut out, incident, width);
     out
 }
 
-/// [`labelled`] as lines.
+/// Appends the lines of [`labelled`].
 pub(super) fn label(
     out: &mut Vec<StyledLine>,
     label: &str,
@@ -136,29 +136,29 @@ pub(super) fn label(
     out.extend(body.lines().map(StyledLine::plain));
 }
 
-/// `OUT OF MEMORY  GPU 0  train.py 418        oom-fragmentation`.
+/// Returns the first line: `OUT OF MEMORY  GPU 0  train.py 418        oom-fragmentation`.
 fn head(incident: &Incident, width: usize) -> StyledLine {
     let mut left = incident.headline.clone();
     let mut rest = subject(incident);
     rest.extend(times(incident));
     for part in rest {
-        // The id stands at the right; what does not fit before it is in the fields.
+        // The id is right-aligned. Parts that do not fit before it are omitted; the fields have them.
         if left.len() + 2 + part.len() + 2 + incident.id.len() <= width {
             left = format!("{left}  {part}");
         }
     }
     let gap = width.saturating_sub(left.len() + incident.id.len()).max(2);
-    let behind = left[incident.headline.len()..].to_owned() + &" ".repeat(gap);
+    let tail = left[incident.headline.len()..].to_owned() + &" ".repeat(gap);
     StyledLine(vec![
         (Tone::Head(incident.severity), incident.headline.clone()),
-        (Tone::Plain, behind),
+        (Tone::Plain, tail),
         (Tone::Dim, incident.id.clone()),
     ])
 }
 
 fn fixes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize) {
     for (n, fix) in incident.fixes.iter().take(MAX_FIXES).enumerate() {
-        let word = if n == 0 { "DO" } else { "" };
+        let word = if n == 0 { "FIX" } else { "" };
         let effect = fix.effect.as_ref();
         let effect = effect.map_or_else(String::new, |effect| format!(" ({effect})"));
         let before = out.len();
@@ -168,14 +168,15 @@ fn fixes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize) {
         if let Some(StyledLine(pieces)) = out.get_mut(before)
             && let Some((_, text)) = pieces.first_mut()
         {
-            // The word stands in the place of its blanks.
+            // The section name replaces the blanks before the number.
             text.drain(..word.len());
             pieces.insert(0, (Tone::Strong, word.to_owned()));
         }
         out.push(StyledLine(vec![(Tone::Change, fix.change.clone())]));
     }
-    for (n, not) in incident.not_helpful.iter().take(MAX_NOT).enumerate() {
-        label(out, if n == 0 { "NOT" } else { "" }, not, INDENT + 3, width);
+    for (n, advice) in incident.not_helpful.iter().take(MAX_AVOID).enumerate() {
+        let word = if n == 0 { "AVOID" } else { "" };
+        label(out, word, advice, INDENT + 3, width);
     }
     out.push(StyledLine::default());
 }
@@ -184,59 +185,60 @@ fn causes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize) {
     for (n, cause) in incident.causes.iter().take(MAX_CAUSES).enumerate() {
         let word = if n == 0 { "WHY" } else { "" };
         let word = format!("{word:<INDENT$}{}", verdict(cause.verdict));
-        label(out, &word, &because(cause), INDENT + VERDICT, width);
+        label(out, &word, &cause.title, INDENT + VERDICT_WIDTH, width);
+        if let Some(evidence) = evidence(cause) {
+            label(out, "", &evidence, INDENT + VERDICT_WIDTH + 2, width);
+        }
     }
-    for (n, need) in incident.needs.iter().take(MAX_NEEDS).enumerate() {
-        label(out, if n == 0 { "NEED" } else { "" }, need, INDENT, width);
+    for (n, check) in incident.needs.iter().take(MAX_CHECKS).enumerate() {
+        let word = if n == 0 { "CHECK" } else { "" };
+        label(out, word, check, INDENT, width);
     }
     if !incident.causes.is_empty() || !incident.needs.is_empty() {
         out.push(StyledLine::default());
     }
 }
 
-/// `fragmentation: 8.02 GiB idle, in pieces, and 2.00 GiB wanted`.
-fn because(cause: &Cause) -> String {
-    let mut evidence: Vec<&str> = Vec::new();
-    if cause.verdict != Verdict::RuledOut {
-        evidence.extend(cause.r#for.iter().map(String::as_str));
-    }
-    let against = cause.against.iter().map(String::as_str);
-    if evidence.is_empty() {
-        evidence.extend(against);
-    } else if !cause.against.is_empty() {
-        evidence.push("but");
-        evidence.extend(against);
-    }
-    let mut said = evidence.join("; ").replace("; but; ", "; but ");
-    if let Some(needs) = cause.needs.as_ref().filter(|_| said.is_empty()) {
-        said = format!("to check: {needs}");
-    }
-    if said.is_empty() {
-        cause.title.clone()
-    } else {
-        format!("{}: {said}", cause.title)
+/// Returns the evidence below a cause: `8.02 GiB cached in fragments, 2.00 GiB requested`. Without evidence it is the
+/// check that would provide some.
+fn evidence(cause: &Cause) -> Option<String> {
+    let speaks_for = match cause.verdict {
+        Verdict::RuledOut => String::new(),
+        _ => cause.r#for.join("; "),
+    };
+    let against = cause.against.join("; ");
+    match (speaks_for.is_empty(), against.is_empty()) {
+        (false, false) => Some(format!("{speaks_for}, but {against}")),
+        (false, true) => Some(speaks_for),
+        (true, false) => Some(against),
+        (true, true) => cause
+            .needs
+            .as_ref()
+            .map(|needs| format!("To check: {needs}")),
     }
 }
 
-fn said(out: &mut Vec<StyledLine>, incident: &Incident, width: usize) {
+fn excerpt(out: &mut Vec<StyledLine>, incident: &Incident, width: usize) {
     if incident.quote.is_empty() {
         return;
     }
-    let place = place(incident).unwrap_or_else(|| heard(incident).to_owned());
-    out.push(StyledLine::plain(format!("{:<INDENT$}{place}", "SAID")));
+    let source = log_position(incident).unwrap_or_else(|| source_without_log(incident).to_owned());
+    out.push(StyledLine::plain(format!("{:<INDENT$}{source}", "LOG")));
     let blanks = " ".repeat(INDENT);
     for row in rows(&incident.quote, width.saturating_sub(INDENT).max(20)) {
         out.push(match row {
-            Row::Said(text) => StyledLine::plain(blanks.clone() + &text),
-            Row::Under(text) => StyledLine(vec![(Tone::Plain, blanks.clone()), (Tone::Mark, text)]),
+            QuoteRow::Text(text) => StyledLine::plain(blanks.clone() + &text),
+            QuoteRow::Annotation(text) => {
+                StyledLine(vec![(Tone::Plain, blanks.clone()), (Tone::Mark, text)])
+            }
         });
     }
 }
 
-/// Who told, where it was no log.
-fn heard(incident: &Incident) -> &'static str {
+/// Returns the source of an incident that was not found in a log.
+fn source_without_log(incident: &Incident) -> &'static str {
     match incident.detected_by {
-        DetectedBy::Hook => "inside the program, heard by the hook",
+        DetectedBy::Hook => "exception reported by the Python hook",
         _ => "",
     }
 }
@@ -250,17 +252,17 @@ fn secondary(out: &mut Vec<StyledLine>, incident: &Incident, width: usize) {
     let more = incident.secondary.len().saturating_sub(MAX_SECONDARY);
     if more > 0 {
         out.push(StyledLine::plain(format!(
-            "{:INDENT$}and {more} more kinds of consequence (--json lists them)",
+            "{:INDENT$}and {more} more (--json lists them)",
             ""
         )));
     }
 }
 
 fn one_line(incident: &Incident) -> StyledLine {
-    let place = place(incident).unwrap_or_default();
+    let position = log_position(incident).unwrap_or_default();
     let times = times(incident).map_or_else(String::new, |t| format!(" ({t})"));
     StyledLine::plain(format!(
-        "{place}  {}{times}  {}",
+        "{position}  {}{times}  {}",
         incident.id, incident.title
     ))
 }

@@ -1,10 +1,10 @@
-//! `gputop snapshot --json`.
+//! The output of `gputop snapshot --json`.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{NO_TRACE, Shown, Studied};
+use super::{AnalysedDevice, NO_TRACE, SnapshotOutput};
 use crate::allocator::fits::{Around, Fits};
 use crate::model::frame::SCHEMA;
 use crate::model::pool::{PoolId, PoolKind};
@@ -14,9 +14,9 @@ use crate::snapshot::history::ByStack;
 use crate::snapshot::stacks::Stacks;
 use crate::snapshot::{Event, Setting, Snapshot, StackId};
 
-/// Stacks of each list; those beyond hold next to nothing.
+/// Stacks in each list. The stacks after these hold almost nothing.
 const MAX_STACKS: usize = 200;
-/// Bytes of all stacks in one list.
+/// Bytes of all stacks in a list.
 const MAX_STACK_BYTES: usize = 4 << 20;
 
 #[derive(Serialize)]
@@ -48,7 +48,7 @@ struct Device<'s> {
     trace: Reading<Trace<'s>>,
 }
 
-/// By the names of `torch.cuda.memory_stats()`, at the moment of the snapshot.
+/// Figures at the time of the snapshot, named as in `torch.cuda.memory_stats()`.
 #[derive(Serialize)]
 struct Stats {
     allocated_bytes: Bytes,
@@ -78,12 +78,12 @@ struct Segment {
     blocks: usize,
 }
 
-/// Sizes are what was asked for, before rounding.
+/// Memory held by one stack. Sizes are as requested, before rounding.
 #[derive(Serialize)]
 struct Holder<'s> {
     bytes: i64,
     blocks: i64,
-    /// The innermost first; empty where no stack is known.
+    /// Innermost first; empty if the stack is unknown.
     frames: Vec<Frame<'s>>,
 }
 
@@ -118,9 +118,8 @@ struct Oom<'s> {
     frames: Vec<Frame<'s>>,
 }
 
-/// # Errors
-/// None that a snapshot can cause: it is plain data.
-pub fn json(shown: &Shown<'_>) -> serde_json::Result<String> {
+/// Returns the JSON document.
+pub fn json(shown: &SnapshotOutput<'_>) -> serde_json::Result<String> {
     let settings = shown.snapshot.settings.iter();
     let document = Document {
         schema: SCHEMA,
@@ -150,8 +149,8 @@ impl<'s> From<&'s Setting> for Value<'s> {
     }
 }
 
-fn device<'s>(snapshot: &'s Snapshot, studied: &Studied<'s>) -> Device<'s> {
-    let Studied { device, study } = *studied;
+fn device<'s>(snapshot: &'s Snapshot, studied: &AnalysedDevice<'s>) -> Device<'s> {
+    let AnalysedDevice { device, study } = *studied;
     let found = &study.fragmentation;
     let segments = device.map.segments.iter().map(|segment| Segment {
         address: segment.address,
@@ -191,8 +190,8 @@ fn device<'s>(snapshot: &'s Snapshot, studied: &Studied<'s>) -> Device<'s> {
     }
 }
 
-fn trace<'s>(snapshot: &'s Snapshot, studied: &Studied<'s>) -> Trace<'s> {
-    let Studied { device, study } = *studied;
+fn trace<'s>(snapshot: &'s Snapshot, studied: &AnalysedDevice<'s>) -> Trace<'s> {
+    let AnalysedDevice { device, study } = *studied;
     let stacks = &snapshot.stacks;
     let span = study.span(device);
     let events = device.events.len();
@@ -233,7 +232,7 @@ fn holders(stacks: &Stacks, list: Vec<ByStack>) -> Vec<Holder<'_>> {
     .collect()
 }
 
-/// Returns a function that tells whether the next stack still fits into a list.
+/// Returns a function that checks whether the next stack still fits into a list.
 fn fitting(stacks: &Stacks) -> impl FnMut(StackId) -> bool {
     let mut bytes = 0;
     move |stack| {

@@ -1,4 +1,4 @@
-//! A memory snapshot as `gputop snapshot` prints it.
+//! The output of `gputop snapshot`, as text and as JSON.
 
 mod json;
 mod text;
@@ -8,19 +8,19 @@ pub use text::{BEFORE, UNKNOWN, oom_words, seconds, settings, signed, text};
 
 use crate::snapshot::{Device, Snapshot, Study};
 
-/// A device, and what was computed of it.
-pub struct Studied<'s> {
+/// A device and its analysis.
+pub struct AnalysedDevice<'s> {
     pub device: &'s Device,
     pub study: &'s Study,
 }
 
-/// A snapshot, and those of its devices that are wanted.
-pub struct Shown<'s> {
-    /// The file's name, harmless to show.
+/// A snapshot and the selected devices.
+pub struct SnapshotOutput<'s> {
+    /// File name, safe to print.
     pub name: &'s str,
     pub snapshot: &'s Snapshot,
-    pub devices: Vec<Studied<'s>>,
+    pub devices: Vec<AnalysedDevice<'s>>,
 }
 
-/// Why a device has no trace.
-pub const NO_TRACE: &str = "no history was recorded: `torch.cuda.memory._record_memory_history()` at the start of the program does";
+/// Reason why a device has no trace.
+pub const NO_TRACE: &str = "no history recorded; call `torch.cuda.memory._record_memory_history()` at the start of the program";

@@ -1,17 +1,17 @@
-//! What `gputop snapshot` prints where there is no terminal to show a screen on.
+//! The text that `gputop snapshot` prints if stdout is not a terminal.
 
 use std::fmt::Write as _;
 
-use super::{NO_TRACE, Shown, Studied};
+use super::{AnalysedDevice, NO_TRACE, SnapshotOutput};
 use crate::model::units::Bytes;
 use crate::snapshot::history::{Amount, ByStack};
 use crate::snapshot::stacks::Stacks;
 use crate::snapshot::{Event, Setting, Snapshot};
 
-/// Lines of each list; `--json` has more.
+/// Lines of each list. `--json` has more.
 const MAX_LINES: usize = 20;
 
-pub fn text(shown: &Shown<'_>) -> String {
+pub fn text(shown: &SnapshotOutput<'_>) -> String {
     let mut out = format!("{}\n", shown.name);
     let settings = settings(shown.snapshot);
     let width = settings.iter().map(|(name, _)| name.len()).max();
@@ -30,13 +30,13 @@ pub fn text(shown: &Shown<'_>) -> String {
     out
 }
 
-/// The options that were in force, each with its value; those that change nothing left out.
+/// Returns the allocator options and their values. Tables with only zeros, which change nothing, are omitted.
 pub fn settings(snapshot: &Snapshot) -> Vec<(&str, String)> {
-    let worth = snapshot.settings.iter().filter_map(|(name, value)| {
+    let shown = snapshot.settings.iter().filter_map(|(name, value)| {
         let words = match value {
             Setting::Text(text) if text.is_empty() => "not set".to_owned(),
             Setting::Text(text) => text.clone(),
-            // No limit is the largest number there is, which came through a signed one.
+            // "No limit" is the largest unsigned number, which was converted through a signed one.
             Setting::Number(n) if name.starts_with("max_") && !(0.0..1e15).contains(n) => {
                 "no limit".to_owned()
             }
@@ -51,11 +51,11 @@ pub fn settings(snapshot: &Snapshot) -> Vec<(&str, String)> {
         };
         Some((name.as_str(), words))
     });
-    worth.collect()
+    shown.collect()
 }
 
-fn write_pool(out: &mut String, studied: &Studied<'_>) {
-    let Studied { device, study } = *studied;
+fn write_pool(out: &mut String, studied: &AnalysedDevice<'_>) {
+    let AnalysedDevice { device, study } = *studied;
     let found = &study.fragmentation;
     let lines = [
         ("allocated", found.allocated),
@@ -73,7 +73,7 @@ fn write_pool(out: &mut String, studied: &Studied<'_>) {
     let _ = writeln!(out, "  {:<22}{:>14}", "segments", device.map.segments.len());
 }
 
-fn write_free(out: &mut String, studied: &Studied<'_>) {
+fn write_free(out: &mut String, studied: &AnalysedDevice<'_>) {
     let histogram = &studied.study.fragmentation.histogram;
     if histogram.is_empty() {
         return;
@@ -85,7 +85,7 @@ fn write_free(out: &mut String, studied: &Studied<'_>) {
     }
 }
 
-fn write_holders(out: &mut String, studied: &Studied<'_>, stacks: &Stacks) {
+fn write_holders(out: &mut String, studied: &AnalysedDevice<'_>, stacks: &Stacks) {
     let list = studied.study.by_stack(studied.device);
     if !list.is_empty() {
         out.push_str("\nallocated, by stack\n");
@@ -93,8 +93,8 @@ fn write_holders(out: &mut String, studied: &Studied<'_>, stacks: &Stacks) {
     }
 }
 
-fn write_trace(out: &mut String, studied: &Studied<'_>, stacks: &Stacks) {
-    let Studied { device, study } = *studied;
+fn write_trace(out: &mut String, studied: &AnalysedDevice<'_>, stacks: &Stacks) {
+    let AnalysedDevice { device, study } = *studied;
     let count = device.events.len();
     if count == 0 {
         let _ = writeln!(out, "\n{NO_TRACE}");
@@ -106,7 +106,7 @@ fn write_trace(out: &mut String, studied: &Studied<'_>, stacks: &Stacks) {
         .map(|us| format!(" in {}", seconds(us)));
     let _ = writeln!(
         out,
-        "\ntrace: {count} events{}; requested at most {} (after event {}), reserved at most {}",
+        "\ntrace: {count} events{}; peak requested {} (after event {}), peak reserved {}",
         over.unwrap_or_default(),
         span.allocated.1,
         study.peak,
@@ -135,10 +135,10 @@ fn write_trace(out: &mut String, studied: &Studied<'_>, stacks: &Stacks) {
     }
 }
 
-/// Where no stack was recorded.
+/// Printed in place of a stack that was not recorded.
 pub const UNKNOWN: &str = "no stack recorded";
-/// Where what was let go had been allocated before the first event.
-pub const BEFORE: &str = "from before the trace, or without a stack";
+/// Printed for memory that was allocated before the first event.
+pub const BEFORE: &str = "allocated before the trace, or without a stack";
 
 fn write_list(out: &mut String, stacks: &Stacks, list: &[ByStack], unknown: &str) {
     for by in list.iter().take(MAX_LINES) {
@@ -157,7 +157,7 @@ fn amount(amount: Amount) -> String {
     format!("{:>14}{:>8}", signed(amount.bytes), amount.blocks)
 }
 
-/// `1.20 GiB`, `-300.00 MiB`
+/// Returns a size with its sign: `1.20 GiB`, `-300.00 MiB`.
 pub fn signed(bytes: i64) -> String {
     let size = Bytes(bytes.unsigned_abs());
     if bytes < 0 {
@@ -167,16 +167,16 @@ pub fn signed(bytes: i64) -> String {
     }
 }
 
-/// `900.00 MiB wanted, the driver had 12.00 MiB free`
+/// Returns `900.00 MiB requested, 12.00 MiB free on the GPU`.
 pub fn oom_words(event: &Event) -> String {
     format!(
-        "{} wanted, the driver had {} free",
+        "{} requested, {} free on the GPU",
         Bytes(event.size),
         Bytes(event.addr)
     )
 }
 
-/// `12.345 s`, `1.234 ms`
+/// Returns a duration: `12.345 s`, `1.234 ms`.
 pub fn seconds(us: u64) -> String {
     match us {
         0..1_000_000 => format!("{}.{:03} ms", us / 1_000, us % 1_000),

@@ -1,19 +1,19 @@
-//! Which of two conclusions about one failure stands.
+//! Decides which of two conclusions about one failure to use, and merges them.
 //!
-//! One failure may be seen by several: a dashboard that follows what the host's agent tells, another one elsewhere, a
-//! recorder, and `gputop run` around the command itself, whose record reaches other hosts from the store of its own. Each
-//! knows something else, none knows of the others, and they come in any order, some more than once.
+//! Several observers may see one failure: a dashboard connected to the host's agent, another one elsewhere, a recorder,
+//! and `gputop run`, whose record reaches other hosts from its own store. Each has different data, none knows of the
+//! others, and their conclusions arrive in any order, some repeatedly.
 //!
-//! - Of **one observer** the later conclusion stands, however sure the earlier one was: it has seen at least as much.
-//! - Of **two** the better founded one does: the program's own words before counters, those before its end.
-//! - Of equally founded ones the **better informed**: what was replayed under other settings first, then who found all the
-//!   fields of the other and more (a message that was read in part has fewer), then who has evidence on more causes, then
-//!   who is surer.
-//! - Of equal ones the one that is there stays, so that nothing flips.
+//! - From **one observer**, the later conclusion wins regardless of confidence, because it is based on at least as much.
+//! - From **two observers**, the better source wins: the program's own messages before counters, counters before its
+//!   exit.
+//! - With equal sources, the **better compare_information** conclusion wins. First, one with fixes replayed under other settings;
+//!   then one that has all fields of the other and more (a partly read message has fewer); then one with evidence on more
+//!   causes; then the one with the higher confidence.
+//! - If they are equal, the existing one stays, so that the result does not flip.
 //!
-//! So the order in which they come changes nothing that is shown in the end, and what comes again changes nothing. What
-//! the other one knew is added to what stands: fields, place in the log, quotation, consequences; the severity is the
-//! graver of the two.
+//! The order of arrival therefore does not change the final result, and neither do repetitions. Data of the other
+//! conclusion is added to the chosen one: fields, log location, quotation and consequences. The higher severity is used.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -24,36 +24,37 @@ use super::Record;
 use crate::model::event::Event;
 use crate::model::incident::{DetectedBy, Fields, Incident, Quote, Severity};
 
-/// Fields that say where it was, and nothing about what.
-const PLACES: [&str; 5] = ["pid", "gpu_index", "rank", "pci_bus", "exit_code"];
+/// Fields that describe where the failure happened instead of what happened.
+const LOCATION_FIELDS: [&str; 5] = ["pid", "gpu_index", "rank", "pci_bus", "exit_code"];
 
-/// Whether the conclusion of `new` takes the place of that of `old`.
+/// Returns true if the conclusion of `new` replaces that of `old`.
 pub(super) fn is_better(new: &Record, old: &Record) -> bool {
-    let is_one_observers = new.concluded_by.is_some() && new.concluded_by == old.concluded_by;
-    let founded = foundation(&new.incident).cmp(&foundation(&old.incident));
-    founded
-        .then_with(|| match is_one_observers {
+    let has_same_observer = new.concluded_by.is_some() && new.concluded_by == old.concluded_by;
+    let by_source = source_rank(&new.incident).cmp(&source_rank(&old.incident));
+    by_source
+        .then_with(|| match has_same_observer {
             true if has_seen_as_much(&new.evidence.events, &old.evidence.events) => {
                 Ordering::Greater
             }
             true => Ordering::Less,
-            false => informed(&new.incident, &old.incident),
+            false => compare_information(&new.incident, &old.incident),
         })
         .is_gt()
 }
 
-/// By the newest that an agent told it; what others saw is in the old one as well.
+/// Returns true if `new` is based on at least as many events. It compares the latest event of one agent, because events
+/// of other agents are also in the old record.
 fn has_seen_as_much(new: &[Event], old: &[Event]) -> bool {
     let Some(last) = new.last() else { return true };
-    let of_it = |events: &[Event]| {
-        let seen = events.iter().filter(|event| event.agent == last.agent);
-        seen.map(|event| event.seq).max()
+    let latest = |events: &[Event]| {
+        let from_agent = events.iter().filter(|event| event.agent == last.agent);
+        from_agent.map(|event| event.seq).max()
     };
-    of_it(new) >= of_it(old)
+    latest(new) >= latest(old)
 }
 
-/// How well founded an explanation is: the program's own words before what was seen from outside.
-fn foundation(incident: &Incident) -> u8 {
+/// Ranks the source of an explanation: the program's own messages are better than observations from outside.
+fn source_rank(incident: &Incident) -> u8 {
     match incident.detected_by {
         DetectedBy::Hook | DetectedBy::Log => 3,
         DetectedBy::Allocator => 2,
@@ -62,14 +63,14 @@ fn foundation(incident: &Incident) -> u8 {
     }
 }
 
-/// Which of two that are equally founded knows more.
-fn informed(new: &Incident, old: &Incident) -> Ordering {
+/// Compares how well compare_information two conclusions with equal sources are.
+fn compare_information(new: &Incident, old: &Incident) -> Ordering {
     let evidence = |incident: &Incident| {
         let causes = incident.causes.iter();
         let has_some = causes.filter(|cause| !cause.r#for.is_empty() || !cause.against.is_empty());
         has_some.count()
     };
-    let (new_fields, old_fields) = (named(&new.fields), named(&old.fields));
+    let (new_fields, old_fields) = (field_names(&new.fields), field_names(&old.fields));
     let has_more =
         |a: &BTreeSet<String>, b: &BTreeSet<String>| a.len() > b.len() && a.is_superset(b);
     is_replayed(new)
@@ -79,14 +80,14 @@ fn informed(new: &Incident, old: &Incident) -> Ordering {
         .then_with(|| new.confidence.total_cmp(&old.confidence))
 }
 
-/// The names of those that tell what happened.
-fn named(fields: &Fields) -> BTreeSet<String> {
+/// Returns the names of the fields that describe what happened.
+fn field_names(fields: &Fields) -> BTreeSet<String> {
     let Ok(Value::Object(fields)) = serde_json::to_value(fields) else {
         return BTreeSet::new();
     };
     let names = fields.into_iter().map(|(name, _)| name);
     names
-        .filter(|name| !PLACES.contains(&name.as_str()))
+        .filter(|name| !LOCATION_FIELDS.contains(&name.as_str()))
         .collect()
 }
 
@@ -94,20 +95,20 @@ fn is_replayed(incident: &Incident) -> bool {
     incident.fixes.iter().any(|fix| fix.replayed.is_some())
 }
 
-/// `b`'s conclusion if it is better, else `a`'s, with what the other knows beside it. The name is `a`'s.
-pub(super) fn one_of(a: Incident, b: Incident, is_better: bool) -> Incident {
+/// Returns `b`'s conclusion if it is better, else `a`'s, and adds the other's data. The name is `a`'s.
+pub(super) fn merge(a: Incident, b: Incident, is_better: bool) -> Incident {
     let (mut chosen, other) = if is_better {
         (b.clone(), a.clone())
     } else {
         (a.clone(), b.clone())
     };
     if chosen.id == other.id && is_replayed(&other) && !is_replayed(&chosen) {
-        // What the figures rest on is said among what is needed.
+        // `needs` contains the basis of the replayed figures.
         (chosen.fixes, chosen.needs) = (other.fixes.clone(), other.needs.clone());
     }
     chosen.uid = a.uid.or(b.uid);
     chosen.severity = match (a.severity, b.severity) {
-        // An unknown word is a later version's: it stands only where nothing else does.
+        // An unknown value is from a later version, so any known one is preferred.
         (Severity::Unknown, known) | (known, Severity::Unknown) => known,
         (a, b) => a.max(b),
     };
@@ -126,19 +127,20 @@ pub(super) fn one_of(a: Incident, b: Incident, is_better: bool) -> Incident {
         let all = Value::Object(filled(ours, theirs));
         chosen.fields = serde_json::from_value(all).unwrap_or(chosen.fields);
     }
-    for one in other.secondary {
-        if chosen.id != one.id && chosen.secondary.iter().all(|known| known.id != one.id) {
-            chosen.secondary.push(one);
+    for consequence in other.secondary {
+        let is_known = |id: &str| chosen.secondary.iter().any(|known| known.id == id);
+        if chosen.id != consequence.id && !is_known(&consequence.id) {
+            chosen.secondary.push(consequence);
         }
     }
     chosen
 }
 
-/// RFC 3339 in one time zone sorts as text; in several the moment counts.
+/// Returns the earlier RFC 3339 time. Texts with different time zones cannot be compared directly.
 fn earlier(a: Option<String>, b: Option<String>) -> Option<String> {
-    let moment = |text: &String| text.parse::<jiff::Timestamp>().ok();
+    let parse = |text: &String| text.parse::<jiff::Timestamp>().ok();
     match (a, b) {
-        (Some(a), Some(b)) => match (moment(&a), moment(&b)) {
+        (Some(a), Some(b)) => match (parse(&a), parse(&b)) {
             (Some(first), Some(second)) if second < first => Some(b),
             (None, Some(_)) => Some(b),
             _ => Some(a),
@@ -147,7 +149,7 @@ fn earlier(a: Option<String>, b: Option<String>) -> Option<String> {
     }
 }
 
-/// `a`, and of `b` what it lacks.
+/// Adds the entries of `b` that `a` does not have.
 pub(super) fn filled(mut a: Map<String, Value>, b: Map<String, Value>) -> Map<String, Value> {
     for (name, value) in b {
         a.entry(name).or_insert(value);

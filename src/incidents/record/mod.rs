@@ -1,4 +1,4 @@
-//! One incident as it is kept: what `explain --json` prints of it, and what it was concluded from.
+//! The stored form of an incident: the output of `explain --json`, and the evidence.
 
 mod conclusion;
 
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use self::conclusion::{filled, is_better, one_of};
+use self::conclusion::{filled, is_better, merge};
 use super::key::Key;
 use super::uid::Uid;
 use crate::model::event::Event;
@@ -18,17 +18,17 @@ use crate::model::remote_incident::RemoteIncident;
 use crate::model::scene::Scene;
 use crate::model::units::{Millis, Mono};
 
-/// The version of the file. Fields are only added; another number is for what an older reader would get wrong.
+/// The version of the file format. New fields do not change it; only changes that older readers would misread do.
 pub(super) const SCHEMA: u32 = 1;
-/// Text of the log that is kept, in bytes.
+/// Maximum size of the log excerpt in bytes.
 const MAX_EXCERPT: usize = 256 << 10;
 const MAX_EVENTS: usize = 64;
 const MAX_TRACKS: usize = 64;
-/// Values of a track that are kept, the newest.
+/// Maximum number of values of a track; the latest are retained.
 const MAX_VALUES: usize = 720;
 const MAX_VARIABLES: usize = 256;
-/// As long as whoever watches a process takes its end for one of what happened before.
-const ENDED_OF_IT: Millis = Millis(30_000);
+/// Maximum time between an incident and the exit that it caused, as in the live diagnosis.
+const MAX_EXIT_DELAY: Millis = Millis(30_000);
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -37,7 +37,7 @@ pub struct Record {
     #[serde(flatten)]
     pub incident: Incident,
     pub observed: Key,
-    /// Whose conclusion it is: the agent of the first thing that was seen of it. None of whoever watched the command itself.
+    /// The agent of the first event behind this conclusion. `None` for `gputop run`, which watches the command itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concluded_by: Option<String>,
     /// The command line of the process, without secrets.
@@ -46,59 +46,59 @@ pub struct Record {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub excerpt: Option<Excerpt>,
     pub evidence: Evidence,
-    /// What was there around it; only who watched the process knows.
+    /// The state of the machine at the time; only observers of the process have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scene: Option<Box<Scene>>,
-    /// The figures before and after it, a track each.
+    /// Measured values before and after it, one track for each series.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Track>,
-    /// Of the process; only variables that carry a value by the privacy rule.
+    /// Environment variables of the process whose values may be stored by the privacy rule.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub environment: Vec<Variable>,
-    /// `gputop`, `kernel`, `driver`, `cuda`, `torch`, as far as known.
+    /// Versions of `gputop`, `kernel`, `driver`, `cuda` and `torch`, as far as known.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub versions: BTreeMap<String, String>,
-    /// What a later version writes beside these, kept when this one revises the file.
+    /// Fields of later versions, which are preserved when this version revises the file.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
 
-/// The log around what was found in it, without secrets.
+/// The log around the error, without secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Excerpt {
     pub text: String,
-    /// There was more; the beginning is what is missing.
+    /// True if the beginning was left out.
     pub is_cut: bool,
 }
 
-/// What was seen and measured.
+/// Events and measurements.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Evidence {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
-    /// By the names of the diagnosis' measurements.
+    /// Measurements of the diagnosis by name.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub measured: Map<String, Value>,
 }
 
-/// A series in even steps.
+/// A series in equal time steps.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Track {
     /// The text of a [`SeriesKey`](crate::model::history::SeriesKey).
     pub series: String,
-    /// Where the first step begins.
+    /// Start of the first step.
     pub start: Mono,
     pub step: Millis,
-    /// Least and greatest of each step; `null` where there was no value.
+    /// Minimum and maximum of each step; `null` if there was no value.
     pub values: Vec<Option<Span>>,
 }
 
-/// Why a text is no record.
+/// The reason why a record cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NoRecord {
+pub(super) enum UnreadableRecord {
     /// The version of the file.
     #[error("it was written by a newer gputop (schema {0})")]
     Newer(u64),
@@ -107,24 +107,25 @@ pub(super) enum NoRecord {
 }
 
 impl Record {
-    /// The number first: the rest of a newer one may have any shape.
-    pub(super) fn read(value: Value) -> Result<Self, NoRecord> {
+    /// Parses a record. Checks the version first, because the rest of a newer record may have any format.
+    pub(super) fn read(value: Value) -> Result<Self, UnreadableRecord> {
         let schema = value.get("schema").and_then(Value::as_u64);
         if let Some(schema) = schema.filter(|schema| *schema > u64::from(SCHEMA)) {
-            return Err(NoRecord::Newer(schema));
+            return Err(UnreadableRecord::Newer(schema));
         }
         Ok(serde_json::from_value(value)?)
     }
 
-    /// Of another host's store; `None` where it is none that this version can read.
+    /// Parses an incident of another host's store; `None` if this version cannot read it.
     #[must_use]
-    pub fn told(kept: &RemoteIncident) -> Option<Self> {
-        let mut record = Self::read(kept.record.clone()).ok()?;
+    pub fn from_remote(remote: &RemoteIncident) -> Option<Self> {
+        let mut record = Self::read(remote.record.clone()).ok()?;
         record.incident.uid = None;
         Some(record)
     }
 
-    /// What of it belongs into a recording: nothing that was read on request, and not twice what lies there as events.
+    /// Returns the parts that belong in a recording: not data that was read on request, and not the evidence, which the
+    /// recording contains as events.
     #[must_use]
     pub fn recorded(self) -> Self {
         Self {
@@ -137,7 +138,7 @@ impl Record {
         }
     }
 
-    /// Of an incident and whom it is about; its sections are still empty.
+    /// Creates a record with empty sections.
     #[must_use]
     pub fn new(incident: Incident, observed: Key) -> Self {
         Self {
@@ -153,36 +154,36 @@ impl Record {
         self.incident.uid.as_ref()?.parse().ok()
     }
 
-    /// Whether `other` tells of the same: of one process within a few seconds, or twice of its end, since a process ends
-    /// only once; or one of what the other then saw it end of.
+    /// Returns true if both records describe the same incident. They do if they are about one process within a few
+    /// seconds, if both are about its exit, or if one is about the cause of the exit that the other describes.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
-        let is_end = |record: &Self| record.incident.severity == Severity::Fatal;
-        let is_end_twice = || self.observed.process.is_some() && is_end(self) && is_end(other);
-        let is_one = self.observed.is_about_same(&other.observed);
-        (is_one || self.observed.is_part(&other.observed))
+        let is_exit = |record: &Self| record.incident.severity == Severity::Fatal;
+        let are_both_exits = || self.observed.process.is_some() && is_exit(self) && is_exit(other);
+        let has_same_subject = self.observed.is_about_same(&other.observed);
+        (has_same_subject || self.observed.is_part(&other.observed))
             && (self.observed.is_near(&other.observed)
-                // A command may outlive one of its parts.
-                || (is_one && is_end_twice())
-                || self.is_end_of(other)
-                || other.is_end_of(self))
+                // A command may outlive one of its processes.
+                || (has_same_subject && are_both_exits())
+                || self.is_exit_after(other)
+                || other.is_exit_after(self))
     }
 
-    /// Whether it was concluded when the process ended, of words that came when nobody noted the time, and `before` may have
-    /// been what they said: interpreters take their time to end.
-    fn is_end_of(&self, before: &Self) -> bool {
-        let ended = self.observed.first;
+    /// Returns true if `self` was concluded when the process exited, from log text of unknown time, and `before` may be
+    /// the error in that text. Interpreters may take long to exit.
+    fn is_exit_after(&self, before: &Self) -> bool {
+        let exited = self.observed.first;
         self.evidence.events.is_empty()
             && before.concluded_by.is_some()
             && self.observed.process.is_some()
             && self.incident.severity == Severity::Fatal
             && self.incident.family == before.incident.family
-            && before.observed.first <= ended
-            && ended.since(before.observed.first) <= ENDED_OF_IT
+            && before.observed.first <= exited
+            && exited.since(before.observed.first) <= MAX_EXIT_DELAY
     }
 
-    /// Both in one: the better explanation, the graver severity, and all that either knows. Of two that are equally good,
-    /// this one's. Its name stays.
+    /// Merges both records: the better explanation, the higher severity, and all data of either. If the explanations are
+    /// equally good, this record's is used. Its name does not change.
     #[must_use]
     pub fn revised_by(self, other: Self) -> Self {
         let is_better = is_better(&other, &self);
@@ -199,7 +200,7 @@ impl Record {
             gpu: first.gpu.clone().or_else(|| then.gpu.clone()),
             ..first
         };
-        let mut incident = one_of(self.incident, other.incident, is_better);
+        let mut incident = merge(self.incident, other.incident, is_better);
         if let Some(part) = observed.process.filter(|_| run.is_some()) {
             incident.fields.pid = Some(part.pid);
         }
@@ -228,7 +229,7 @@ impl Record {
         }
     }
 
-    /// Without what is more than may be kept.
+    /// Truncates all sections to their limits.
     pub(super) fn bounded(mut self) -> Self {
         if let Some(excerpt) = &mut self.excerpt {
             excerpt.cut();
@@ -246,13 +247,13 @@ impl Record {
 }
 
 impl Excerpt {
-    /// The end is what tells of a failure.
+    /// Removes the beginning, because the error is at the end.
     fn cut(&mut self) {
         let surplus = self.text.len().saturating_sub(MAX_EXCERPT);
         if surplus > 0 {
             let rest = (surplus..self.text.len()).find(|at| self.text.is_char_boundary(*at));
             let from = rest.unwrap_or(self.text.len());
-            // Whole lines, where there are lines.
+            // Cut at a line break if there is one.
             let line = self.text[from..]
                 .find('\n')
                 .map_or(from, |at| from + at + 1);

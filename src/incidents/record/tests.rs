@@ -37,7 +37,7 @@ fn exit(first: u64) -> Record {
     record
 }
 
-fn told(first: u64) -> Record {
+fn from_log(first: u64) -> Record {
     let mut record = record(DetectedBy::Log, Severity::Caught, 0.9, first);
     record.incident.fields.requested_bytes = Some(2 << 30);
     record.excerpt = Some(Excerpt {
@@ -48,32 +48,32 @@ fn told(first: u64) -> Record {
 }
 
 #[test]
-fn two_reports_are_one_when_close_in_one_process() {
-    let (a, near, far) = (told(0), told(5_000), told(5_001));
+fn merges_reports_of_one_process_within_seconds() {
+    let (a, near, far) = (from_log(0), from_log(5_000), from_log(5_001));
     assert!(a.is_same(&near));
     assert!(!a.is_same(&far), "two caught failures of one process");
-    let mut other = told(0);
+    let mut other = from_log(0);
     other.observed.process = Some(ProcessKey {
         pid: Pid(418),
         start: StartTicks(100),
     });
     assert!(!a.is_same(&other), "the PID was used again");
-    let mut boot = told(0);
+    let mut boot = from_log(0);
     boot.observed.boot_id = "another".into();
     assert!(!a.is_same(&boot));
 }
 
 #[test]
-fn a_process_ends_once_however_long_it_takes_to_notice() {
-    let mut log = told(0);
+fn merges_reports_of_an_exit_regardless_of_the_delay() {
+    let mut log = from_log(0);
     log.incident.severity = Severity::Fatal;
     assert!(log.is_same(&exit(60_000)));
-    assert!(!told(0).is_same(&exit(60_000)));
+    assert!(!from_log(0).is_same(&exit(60_000)));
 }
 
 #[test]
-fn what_is_about_nobody_is_never_the_same() {
-    let mut a = told(0);
+fn never_merges_incidents_without_a_subject() {
+    let mut a = from_log(0);
     a.observed.process = None;
     assert!(!a.is_same(&a.clone()));
     a.observed.gpu = Some(crate::model::units::GpuUuid("GPU-1".into()));
@@ -84,10 +84,10 @@ fn what_is_about_nobody_is_never_the_same() {
 }
 
 #[test]
-fn the_programs_own_words_explain_and_the_end_makes_it_fatal() {
+fn the_log_explains_and_the_exit_makes_it_fatal() {
     for one in [
-        told(900).revised_by(exit(1_000)),
-        exit(1_000).revised_by(told(900)),
+        from_log(900).revised_by(exit(1_000)),
+        exit(1_000).revised_by(from_log(900)),
     ] {
         assert_eq!(one.incident.id, "log");
         assert_eq!(one.incident.severity, Severity::Fatal);
@@ -102,7 +102,7 @@ fn the_programs_own_words_explain_and_the_end_makes_it_fatal() {
 }
 
 #[test]
-fn what_one_observer_concludes_later_stands_though_it_was_surer_before() {
+fn prefers_the_later_conclusion_of_one_observer() {
     let seen = |id: &str, confidence, agent: &str, events| {
         let mut record = record(DetectedBy::Allocator, Severity::Caught, confidence, 0);
         record.incident.id = id.into();
@@ -122,7 +122,7 @@ fn what_one_observer_concludes_later_stands_though_it_was_surer_before() {
     assert_eq!(first().revised_by(of_another).incident.id, "oom-capacity");
 }
 
-/// What an observer made of one message: of its beginning, or of all of it.
+/// Returns an observer's record of one message, of which it read the beginning or all.
 fn read(id: &str, agent: Option<&str>, events: u64, fields: Fields) -> Record {
     let mut record = record(DetectedBy::Log, Severity::Fatal, 0.9, 0);
     record.incident.id = id.into();
@@ -138,7 +138,7 @@ fn read(id: &str, agent: Option<&str>, events: u64, fields: Fields) -> Record {
 }
 
 #[test]
-fn whoever_read_the_whole_message_explains_it_in_whatever_order_they_come() {
+fn prefers_the_reader_of_the_whole_message_in_any_order() {
     let part = Fields {
         requested_bytes: Some(2 << 30),
         ..Fields::default()
@@ -147,14 +147,14 @@ fn whoever_read_the_whole_message_explains_it_in_whatever_order_they_come() {
         reserved_unallocated_bytes: Some(8 << 30),
         ..part.clone()
     };
-    let here = || read("oom-capacity", Some("a"), 1, part.clone());
+    let partial = || read("oom-capacity", Some("a"), 1, part.clone());
     let again = || read("oom-capacity", Some("a"), 2, part.clone());
-    let there = || read("oom-fragmentation", None, 0, whole.clone());
+    let complete = || read("oom-fragmentation", None, 0, whole.clone());
     let orders = [
-        vec![here(), there(), again()],
-        vec![there(), here(), again()],
-        vec![here(), again(), there(), there()],
-        vec![there(), here(), there(), again(), again()],
+        vec![partial(), complete(), again()],
+        vec![complete(), partial(), again()],
+        vec![partial(), again(), complete(), complete()],
+        vec![complete(), partial(), complete(), again(), again()],
     ];
     for order in orders {
         let merged = order.into_iter().reduce(Record::revised_by);
@@ -163,37 +163,43 @@ fn whoever_read_the_whole_message_explains_it_in_whatever_order_they_come() {
         assert_eq!(merged.concluded_by, None);
         assert_eq!(merged.evidence.events.len(), 2);
     }
-    // What the same observer read of the rest is believed at once, and what it read of less is not.
+    // The same observer's reading of the rest is used, its earlier reading of less is not.
     let rest = || read("oom-fragmentation", Some("a"), 2, whole.clone());
-    assert_eq!(here().revised_by(rest()).incident.id, "oom-fragmentation");
-    assert_eq!(rest().revised_by(here()).incident.id, "oom-fragmentation");
+    assert_eq!(
+        partial().revised_by(rest()).incident.id,
+        "oom-fragmentation"
+    );
+    assert_eq!(
+        rest().revised_by(partial()).incident.id,
+        "oom-fragmentation"
+    );
 }
 
 #[test]
-fn a_process_that_takes_its_time_to_end_failed_once() {
-    let said = |severity| {
-        let mut said = read("oom-capacity", Some("a"), 1, Fields::default());
-        (said.incident.severity, said.incident.family) = (severity, "oom".into());
-        said
+fn a_process_that_exits_slowly_failed_once() {
+    let caught_with = |severity| {
+        let mut caught_with = read("oom-capacity", Some("a"), 1, Fields::default());
+        (caught_with.incident.severity, caught_with.incident.family) = (severity, "oom".into());
+        caught_with
     };
-    let ended = |first, family: &str| {
-        let mut ended = record(DetectedBy::Log, Severity::Fatal, 0.9, first);
-        ended.incident.family = family.into();
-        ended
+    let exited = |first, family: &str| {
+        let mut exited = record(DetectedBy::Log, Severity::Fatal, 0.9, first);
+        exited.incident.family = family.into();
+        exited
     };
-    // The link was lost before its end was seen.
-    let caught = said(Severity::Caught);
-    assert!(caught.is_same(&ended(20_000, "oom")) && ended(20_000, "oom").is_same(&caught));
-    assert!(!caught.is_same(&ended(31_000, "oom")));
-    assert!(!caught.is_same(&ended(20_000, "host-oom")));
-    let mut other = ended(20_000, "oom");
+    // The connection was lost before its exit was seen.
+    let caught = caught_with(Severity::Caught);
+    assert!(caught.is_same(&exited(20_000, "oom")) && exited(20_000, "oom").is_same(&caught));
+    assert!(!caught.is_same(&exited(31_000, "oom")));
+    assert!(!caught.is_same(&exited(20_000, "host-oom")));
+    let mut other = exited(20_000, "oom");
     other.evidence.events.push(Event::default());
-    assert!(!caught.is_same(&other), "it saw when it began");
+    assert!(!caught.is_same(&other), "it has events with times");
 }
 
 #[test]
-fn the_same_again_changes_nothing() {
-    let mut one = told(0);
+fn a_repetition_changes_nothing() {
+    let mut one = from_log(0);
     one.incident.time = Some("2026-11-20T12:03:58Z".into());
     one.evidence.events.push(Event::default());
     one.versions.insert("gputop".into(), "0.1.0".into());
@@ -202,15 +208,15 @@ fn the_same_again_changes_nothing() {
 }
 
 #[test]
-fn what_a_replay_says_of_the_fixes_stays() {
+fn keeps_replayed_fixes() {
     let fix = |tried: Option<SettingResult>| Fix {
         change: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py".into(),
         replayed: tried,
         ..Fix::default()
     };
-    let mut plain = told(0);
+    let mut plain = from_log(0);
     plain.incident.fixes = vec![fix(None)];
-    let mut replayed = told(10);
+    let mut replayed = from_log(10);
     replayed.incident.fixes = vec![fix(Some(SettingResult::default()))];
     replayed.incident.needs = vec!["of the last 9 operations".into()];
     for one in [
@@ -223,7 +229,7 @@ fn what_a_replay_says_of_the_fixes_stays() {
 }
 
 #[test]
-fn nothing_that_either_knew_is_lost() {
+fn merging_loses_no_data() {
     let event = |agent: &str, seq, time| Event {
         agent: agent.into(),
         seq,
@@ -237,7 +243,7 @@ fn nothing_that_either_knew_is_lost() {
         step: Millis(1_000),
         values,
     };
-    let mut a = told(0);
+    let mut a = from_log(0);
     a.evidence.events = vec![event("x", 2, 20)];
     a.evidence.measured.insert("retries".into(), 1.into());
     a.history = vec![track(vec![None, Some(Span(1.0, 2.0))])];
@@ -245,7 +251,7 @@ fn nothing_that_either_knew_is_lost() {
         name: "CUDA_VISIBLE_DEVICES".into(),
         value: Some("3".into()),
     }];
-    let mut b = told(10);
+    let mut b = from_log(10);
     b.evidence.events = vec![event("y", 1, 10), event("x", 2, 20)];
     b.evidence.measured.insert("retries".into(), 2.into());
     b.history = vec![track(vec![Some(Span(0.0, 1.0)), Some(Span(1.0, 2.0))])];
@@ -269,8 +275,8 @@ fn nothing_that_either_knew_is_lost() {
 }
 
 #[test]
-fn sections_are_bounded_and_the_end_of_the_log_stays() {
-    let mut one = told(0);
+fn limits_sections_and_keeps_the_end_of_the_log() {
+    let mut one = from_log(0);
     let line = "x".repeat(99) + "\n";
     one.excerpt = Some(Excerpt {
         text: "é".to_owned() + &line.repeat(4_000) + "the end",
@@ -283,7 +289,7 @@ fn sections_are_bounded_and_the_end_of_the_log_stays() {
         })
         .collect();
     let one = one.bounded();
-    let excerpt = one.excerpt.as_ref().expect("it is kept");
+    let excerpt = one.excerpt.as_ref().expect("an excerpt");
     assert!(excerpt.text.len() <= MAX_EXCERPT && excerpt.is_cut);
     assert!(excerpt.text.starts_with('x') && excerpt.text.ends_with("the end"));
     assert_eq!(one.evidence.events.len(), MAX_EVENTS);
@@ -292,12 +298,12 @@ fn sections_are_bounded_and_the_end_of_the_log_stays() {
 }
 
 #[test]
-fn a_record_reads_back_with_what_a_later_version_added() {
-    let mut one = told(0);
+fn preserves_fields_of_a_later_version() {
+    let mut one = from_log(0);
     one.incident.fields.more.insert("nvlink".into(), 3.into());
     let mut value = serde_json::to_value(&one).expect("plain data");
     assert_eq!(value["schema"], 1);
-    assert_eq!(value["id"], "log", "an incident as explain prints it");
+    assert_eq!(value["id"], "log", "the same fields as explain --json");
     value["later"] = serde_json::json!({"any": [1, 2]});
     let read: Record = serde_json::from_value(value.clone()).expect("it reads");
     assert_eq!(read.more["later"]["any"][1], 2);
@@ -312,7 +318,7 @@ fn a_record_reads_back_with_what_a_later_version_added() {
 }
 
 #[test]
-fn of_two_who_watched_the_scene_is_one_and_its_map_is_bounded() {
+fn merges_two_scenes_and_limits_the_map() {
     use crate::model::pool::PoolMap;
     use crate::model::scene::{MAX_PARTS, Scene, SceneMap};
     use crate::model::stack::PythonStack;
@@ -328,7 +334,7 @@ fn of_two_who_watched_the_scene_is_one_and_its_map_is_bounded() {
     };
     let with = |scene: Scene| Record {
         scene: Some(Box::new(scene)),
-        ..told(0)
+        ..from_log(0)
     };
     let first = with(Scene {
         at: Mono(7),
@@ -344,10 +350,10 @@ fn of_two_who_watched_the_scene_is_one_and_its_map_is_bounded() {
     let both = first.revised_by(second.clone()).bounded();
     let scene = both.scene.as_deref().expect("a scene");
     assert_eq!((scene.at, &scene.stacks[..]), (Mono(7), &[stack(40)][..]));
-    let kept = scene.map.as_ref().expect("its figures");
-    assert!(kept.whole.is_none(), "too many blocks");
-    // Who did not watch takes nothing away, and what was written reads again.
-    let again = told(0).revised_by(both.clone());
+    let map = scene.map.as_ref().expect("its figures");
+    assert!(map.whole.is_none(), "too many blocks");
+    // A record without a scene does not remove it, and the result can be read again.
+    let again = from_log(0).revised_by(both.clone());
     assert_eq!(again.scene, both.scene);
     let text = serde_json::to_string(&again).expect("plain data");
     let read: Record = serde_json::from_str(&text).expect("a record");

@@ -1,4 +1,4 @@
-//! The directory of incidents: finding, reading, writing, forgetting.
+//! The directory of incidents: finds, reads, writes and deletes them.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use nix::libc::{O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK};
 use thiserror::Error;
 
-use super::record::{NoRecord, Record};
+use super::record::{Record, UnreadableRecord};
 use super::state::State;
-use super::uid::{NoUid, Uid};
+use super::uid::{InvalidUid, Uid};
 use crate::model::bounded_json;
 use crate::model::incident::Incident;
 use crate::model::remote_incident::{OnShelf, RemoteIncident};
@@ -20,23 +20,23 @@ use crate::model::text::{harmless_json, quoted, visible};
 use crate::model::units::UnixMillis;
 use crate::user_files::{self, Base, DirectoryError};
 
-/// Incidents that are kept, and their bytes; of more the oldest go, those that were read first.
+/// Retention limits: number of incidents and total size. Beyond them the oldest are deleted, read ones first.
 const MAX_RECORDS: usize = 200;
 const MAX_BYTES: u64 = 64 << 20;
-/// No file that was written here is larger.
+/// Maximum size of a file; larger ones are never written.
 const MAX_FILE: u64 = 4 << 20;
-/// Memory that the lists of one file may take while it is read.
+/// Maximum memory for the lists of one file while it is read.
 const MAX_MEMORY: usize = 24 << 20;
-/// Entries of the directory that are looked at, whatever somebody put there.
+/// Maximum number of directory entries that are examined.
 const MAX_ENTRIES: usize = 10_000;
-/// How long another writer is waited for; a write takes milliseconds.
-const LOCK_WAIT: Duration = Duration::from_secs(2);
-/// Far less than a write takes, so that one who writes again and again leaves the others their turn.
-const LOCK_PAUSE: Duration = Duration::from_millis(1);
+/// How long to wait for another writer; a write takes milliseconds.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Far shorter than a write, so that a process that writes repeatedly does not starve the others.
+const LOCK_INTERVAL: Duration = Duration::from_millis(1);
 const LOCK: &str = "lock";
-/// A part that is older belongs to nobody.
-const PART_OLD: Duration = Duration::from_mins(10);
-/// Names that are tried for two processes whose hashes are the same.
+/// Older temporary files were left by writers that were killed.
+const MAX_PART_AGE: Duration = Duration::from_mins(10);
+/// Maximum number of names that are tried if the subjects of two incidents have the same hash.
 const MAX_NAMES: u64 = 60;
 
 /// The store of this user.
@@ -45,21 +45,21 @@ pub struct Store {
     folder: PathBuf,
 }
 
-/// What became of a record that was to be written.
+/// The result of writing a record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stored {
     pub uid: Uid,
     pub what: Written,
-    /// What is kept now: it may be what another observer concluded.
+    /// The stored incident, which may be another observer's conclusion.
     pub incident: Box<Incident>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     New,
-    /// It told more of one that was there.
+    /// It added data to a stored incident.
     Revised,
-    /// It told nothing that was not known.
+    /// It contained no new data.
     Known,
 }
 
@@ -71,53 +71,53 @@ pub struct Entry {
     pub is_read: bool,
 }
 
-/// A file that should hold an incident, and why it cannot be read: a clause.
+/// A file that cannot be read as an incident, and the reason as a clause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
     pub file: String,
     pub why: String,
 }
 
-/// All there is, the oldest first.
+/// All incidents, the oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct Listing {
     pub entries: Vec<Entry>,
     pub unreadable: Vec<Unreadable>,
 }
 
-/// One sentence each.
+/// An error of the store. Each message is one sentence.
 #[derive(Debug, Error)]
 pub enum StoreError {
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    #[error("the incidents in {} cannot be used: {why}", folder.display())]
+    #[error("cannot use the incident store {}: {why}", folder.display())]
     Folder { folder: PathBuf, why: io::Error },
-    #[error("another gputop holds {} for longer than two seconds; try again", folder.join(LOCK).display())]
+    #[error("another gputop has locked {} for more than two seconds; try again", folder.join(LOCK).display())]
     Busy { folder: PathBuf },
-    #[error("{} cannot be written: {why}", path.display())]
+    #[error("cannot write {}: {why}", path.display())]
     Unwritable { path: PathBuf, why: io::Error },
-    #[error("{} cannot be read: {why}", path.display())]
+    #[error("cannot read {}: {why}", path.display())]
     Unreadable { path: PathBuf, why: String },
-    #[error("the incident {name} of another host is left out: {why}")]
+    #[error("cannot import the incident {name} of another host: {why}")]
     Foreign { name: String, why: String },
-    #[error("{} was written by a newer gputop (schema {schema}); update this one", path.display())]
+    #[error("{} was written by a newer gputop (schema {schema}); update gputop on this host", path.display())]
     Newer { path: PathBuf, schema: u64 },
-    #[error("there is no incident {}{instead}", quoted(word))]
+    #[error("incident {} not found{instead}", quoted(word))]
     Unknown { word: String, instead: String },
-    #[error("{} may be any of {}; type more of it", quoted(word), uids.join(", "))]
+    #[error("{} matches several incidents: {}; type more characters", quoted(word), uids.join(", "))]
     Ambiguous { word: String, uids: Vec<String> },
 }
 
 impl Store {
-    /// Where it is for this user: `gputop/incidents` in the state directory of the XDG rules.
+    /// Returns the store of this user: `gputop/incidents` in the XDG state directory.
     ///
     /// # Errors
-    /// For a user without a home, and for root with the home of another user.
+    /// The user does not have a home directory, or root uses the home directory of another user.
     pub fn of_this_user() -> Result<Self, StoreError> {
         Ok(Self::at(&user_files::directory(Base::State, "incidents")?))
     }
 
-    /// In this directory; it is made when something is written.
+    /// Returns a store in this directory, which is created by the first write.
     #[must_use]
     pub fn at(folder: &Path) -> Self {
         Self {
@@ -130,10 +130,10 @@ impl Store {
         &self.folder
     }
 
-    /// Keeps an incident, once: what is known of it already is revised.
+    /// Saves an incident. If the same incident is stored already, it is revised.
     ///
     /// # Errors
-    /// When the store cannot be locked in time, or not written.
+    /// The store cannot be locked in time or cannot be written.
     pub fn write(&self, record: Record) -> Result<Stored, StoreError> {
         let _lock = self.lock()?;
         let mut files = self.files()?;
@@ -148,7 +148,7 @@ impl Store {
                         incident: Box::new(new.incident),
                     });
                 }
-                self.unread_if_news(&uid, &old, &new)?;
+                self.mark_unread_if_changed(&uid, &old, &new)?;
                 (uid, Written::Revised, new)
             }
             None => (free_name(&record, &files)?, Written::New, record.bounded()),
@@ -160,7 +160,7 @@ impl Store {
             uid: uid.clone(),
             bytes,
         });
-        self.forget(&uid, files);
+        self.delete_excess(&uid, files);
         Ok(Stored {
             uid,
             what,
@@ -168,10 +168,10 @@ impl Store {
         })
     }
 
-    /// All incidents, the oldest first. A store that was never written to has none.
+    /// Returns all incidents, the oldest first. A store that was never written to is empty.
     ///
     /// # Errors
-    /// When the directory cannot be read; a file that cannot be is told in the listing.
+    /// The directory cannot be read. Unreadable files are part of the listing.
     pub fn list(&self) -> Result<Listing, StoreError> {
         let mut listing = Listing::default();
         let mut entries = Vec::new();
@@ -182,10 +182,10 @@ impl Store {
         Ok(listing)
     }
 
-    /// Each incident, the newest first, for whoever has no room for all of them at once; and what could not be read.
+    /// Calls `take` for each incident, the newest first, without loading all at once. Returns the unreadable files.
     ///
     /// # Errors
-    /// As [`list`](Self::list).
+    /// See [`list`](Self::list).
     pub fn each(&self, mut take: impl FnMut(Entry)) -> Result<Vec<Unreadable>, StoreError> {
         let mut unreadable = Vec::new();
         let state = State::read(&self.folder).unwrap_or_default();
@@ -204,7 +204,7 @@ impl Store {
                     file: file_name(&file.uid),
                     why: format!("it was written by a newer gputop (schema {schema})"),
                 }),
-                // Forgotten by another one since.
+                // Deleted by another gputop meanwhile.
                 Err(_) => {}
             }
         }
@@ -212,8 +212,10 @@ impl Store {
         Ok(unreadable)
     }
 
+    /// Reads an incident.
+    ///
     /// # Errors
-    /// When there is none of this name, or it cannot be read.
+    /// The incident does not exist or cannot be read.
     pub fn read(&self, uid: &Uid) -> Result<Record, StoreError> {
         let path = self.path(uid);
         let unreadable = |why: String| StoreError::Unreadable {
@@ -227,28 +229,28 @@ impl Store {
             },
             _ => unreadable(error.to_string()),
         })?;
-        // Whoever can write to the folder chooses the text; screens and exports show it.
+        // Sanitize the text, because screens and exports show it and the file may have been manipulated.
         let bytes =
             harmless_json(&bytes, MAX_MEMORY).ok_or_else(|| unreadable("too large".to_owned()))?;
-        let read = bounded_json::read(&bytes, MAX_MEMORY).map_err(NoRecord::from);
+        let read = bounded_json::read(&bytes, MAX_MEMORY).map_err(UnreadableRecord::from);
         let mut record =
             read.and_then(|(record, _)| Record::read(record))
                 .map_err(|why| match why {
-                    NoRecord::Newer(schema) => StoreError::Newer {
+                    UnreadableRecord::Newer(schema) => StoreError::Newer {
                         path: path.clone(),
                         schema,
                     },
-                    NoRecord::Damaged(_) => unreadable(why.to_string()),
+                    UnreadableRecord::Damaged(_) => unreadable(why.to_string()),
                 })?;
-        // The name is what it is found by, whatever it says itself.
+        // The file name is the incident's name, regardless of the content.
         record.incident.uid = Some(uid.to_string());
         Ok(record)
     }
 
-    /// With whether somebody has read it.
+    /// Reads an incident, and whether it was opened before.
     ///
     /// # Errors
-    /// When there is none of this name, or it cannot be read.
+    /// The incident does not exist or cannot be read.
     pub fn entry(&self, uid: &Uid) -> Result<Entry, StoreError> {
         let state = State::read(&self.folder).unwrap_or_default();
         Ok(Entry {
@@ -258,18 +260,18 @@ impl Store {
         })
     }
 
-    /// The files that were written within this time, unopened, the newest incident first.
+    /// Lists the files that were modified within this time, without opening them, the newest incident first.
     ///
     /// # Errors
-    /// When the directory cannot be read.
-    pub fn shelf(&self, within: Duration) -> Result<Vec<OnShelf>, StoreError> {
+    /// The directory cannot be read.
+    pub fn recent_files(&self, max_age: Duration) -> Result<Vec<OnShelf>, StoreError> {
         let state = State::read(&self.folder).unwrap_or_default();
         let mut files = self.files()?;
         files.reverse();
-        let shelf = files.into_iter().filter_map(|file| {
+        let recent = files.into_iter().filter_map(|file| {
             let modified = self.path(&file.uid).metadata().ok()?.modified().ok()?;
-            // One from the future is new.
-            let is_old = modified.elapsed().is_ok_and(|age| age > within);
+            // A time in the future counts as new.
+            let is_old = modified.elapsed().is_ok_and(|age| age > max_age);
             let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
             (!is_old).then(|| OnShelf {
                 is_read: state.read.contains_key(&file.uid),
@@ -278,25 +280,25 @@ impl Store {
                 bytes: file.bytes,
             })
         });
-        Ok(shelf.collect())
+        Ok(recent.collect())
     }
 
-    /// Keeps an incident of another host's store, once: what is known of it already is revised. Where it was read there it
-    /// needs nobody's eyes here.
+    /// Saves an incident of another host's store. If the same incident is stored already, it is revised. A new incident that
+    /// was read on the other host is marked as read.
     ///
     /// # Errors
-    /// As [`write`](Self::write), and when what was told is no incident.
-    pub fn adopt(&self, kept: RemoteIncident) -> Result<Stored, StoreError> {
+    /// See [`write`](Self::write); also if the data is not a valid incident.
+    pub fn adopt(&self, remote: RemoteIncident) -> Result<Stored, StoreError> {
         let foreign = |why: &dyn std::fmt::Display| StoreError::Foreign {
-            name: visible(kept.uid.as_bytes(), 60),
+            name: visible(remote.uid.as_bytes(), 60),
             why: why.to_string(),
         };
-        let named: Uid = kept
+        let named: Uid = remote
             .uid
             .parse()
-            .map_err(|NoUid| foreign(&"it has no name"))?;
-        let mut record = Record::read(kept.record).map_err(|why| foreign(&why))?;
-        // Of one that is about nobody the name is all that says that it is the same.
+            .map_err(|InvalidUid| foreign(&"its name is invalid"))?;
+        let mut record = Record::read(remote.record).map_err(|why| foreign(&why))?;
+        // An incident without a subject can only be identified by its name.
         if let Ok(known) = self.read(&named)
             && known.observed == record.observed
             && !record.is_same(&known)
@@ -309,39 +311,39 @@ impl Store {
         }
         record.incident.uid = None;
         let stored = self.write(record)?;
-        if kept.is_read && stored.what == Written::New {
+        if remote.is_read && stored.what == Written::New {
             self.mark_read(std::slice::from_ref(&stored.uid))?;
         }
         Ok(stored)
     }
 
-    /// The incident that a person means: its whole name, or the beginning or the end of it.
+    /// Finds an incident by its name, or the beginning or the end of its name.
     ///
     /// # Errors
-    /// When it is none, with the nearest, or several.
+    /// No incident matches, or several do.
     pub fn find(&self, word: &str) -> Result<Uid, StoreError> {
         let uids: Vec<Uid> = self.files()?.into_iter().map(|file| file.uid).collect();
         if let Some(uid) = uids.iter().find(|uid| uid.as_str() == word) {
             return Ok(uid.clone());
         }
-        let mut meant: Vec<&Uid> = uids.iter().filter(|uid| uid.is_meant_by(word)).collect();
-        match meant.as_slice() {
+        let mut matches: Vec<&Uid> = uids.iter().filter(|uid| uid.matches(word)).collect();
+        match matches.as_slice() {
             [uid] => Ok((*uid).clone()),
             [] => Err(unknown(word, &uids)),
             _ => {
-                meant.reverse();
+                matches.reverse();
                 Err(StoreError::Ambiguous {
                     word: word.to_owned(),
-                    uids: meant.iter().take(4).map(ToString::to_string).collect(),
+                    uids: matches.iter().take(4).map(ToString::to_string).collect(),
                 })
             }
         }
     }
 
-    /// Notes that a person has seen these.
+    /// Marks incidents as read.
     ///
     /// # Errors
-    /// When the store cannot be locked in time, or not written.
+    /// The store cannot be locked in time or cannot be written.
     pub fn mark_read(&self, uids: &[Uid]) -> Result<(), StoreError> {
         self.change_state(|state, now| {
             let before = state.read.len();
@@ -353,19 +355,20 @@ impl Store {
         .map(drop)
     }
 
-    /// Whether nobody was told of it so far; from now on somebody was.
+    /// Claims the notification for an incident. Returns true for the first caller, who must run `on_incident`.
     ///
     /// # Errors
-    /// When the store cannot be locked in time, or not written: then nobody knows, and nobody may be told.
+    /// The store cannot be locked in time or cannot be written. Then the command must not be run, because another process
+    /// may also run it.
     pub fn claim_notice(&self, uid: &Uid) -> Result<bool, StoreError> {
         self.change_state(|state, now| {
-            let is_first = !state.told.contains_key(uid);
-            state.told.entry(uid.clone()).or_insert(now);
+            let is_first = !state.notified.contains_key(uid);
+            state.notified.entry(uid.clone()).or_insert(now);
             is_first
         })
     }
 
-    /// Writes the state where `change` says that it did.
+    /// Calls `change` under the lock, and writes the state if it returns true.
     fn change_state(
         &self,
         change: impl FnOnce(&mut State, UnixMillis) -> bool,
@@ -379,15 +382,20 @@ impl Store {
         let has_changed = change(&mut state, now());
         if has_changed {
             let files = self.files()?;
-            state.keep(|uid| files.iter().any(|file| file.uid == *uid));
+            state.retain(|uid| files.iter().any(|file| file.uid == *uid));
             let written = state.write(&self.folder);
             written.map_err(|why| StoreError::Unwritable { path, why })?;
         }
         Ok(has_changed)
     }
 
-    /// What was read as survived and has ended the process since is news, and what turned out to be something else.
-    fn unread_if_news(&self, uid: &Uid, old: &Record, new: &Record) -> Result<(), StoreError> {
+    /// Marks an incident as unread if it has become fatal or its explanation has changed.
+    fn mark_unread_if_changed(
+        &self,
+        uid: &Uid,
+        old: &Record,
+        new: &Record,
+    ) -> Result<(), StoreError> {
         if !new.incident.is_news_after(&old.incident) {
             return Ok(());
         }
@@ -402,19 +410,19 @@ impl Store {
         written.map_err(|why| StoreError::Unwritable { path, why })
     }
 
-    /// The record that tells of the same, if there is one.
+    /// Finds the stored record of the same incident.
     fn same(&self, record: &Record, files: &[StoreFile]) -> Option<(Uid, Record)> {
-        let whom = Uid::whom(&record.observed);
+        let suffix = Uid::subject_suffix(&record.observed);
         let candidates = files
             .iter()
-            .filter(|file| file.uid.as_str().ends_with(&whom));
+            .filter(|file| file.uid.as_str().ends_with(&suffix));
         candidates.rev().find_map(|file| {
             let known = self.read(&file.uid).ok()?;
             known.is_same(record).then(|| (file.uid.clone(), known))
         })
     }
 
-    /// Its size.
+    /// Writes a record and returns its size.
     fn put(&self, uid: &Uid, mut record: Record) -> Result<u64, StoreError> {
         record.incident.uid = Some(uid.to_string());
         if record.incident.time.is_none() {
@@ -426,24 +434,24 @@ impl Store {
             path: path.clone(),
             why,
         };
-        let bytes = fitting(record).map_err(unwritable)?;
+        let bytes = serialize(record).map_err(unwritable)?;
         user_files::replace(&path, &bytes).map_err(unwritable)?;
         Ok(bytes.len() as u64)
     }
 
-    /// Removes what is more than is kept, but never what was just written.
-    fn forget(&self, written: &Uid, mut files: Vec<StoreFile>) {
-        let is_too_much = |files: &[StoreFile]| {
+    /// Deletes incidents beyond the retention limits, except the one that was just written.
+    fn delete_excess(&self, written: &Uid, mut files: Vec<StoreFile>) {
+        let exceeds_limits = |files: &[StoreFile]| {
             files.len() > MAX_RECORDS
                 || files.iter().map(|file| file.bytes).sum::<u64>() > MAX_BYTES
         };
-        if !is_too_much(&files) {
+        if !exceeds_limits(&files) {
             return;
         }
         let state = State::read(&self.folder).unwrap_or_default();
         files.retain(|file| file.uid != *written);
         files.sort_by_key(|file| (!state.read.contains_key(&file.uid), file.uid.clone()));
-        // Its own place is kept for it.
+        // Reserve room for the incident that was just written.
         let own = self.path(written).metadata().map_or(0, |file| file.len());
         let mut oldest = files.into_iter();
         loop {
@@ -453,7 +461,7 @@ impl Store {
                 break;
             }
             let Some(file) = oldest.next() else { break };
-            // What a newer version wrote it will forget itself.
+            // Files of a newer version are deleted by that version.
             if !matches!(self.read(&file.uid), Err(StoreError::Newer { .. })) {
                 let _ = fs::remove_file(self.path(&file.uid));
             }
@@ -464,7 +472,7 @@ impl Store {
         self.folder.join(file_name(uid))
     }
 
-    /// The files whose name is one of an incident, by their names. None where there is no store.
+    /// Lists the files with the name of an incident, sorted by name; none if the store does not exist.
     fn files(&self) -> Result<Vec<StoreFile>, StoreError> {
         let unusable = |why| StoreError::Folder {
             folder: self.folder.clone(),
@@ -491,7 +499,7 @@ impl Store {
         Ok(files)
     }
 
-    /// Held until it is dropped. Makes the directory.
+    /// Locks the store until the result is dropped. Creates the directory if needed.
     fn lock(&self) -> Result<File, StoreError> {
         let unusable = |why| StoreError::Folder {
             folder: self.folder.clone(),
@@ -506,11 +514,13 @@ impl Store {
             .mode(0o600)
             .custom_flags(O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         let file = options.open(self.folder.join(LOCK)).map_err(unusable)?;
-        let end = Instant::now() + LOCK_WAIT;
+        let deadline = Instant::now() + LOCK_TIMEOUT;
         loop {
             match file.try_lock() {
                 Ok(()) => break,
-                Err(TryLockError::WouldBlock) if Instant::now() < end => thread::sleep(LOCK_PAUSE),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                    thread::sleep(LOCK_INTERVAL);
+                }
                 Err(TryLockError::WouldBlock) => {
                     return Err(StoreError::Busy {
                         folder: self.folder.clone(),
@@ -523,7 +533,7 @@ impl Store {
         Ok(file)
     }
 
-    /// Removes what writers that were killed left half written.
+    /// Deletes temporary files of writers that were killed.
     fn sweep(&self) {
         let Ok(entries) = fs::read_dir(&self.folder) else {
             return;
@@ -533,7 +543,7 @@ impl Store {
                 .extension()
                 .is_some_and(|extension| extension == user_files::PART);
             let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
-            if is_part && age().is_some_and(|age| age > PART_OLD) {
+            if is_part && age().is_some_and(|age| age > MAX_PART_AGE) {
                 let _ = fs::remove_file(entry.path());
             }
         }
@@ -551,10 +561,10 @@ fn file_name(uid: &Uid) -> String {
     format!("{uid}.json")
 }
 
-/// A name that no other incident has: two processes may hash alike.
+/// Returns an unused name, because two subjects may have the same hash.
 fn free_name(record: &Record, files: &[StoreFile]) -> Result<Uid, StoreError> {
     (0..MAX_NAMES)
-        .map(|later| Uid::of(&record.observed, later))
+        .map(|offset| Uid::of(&record.observed, offset))
         .find(|uid| files.iter().all(|file| file.uid != *uid))
         .ok_or_else(|| StoreError::Unwritable {
             path: PathBuf::from(file_name(&Uid::of(&record.observed, 0))),
@@ -562,16 +572,16 @@ fn free_name(record: &Record, files: &[StoreFile]) -> Result<Uid, StoreError> {
         })
 }
 
-/// As it is written; without what is large where it would be too large to be read again.
-fn fitting(mut record: Record) -> io::Result<Vec<u8>> {
-    let written = |record: &Record| -> io::Result<Vec<u8>> {
-        // Not spread over lines: a block map has thousands of small parts.
+/// Serializes a record. Leaves out the largest sections if it would exceed the maximum size of a file.
+fn serialize(mut record: Record) -> io::Result<Vec<u8>> {
+    let to_json = |record: &Record| -> io::Result<Vec<u8>> {
+        // On one line, because a block map has thousands of small entries.
         let mut bytes = serde_json::to_vec(record)?;
         bytes.push(b'\n');
         Ok(bytes)
     };
     let fits = |bytes: &Vec<u8>| bytes.len() as u64 <= MAX_FILE;
-    let bytes = written(&record)?;
+    let bytes = to_json(&record)?;
     if fits(&bytes) {
         return Ok(bytes);
     }
@@ -581,7 +591,7 @@ fn fitting(mut record: Record) -> io::Result<Vec<u8>> {
     record.history.clear();
     record.evidence.events.clear();
     record.more.clear();
-    let bytes = written(&record)?;
+    let bytes = to_json(&record)?;
     if fits(&bytes) {
         return Ok(bytes);
     }
@@ -590,7 +600,7 @@ fn fitting(mut record: Record) -> io::Result<Vec<u8>> {
 
 fn unknown(word: &str, uids: &[Uid]) -> StoreError {
     let typed = visible(word.as_bytes(), 60);
-    // The newest where nothing is near: that is what people look for.
+    // Suggest the newest if no name is similar, because that is what users usually look for.
     let names = uids.iter().rev().map(Uid::as_str);
     let near = crate::model::nearest_name::nearest(&typed, names).or(uids.last().map(Uid::as_str));
     StoreError::Unknown {

@@ -40,7 +40,7 @@ fn put(store: &Store, record: Record) -> Stored {
 }
 
 #[test]
-fn one_incident_is_one_file_however_often_it_is_told() {
+fn stores_one_file_per_incident() {
     let (_home, store) = store();
     let first = put(&store, record(418, 0));
     assert_eq!(first.what, Written::New);
@@ -51,25 +51,25 @@ fn one_incident_is_one_file_however_often_it_is_told() {
     assert_eq!((&again.uid, again.what), (&first.uid, Written::Revised));
     let listing = store.list().expect("a list");
     assert_eq!(listing.entries.len(), 1);
-    let kept = &listing.entries[0].record;
-    assert_eq!(kept.command.as_deref(), Some("python train.py"));
-    assert_eq!(kept.uid(), Some(first.uid));
+    let stored = &listing.entries[0].record;
+    assert_eq!(stored.command.as_deref(), Some("python train.py"));
+    assert_eq!(stored.uid(), Some(first.uid));
     assert_eq!(
-        kept.incident.time.as_deref(),
+        stored.incident.time.as_deref(),
         Some("2026-11-20T12:16:40Z"),
-        "of the first observation"
+        "time of the first observation"
     );
     let mode = |path: &Path| path.metadata().expect("there").permissions().mode() & 0o777;
     assert_eq!(mode(store.folder()), 0o700);
-    assert_eq!(mode(&store.path(&kept.uid().expect("a name"))), 0o600);
+    assert_eq!(mode(&store.path(&stored.uid().expect("a name"))), 0o600);
 }
 
 #[test]
-fn the_same_second_and_the_same_hash_are_still_two() {
+fn incidents_with_equal_second_and_hash_get_different_names() {
     let (_home, store) = store();
     let mut a = record(1, 0);
     a.observed.process = None;
-    // Neither knows whom it is about, so they are two; their names would be one.
+    // Without a subject they are two incidents, but their names would be equal.
     let b = a.clone();
     let (a, b) = (put(&store, a), put(&store, b));
     assert_ne!(a.uid, b.uid);
@@ -77,7 +77,7 @@ fn the_same_second_and_the_same_hash_are_still_two() {
 }
 
 #[test]
-fn what_was_read_is_unread_again_when_it_got_worse() {
+fn an_incident_that_gets_worse_becomes_unread() {
     let (_home, store) = store();
     let uid = put(&store, record(418, 0)).uid;
     let is_read = || store.list().expect("a list").entries[0].is_read;
@@ -87,7 +87,7 @@ fn what_was_read_is_unread_again_when_it_got_worse() {
     let mut more = record(418, 1);
     more.command = Some("python".into());
     put(&store, more);
-    assert!(is_read(), "the same with more evidence is no news");
+    assert!(is_read(), "more evidence does not make it unread");
     let mut died = record(418, 3);
     died.incident.severity = Severity::Fatal;
     put(&store, died);
@@ -95,7 +95,7 @@ fn what_was_read_is_unread_again_when_it_got_worse() {
 }
 
 #[test]
-fn somebody_is_told_once() {
+fn a_notification_is_claimed_once() {
     let (_home, store) = store();
     let uid = put(&store, record(418, 0)).uid;
     assert!(store.claim_notice(&uid).expect("a claim"));
@@ -103,7 +103,7 @@ fn somebody_is_told_once() {
 }
 
 #[test]
-fn the_oldest_go_and_of_them_the_read_ones_first() {
+fn deletes_the_oldest_read_incidents_first() {
     let (_home, store) = store();
     let most = u32::try_from(MAX_RECORDS).expect("small");
     let uids: Vec<Uid> = (0..most).map(|n| put(&store, record(n, n)).uid).collect();
@@ -119,16 +119,16 @@ fn the_oldest_go_and_of_them_the_read_ones_first() {
     assert!(!names().contains(&uids[5]));
     put(&store, record(most + 1, most + 1));
     assert!(!names().contains(&uids[9]) && names().contains(&uids[0]));
-    // Older than all of them, and yet what was just written.
+    // Older than all others, but just written.
     let old = put(&store, record(most + 2, 0)).uid;
     assert!(names().contains(&old) && !names().contains(&uids[0]));
 }
 
 #[test]
-fn a_person_types_the_beginning_or_the_end() {
+fn finds_an_incident_by_the_beginning_or_end_of_its_name() {
     let (_home, store) = store();
     let nearest = |word: &str| store.find(word).expect_err(word).to_string();
-    assert_eq!(nearest("x"), "there is no incident x: the store is empty");
+    assert_eq!(nearest("x"), "incident x not found: the store is empty");
     let a = put(&store, record(418, 0)).uid;
     let b = put(&store, record(421, 100_000)).uid;
     assert_eq!(store.find(a.as_str()).ok(), Some(a.clone()));
@@ -138,20 +138,20 @@ fn a_person_types_the_beginning_or_the_end() {
     assert_eq!(
         both,
         format!(
-            "{} may be any of {b}, {a}; type more of it",
+            "{} matches several incidents: {b}, {a}; type more characters",
             &a.as_str()[..1]
         )
     );
     let slip = format!("{}z", &a.as_str()[..11]);
     assert_eq!(
         nearest(&slip),
-        format!("there is no incident {slip}; the nearest is {a}")
+        format!("incident {slip} not found; the nearest is {a}")
     );
     assert!(nearest("\x1b[31m\n").lines().count() == 1);
 }
 
 #[test]
-fn damaged_files_are_told_and_nothing_strange_is_opened() {
+fn reports_damaged_files_and_does_not_open_special_files() {
     let (home, store) = store();
     let good = put(&store, record(418, 0)).uid;
     let file = |name: &str| store.folder().join(format!("{name}.json"));
@@ -168,14 +168,17 @@ fn damaged_files_are_told_and_nothing_strange_is_opened() {
     let listing = store.list().expect("a list");
     assert_eq!(listing.entries.len(), 1);
     assert_eq!(listing.entries[0].uid, good);
-    let told: Vec<String> = listing
+    let messages: Vec<String> = listing
         .unreadable
         .iter()
         .map(|one| format!("{}: {}", &one.file[8..12], one.why))
         .collect();
-    assert!(told[0].starts_with("aaaa: it is damaged (EOF"), "{told:?}");
+    assert!(
+        messages[0].starts_with("aaaa: it is damaged (EOF"),
+        "{messages:?}"
+    );
     assert_eq!(
-        told[1..6],
+        messages[1..6],
         [
             "bbbb: it was written by a newer gputop (schema 2)",
             "cccc: larger than 4 MiB",
@@ -184,14 +187,14 @@ fn damaged_files_are_told_and_nothing_strange_is_opened() {
             "ffff: not a regular file",
         ]
     );
-    assert_eq!(told.len(), 7);
-    // Writing goes on beside them.
+    assert_eq!(messages.len(), 7);
+    // Writing still works.
     put(&store, record(421, 9));
     assert_eq!(store.list().expect("a list").entries.len(), 2);
 }
 
 #[test]
-fn a_newer_state_is_left_alone_and_a_damaged_one_is_begun_anew() {
+fn keeps_a_newer_state_and_replaces_a_damaged_one() {
     let (_home, store) = store();
     let uid = put(&store, record(418, 0)).uid;
     let state = store.folder().join(super::super::state::NAME);
@@ -205,37 +208,37 @@ fn a_newer_state_is_left_alone_and_a_damaged_one_is_begun_anew() {
     put(&store, record(421, 9));
     assert_eq!(fs::read(&state).expect("there"), newer);
     fs::write(&state, b"\xff\xfe{{{").expect("write");
-    assert!(store.claim_notice(&uid).expect("begun anew"));
-    assert!(!store.claim_notice(&uid).expect("and kept"));
+    assert!(store.claim_notice(&uid).expect("a new state"));
+    assert!(!store.claim_notice(&uid).expect("the saved state"));
 }
 
 #[test]
-fn a_store_that_is_a_link_a_file_or_read_only_is_an_error() {
+fn refuses_a_store_that_is_a_link_or_a_file() {
     let (home, store) = store();
     let above = home.path().join("gputop");
     fs::create_dir(&above).expect("directory");
-    let sentence = || store.write(record(1, 0)).expect_err("refused").to_string();
+    let message = || store.write(record(1, 0)).expect_err("refused").to_string();
     symlink(home.path(), store.folder()).expect("link");
     assert!(
-        sentence().starts_with("the incidents in "),
+        message().starts_with("cannot use the incident store "),
         "{}",
-        sentence()
+        message()
     );
     assert!(store.list().is_err());
     fs::remove_file(store.folder()).expect("remove");
     fs::write(store.folder(), b"").expect("a file");
-    assert!(sentence().contains("cannot be used"), "{}", sentence());
+    assert!(message().contains("cannot use"), "{}", message());
     fs::remove_file(store.folder()).expect("remove");
-    // A lock that is a link is not followed either.
+    // A lock file that is a link is not followed either.
     put(&store, record(1, 0));
     fs::remove_file(store.folder().join(LOCK)).expect("remove");
     symlink(home.path().join("elsewhere"), store.folder().join(LOCK)).expect("link");
-    assert!(sentence().contains("cannot be used"), "{}", sentence());
+    assert!(message().contains("cannot use"), "{}", message());
     assert!(!home.path().join("elsewhere").exists());
 }
 
 #[test]
-fn a_lock_that_nobody_gives_back_is_not_waited_for_long() {
+fn gives_up_on_a_lock_that_is_not_released() {
     let (_home, store) = store();
     put(&store, record(418, 0));
     let held = store.lock().expect("a lock");
@@ -250,14 +253,14 @@ fn a_lock_that_nobody_gives_back_is_not_waited_for_long() {
 }
 
 #[test]
-fn what_turns_out_to_be_something_else_is_unread_and_keeps_its_name() {
+fn a_changed_explanation_becomes_unread_and_keeps_its_name() {
     let (_home, store) = store();
     let mut first = record(418, 0);
     first.incident.headline = "OUT OF MEMORY".into();
     let uid = put(&store, first.clone()).uid;
     store.mark_read(std::slice::from_ref(&uid)).expect("a note");
     let is_read = || store.entry(&uid).expect("an entry").is_read;
-    // More of the same is not worth another look.
+    // More evidence for the same explanation does not make it unread.
     first.excerpt = Some(Excerpt::default());
     first.incident.title = "2.10 GiB did not fit.".into();
     assert_eq!(put(&store, first.clone()).uid, uid);
@@ -273,8 +276,8 @@ fn what_turns_out_to_be_something_else_is_unread_and_keeps_its_name() {
     assert!(!is_read());
 }
 
-/// As another host's agent tells it.
-fn told(store: &Store, uid: &Uid) -> RemoteIncident {
+/// Returns an incident as another host's agent sends it.
+fn remote_incident(store: &Store, uid: &Uid) -> RemoteIncident {
     let entry = store.entry(uid).expect("an entry");
     RemoteIncident {
         uid: uid.to_string(),
@@ -284,47 +287,60 @@ fn told(store: &Store, uid: &Uid) -> RemoteIncident {
 }
 
 #[test]
-fn what_another_store_holds_is_taken_over_once_also_where_it_is_about_nobody() {
-    let ((_far, far), (_near, near)) = (store(), store());
-    let mut nobody = record(1, 0);
-    nobody.observed.process = None;
-    let uids = [record(418, 0), nobody.clone(), nobody].map(|record| put(&far, record).uid);
-    far.mark_read(&uids[..1]).expect("a note");
-    assert_eq!(far.shelf(Duration::from_hours(1)).expect("a list").len(), 3);
+fn imports_each_remote_incident_once_even_without_a_subject() {
+    let ((_remote, remote), (_local, local)) = (store(), store());
+    let mut without_subject = record(1, 0);
+    without_subject.observed.process = None;
+    let uids = [record(418, 0), without_subject.clone(), without_subject]
+        .map(|record| put(&remote, record).uid);
+    remote.mark_read(&uids[..1]).expect("a note");
+    assert_eq!(
+        remote
+            .recent_files(Duration::from_hours(1))
+            .expect("a list")
+            .len(),
+        3
+    );
     for what in [Written::New, Written::Known, Written::Known] {
         for uid in &uids {
-            let adopted = near.adopt(told(&far, uid)).expect("it is kept");
+            let adopted = local
+                .adopt(remote_incident(&remote, uid))
+                .expect("it is stored");
             assert_eq!((adopted.uid, adopted.what), (uid.clone(), what));
         }
     }
-    let entries = near.list().expect("a list").entries;
+    let entries = local.list().expect("a list").entries;
     let read: Vec<bool> = uids
         .iter()
         .map(|uid| entries.iter().any(|one| one.uid == *uid && one.is_read))
         .collect();
     assert_eq!((entries.len(), read), (3, vec![true, false, false]));
-    // Seen here before it was told from there, it is that one.
+    // An incident that was observed locally first is merged with the remote one.
     let (_other, other) = store();
     put(&other, record(418, 3));
-    other.adopt(told(&far, &uids[0])).expect("it is kept");
+    other
+        .adopt(remote_incident(&remote, &uids[0]))
+        .expect("it is stored");
     assert_eq!(other.list().expect("a list").entries.len(), 1);
 }
 
 #[test]
-fn what_is_no_incident_is_not_taken_over() {
-    let (_home, near) = store();
+fn does_not_import_invalid_incidents() {
+    let (_home, local) = store();
     for (uid, record) in [
         ("../../.ssh/rc", serde_json::json!({"schema": 1})),
         ("01kq3v7-x2c9", serde_json::json!([1])),
         ("01kq3v7-x2c9", serde_json::json!({"schema": 99})),
     ] {
-        let kept = RemoteIncident {
+        let stored = RemoteIncident {
             uid: uid.into(),
             is_read: false,
             record,
         };
-        let why = near.adopt(kept).expect_err("it is refused").to_string();
-        assert!(why.starts_with(&format!("the incident {uid} of another host is left out: ")));
+        let why = local.adopt(stored).expect_err("it is refused").to_string();
+        assert!(why.starts_with(&format!(
+            "cannot import the incident {uid} of another host: "
+        )));
     }
-    assert!(near.list().expect("a list").entries.is_empty());
+    assert!(local.list().expect("a list").entries.is_empty());
 }

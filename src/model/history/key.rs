@@ -1,4 +1,4 @@
-//! The names of the series: which number of which thing, as text in a recording's notes.
+//! Keys of the series, and their text form in a recording's notes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::model::process::ProcessKey;
 use crate::model::units::{GpuUuid, Pid, StartTicks};
 
-/// Which number of which thing.
+/// A metric of a host, GPU, process or pool.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SeriesKey {
     Host(HostMetric),
@@ -14,7 +14,7 @@ pub enum SeriesKey {
     Process(ProcessKey, ProcessMetric),
     /// Device memory of a process on one GPU, in bytes.
     Vram(ProcessKey, GpuUuid),
-    /// The pool of a process on one of its devices, by the device's number inside the process.
+    /// A pool of a process; the number is the device's number inside the process.
     Pool(ProcessKey, u32, PoolMetric),
 }
 
@@ -41,7 +41,7 @@ metrics!(
     HostMetric { Cpu = "cpu", Memory = "mem" }
 );
 metrics!(
-    /// Percent, bytes (everything that is not free), watts, °C, MHz.
+    /// Percent, bytes (all memory that is not free), watts, °C, MHz.
     GpuMetric {
         Sm = "sm",
         MemoryBandwidth = "bw",
@@ -57,7 +57,7 @@ metrics!(
 );
 
 metrics!(
-    /// Bytes, with the least and the greatest of every sample; counts since the program began or reset them.
+    /// Bytes, with minimum and maximum of every sample; counts since the program started or reset them.
     PoolMetric { Allocated = "alloc", Reserved = "resv", Retries = "retries", Ooms = "ooms" }
 );
 
@@ -81,7 +81,7 @@ impl fmt::Display for SeriesKey {
     }
 }
 
-/// A series of a later version, or damage: to be passed over.
+/// A series of a later version, or damaged text; to be skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownSeries;
 
@@ -125,7 +125,7 @@ fn process_key(text: &str) -> Option<ProcessKey> {
 }
 
 impl SeriesKey {
-    /// The process whose number it is.
+    /// Returns the process that the series belongs to.
     pub fn process(&self) -> Option<ProcessKey> {
         match self {
             Self::Process(key, _) | Self::Vram(key, _) | Self::Pool(key, ..) => Some(*key),

@@ -1,16 +1,16 @@
-//! What numbers have been: every series of a host for a day, in bounded memory.
+//! History of all figures of a host over a day, in bounded memory.
 //!
-//! A [`Series`] has a bucket for each second of the last ten minutes and for each ten seconds of the last day, each
-//! with the least and the greatest value in it, so that a spike survives coarsening. What was not read is absent and
-//! stays a gap: a GPU that hangs, a section that is old, a machine asleep. The x axis is [`Mono`], so a wall clock
-//! that is set back neither folds a chart nor leaves a hole in it.
+//! A [`Series`] has one bucket for each second of the last ten minutes and one for each ten seconds of the last day.
+//! Each bucket has the minimum and the maximum, so that a spike survives coarsening. Missing data stays a gap: a GPU
+//! that hangs, a stale section, a suspended machine. The x axis is [`Mono`], so setting the wall clock back neither
+//! overlaps data nor leaves a gap.
 //!
-//! A datum's way: [`samples`] takes the numbers of a frame, [`History::push`] puts each into its series, a chart asks
-//! [`Series::window`] for as many spans as it has columns. A recording's notes hold the coarse buckets
-//! ([`Summary`]), with which [`History::push_summary`] fills in the past, in any order.
+//! Data flow: [`samples`] extracts the figures of a frame, [`History::push`] adds each to its series, and a chart asks
+//! [`Series::window`] for as many spans as it has columns. A recording's notes contain the coarse buckets
+//! ([`Summary`]), from which [`History::push_summary`] fills in the past in any order.
 //!
-//! Memory: a day of 8 GPUs and 64 processes with their pools takes 25 MiB (`cargo bench --bench history`), and
-//! `keep.rs` says what goes when there is more. Copies share what neither of them has changed since.
+//! Memory: a day of 8 GPUs and 64 processes with their pools takes 25 MiB (`cargo bench --bench history`).
+//! `retention.rs` removes data beyond the limits. Copies share all data that neither of them has changed since.
 
 mod key;
 mod retention;
@@ -35,33 +35,33 @@ use super::units::{Millis, Mono};
 #[derive(Debug, Clone, Default)]
 pub struct History {
     series: HashMap<SeriesKey, Series>,
-    /// When the newest frame was taken.
+    /// Time of the newest frame.
     newest: Option<Mono>,
-    /// When the bounds were looked at.
-    looked: Mono,
+    /// Time of the last retention check.
+    last_check: Mono,
     reach: Reach,
 }
 
-/// How much of the past is kept.
+/// Amount of history that is retained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Reach {
     /// Everything, for a day.
     #[default]
     Whole,
-    /// The same in less room: of the processes the latest hours. Of a host that somebody looked at before.
+    /// The same with a lower memory limit: only the latest hours of processes. For a host that the user viewed earlier.
     Part,
-    /// The last hour of GPUs and host, in coarse buckets. Of a host among many; a fifth of a mebibyte with 8 GPUs.
+    /// The last hour of GPUs and host, in coarse buckets: 0.2 MiB with 8 GPUs. For a host that is one of many.
     Outline,
 }
 
-/// Of a machine with 16 GPUs and 1,000 processes; where there are more, later ones have no series.
+/// Enough for 16 GPUs and 1,000 processes. Beyond that, further series are not recorded.
 const MAX_SERIES: usize = 8_192;
 
-/// How often the bounds are looked at: what comes in between is at most a chunk for each series.
-const LOOK: Millis = Millis(60_000);
+/// Interval between retention checks. Between two checks, each series grows by at most one chunk.
+const RETENTION_CHECK_INTERVAL: Millis = Millis(60_000);
 
 impl History {
-    /// From now on so much; what is beyond it goes.
+    /// Sets the amount of history to retain, and removes the rest.
     pub fn keep(&mut self, reach: Reach) {
         self.reach = reach;
         if reach == Reach::Outline {
@@ -78,9 +78,9 @@ impl History {
         self.reach == Reach::Outline
     }
 
-    /// An empty one that keeps as much.
+    /// Returns an empty history with the same reach.
     #[must_use]
-    pub fn anew(&self) -> Self {
+    pub fn emptied(&self) -> Self {
         Self {
             reach: self.reach,
             ..Self::default()
@@ -101,11 +101,11 @@ impl History {
     pub fn push(&mut self, frame: &Frame) {
         if self.is_outline() {
             self.push_outline(frame);
-            self.look_at_bounds(frame.mono);
+            self.check_retention(frame.mono);
             return;
         }
         let before = self.newest.replace(frame.mono).filter(|before| {
-            // A frame late or lost is bridged, a pause is a gap.
+            // One late or lost frame is bridged; a longer pause is a gap.
             let interval = frame.interval.0.clamp(1_000, 3_600_000);
             *before < frame.mono && frame.mono.since(*before).0 <= interval * 5 / 2
         });
@@ -113,20 +113,21 @@ impl History {
             let Some(series) = self.room_for(key) else {
                 return;
             };
-            // One that was absent in the frame before stays absent there.
+            // A series that was missing in the previous frame stays missing there.
             let last = series.last().map(|(at, _)| at);
             match before.filter(|before| last == Some(*before)) {
                 Some(before) => series.put_since(before, frame.mono, value),
                 None => series.put_span(frame.mono, value),
             }
         });
-        self.look_at_bounds(frame.mono);
+        self.check_retention(frame.mono);
     }
 
-    fn look_at_bounds(&mut self, now: Mono) {
-        let is_due = now < self.looked || now.since(self.looked) >= LOOK;
+    fn check_retention(&mut self, now: Mono) {
+        let is_due =
+            now < self.last_check || now.since(self.last_check) >= RETENTION_CHECK_INTERVAL;
         if is_due {
-            self.looked = now;
+            self.last_check = now;
             self.keep_within_bounds(now);
         }
     }
@@ -146,30 +147,30 @@ impl History {
         }
     }
 
-    /// The series of this name, which may be new; none when there are too many.
+    /// Returns the series for this key, creating it if needed; `None` if there are too many series.
     fn room_for(&mut self, key: SeriesKey) -> Option<&mut Series> {
         let is_full = self.series.len() >= MAX_SERIES;
         match self.series.entry(key) {
             Entry::Occupied(series) => Some(series.into_mut()),
             Entry::Vacant(_) if is_full => None,
-            Entry::Vacant(place) => Some(place.insert(Series::default())),
+            Entry::Vacant(entry) => Some(entry.insert(Series::default())),
         }
     }
 
-    /// Forgets everything from `moment` on: a recording jumped, and what it sends next begins there.
-    pub fn forget_from(&mut self, moment: Mono) {
+    /// Removes everything from `time` on. Used when a recording jumps and continues there.
+    pub fn forget_from(&mut self, time: Mono) {
         self.series
             .values_mut()
-            .for_each(|series| series.forget_from(moment));
+            .for_each(|series| series.forget_from(time));
         self.series.retain(|_, series| !series.is_empty());
-        (self.newest, self.looked) = (None, moment);
+        (self.newest, self.last_check) = (None, time);
     }
 
     pub fn series(&self, key: &SeriesKey) -> Option<&Series> {
         self.series.get(key)
     }
 
-    /// The devices on which a process has had a pool, by its own numbers.
+    /// Returns the device numbers, as seen by the process, on which it has had a pool.
     pub fn pools_of(&self, process: ProcessKey) -> Vec<u32> {
         let ordinal = |key: &SeriesKey| match key {
             SeriesKey::Pool(of, ordinal, PoolMetric::Reserved) if *of == process => Some(*ordinal),
@@ -180,11 +181,11 @@ impl History {
         list
     }
 
-    /// What all of it takes on the heap; a copy shares most of it.
+    /// Returns the heap size in bytes; copies share most of it.
     pub fn bytes(&self) -> usize {
-        let place = size_of::<(SeriesKey, Series)>();
+        let entry = size_of::<(SeriesKey, Series)>();
         let series: usize = self.series.values().map(Series::bytes).sum();
-        self.series.capacity() * place + series
+        self.series.capacity() * entry + series
     }
 }
 

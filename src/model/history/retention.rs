@@ -1,8 +1,8 @@
-//! What a history forgets, so that its memory is bounded.
+//! Removal of old series, so that the memory of a history is bounded.
 //!
-//! Everything older than a day goes. Of processes that have ended, so many are kept, and those go first that are
-//! [`worth`] least: small ones and those that ended long ago. When that does not suffice, the processes that live
-//! lose the oldest part of their day. The series of GPUs and host are few and always whole.
+//! Data older than a day is removed. A limited number of exited processes keeps its series; those with the lowest
+//! [`worth`] are removed first, which are small ones and those that exited long ago. If that is not enough, live
+//! processes lose the oldest part of their day. The series of GPUs and host are few and always complete.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,30 +12,30 @@ use super::{COARSE, History, Reach};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// What a history may take. A day of 8 GPUs and 64 processes takes less.
+/// Maximum size of a complete history. A day of 8 GPUs and 64 processes takes less.
 const MAX_BYTES: usize = 40 << 20;
-/// One of which a part is kept: a day of 8 GPUs takes four of these.
+/// Maximum size of a partial history; a day of 8 GPUs takes a quarter of it.
 const MAX_PART_BYTES: usize = 8 << 20;
 
-/// How far an outline reaches back.
-const OUTLINE: Millis = Millis(3_600_000);
+/// Length of an outline.
+const OUTLINE_LENGTH: Millis = Millis(3_600_000);
 
-/// Processes that have ended and whose series are kept.
-const MAX_ENDED: usize = 256;
+/// Maximum number of exited processes whose series are retained.
+const MAX_EXITED: usize = 256;
 
-/// A process of which nothing was read for so long has ended, or has left the GPU.
+/// A process without data for this long is considered to have exited or left the GPU.
 const SILENT: Millis = Millis(60_000);
 
-/// What the memory of a process that ended is worth: the VRAM it held at most by the time since. Of two that ended
-/// at once the smaller one is forgotten first, of two alike the older one.
+/// Returns the worth of retaining an exited process: its peak VRAM divided by the time since its exit. Of two that exited
+/// together the smaller one is removed first, and of two of equal size the older one.
 #[allow(clippy::cast_precision_loss)]
 pub fn worth(peak: Bytes, ended: Millis) -> f64 {
-    // Of the last minute they are worth the same by their age.
+    // The age does not matter during the first minute.
     peak.0 as f64 / ended.0.max(60_000) as f64
 }
 
 #[derive(Default)]
-struct OfProcess {
+struct ProcessSize {
     until: Mono,
     bytes: usize,
     peak: f32,
@@ -47,42 +47,42 @@ impl History {
             Reach::Whole => self.keep_within(now, MAX_BYTES),
             Reach::Part => self.keep_within(now, MAX_PART_BYTES),
             Reach::Outline => {
-                self.forget_before(Mono(now.0.saturating_sub(OUTLINE.0)), |_| true);
+                self.forget_before(Mono(now.0.saturating_sub(OUTLINE_LENGTH.0)), |_| true);
             }
         }
     }
 
-    fn keep_within(&mut self, now: Mono, most: usize) {
+    fn keep_within(&mut self, now: Mono, max_bytes: usize) {
         let yesterday = Mono(now.0.saturating_sub(DAY.0));
         self.forget_before(yesterday, |_| true);
-        self.forget_ended(now, most);
+        self.forget_exited(now, max_bytes);
         let mut horizon = yesterday;
         let is_of_process = |key: &SeriesKey| key.process().is_some();
-        while self.bytes() > most && horizon < now {
+        while self.bytes() > max_bytes && horizon < now {
             horizon = Mono(horizon.0 + COARSE.0 * 60);
             self.forget_before(horizon, is_of_process);
         }
     }
 
-    fn forget_before(&mut self, moment: Mono, which: impl Fn(&SeriesKey) -> bool) {
-        for (_, series) in self.series.iter_mut().filter(|(key, _)| which(key)) {
-            series.forget_before(moment);
+    fn forget_before(&mut self, time: Mono, selects: impl Fn(&SeriesKey) -> bool) {
+        for (_, series) in self.series.iter_mut().filter(|(key, _)| selects(key)) {
+            series.forget_before(time);
         }
         self.series.retain(|_, series| !series.is_empty());
     }
 
-    fn forget_ended(&mut self, now: Mono, most: usize) {
-        let mut of: HashMap<ProcessKey, OfProcess> = HashMap::new();
+    fn forget_exited(&mut self, now: Mono, max_bytes: usize) {
+        let mut sizes: HashMap<ProcessKey, ProcessSize> = HashMap::new();
         for (key, series) in &self.series {
             if let Some(process) = key.process() {
-                let process = of.entry(process).or_default();
+                let process = sizes.entry(process).or_default();
                 process.until = process.until.max(series.until().unwrap_or_default());
                 process.bytes += series.bytes();
             }
         }
-        of.retain(|_, process| now.since(process.until) >= SILENT);
+        sizes.retain(|_, process| now.since(process.until) >= SILENT);
         let mut bytes = self.bytes();
-        if of.len() <= MAX_ENDED && bytes <= most {
+        if sizes.len() <= MAX_EXITED && bytes <= max_bytes {
             return;
         }
         for (key, series) in &self.series {
@@ -91,27 +91,27 @@ impl History {
                 SeriesKey::Vram(..) | SeriesKey::Pool(_, _, PoolMetric::Reserved)
             );
             let process = key.process().filter(|_| is_memory);
-            if let Some(process) = process.and_then(|process| of.get_mut(&process)) {
+            if let Some(process) = process.and_then(|process| sizes.get_mut(&process)) {
                 process.peak = process.peak.max(series.peak());
             }
         }
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let worth_of =
-            |process: &OfProcess| worth(Bytes(process.peak as u64), now.since(process.until));
-        let mut ended: Vec<_> = of.into_iter().collect();
-        ended.sort_by(|(_, a), (_, b)| worth_of(a).total_cmp(&worth_of(b)));
-        let mut count = ended.len();
-        let mut gone = HashSet::new();
-        for (key, process) in ended {
-            if count <= MAX_ENDED && bytes <= most {
+            |process: &ProcessSize| worth(Bytes(process.peak as u64), now.since(process.until));
+        let mut exited: Vec<_> = sizes.into_iter().collect();
+        exited.sort_by(|(_, a), (_, b)| worth_of(a).total_cmp(&worth_of(b)));
+        let mut count = exited.len();
+        let mut removed = HashSet::new();
+        for (key, process) in exited {
+            if count <= MAX_EXITED && bytes <= max_bytes {
                 break;
             }
             count -= 1;
             bytes = bytes.saturating_sub(process.bytes);
-            gone.insert(key);
+            removed.insert(key);
         }
-        let is_gone = |key: &SeriesKey| key.process().is_some_and(|key| gone.contains(&key));
-        self.series.retain(|key, _| !is_gone(key));
+        let is_removed = |key: &SeriesKey| key.process().is_some_and(|key| removed.contains(&key));
+        self.series.retain(|key, _| !is_removed(key));
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_the_ended_go_first_and_then_the_oldest_part_of_those_that_live() {
+    fn removes_exited_processes_before_the_oldest_data_of_live_ones() {
         let gpu = GpuUuid("GPU-1".into());
         let sm = SeriesKey::Gpu(gpu.clone(), GpuMetric::Sm);
         let vram = |number| SeriesKey::Vram(process(number), gpu.clone());
@@ -143,9 +143,9 @@ mod tests {
         (0..40_000).for_each(|s| series.put(Mono(s * 1_000), (s % 90) as f32));
         let now = Mono(40_000_000);
         let all = history.bytes();
-        // Of another size than the first: the table itself does not shrink.
+        // The limit is below the current size. The hash table itself does not shrink.
         history.keep_within(now, all - 1_000);
-        assert!(history.series(&vram(2)).is_none(), "the one that ended");
+        assert!(history.series(&vram(2)).is_none(), "the exited process");
         let left = history.bytes();
         let reach = |history: &History, key: &SeriesKey| {
             let hours = history.series(key).map(|s| s.window(now, DAY, 24));
@@ -159,12 +159,12 @@ mod tests {
     }
 
     #[test]
-    fn the_small_and_the_old_are_worth_least() {
+    fn small_and_old_processes_are_worth_least() {
         let hour = Millis(3_600_000);
         let (small, large) = (Bytes::gib(1), Bytes::gib(80));
         assert!(worth(small, hour) < worth(large, hour));
         assert!(worth(small, hour) < worth(small, Millis(0)));
-        // A day later a trainer is worth what a small process was after a quarter of an hour.
+        // A day later, a large process is worth as much as a small one after a quarter of an hour.
         assert!(worth(large, DAY) > worth(small, hour));
     }
 }

@@ -1,4 +1,4 @@
-//! The numbers of a frame that have a series.
+//! Extraction of the figures of a frame that have a series.
 
 use super::key::{GpuMetric, HostMetric, PoolMetric, ProcessMetric, SeriesKey};
 use super::series::Span;
@@ -7,21 +7,21 @@ use crate::model::gpu::HealthState;
 use crate::model::pool::Sampled;
 use crate::model::units::{Millis, Mono};
 
-/// A section that is older than this by the clock of its frame is of another moment: its collector hangs.
+/// A section older than this, compared with its frame, is ignored because its collector hangs.
 const STALE: Millis = Millis(15_000);
 
-/// Whether a section read at `at` says what is now. One that does not say when is believed.
+/// Returns true if a section read at `at` is recent. A section without a time is accepted.
 fn is_fresh(frame: &Frame, at: Mono) -> bool {
-    let most = STALE.0.max(frame.interval.0.saturating_mul(3));
-    at == Mono(0) || frame.mono.since(at).0 <= most
+    let max_age = STALE.0.max(frame.interval.0.saturating_mul(3));
+    at == Mono(0) || frame.mono.since(at).0 <= max_age
 }
 
-/// Every number of a frame that has a series. What is missing yields nothing, so a chart has a gap there.
+/// Passes every figure of a frame that has a series to `put_span`. Missing figures are skipped and appear as gaps.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
 pub fn samples(frame: &Frame, mut put_span: impl FnMut(SeriesKey, Span)) {
     pool_samples(frame, &mut put_span);
     let mut put = |key: SeriesKey, value: Option<f64>| {
-        // A reading from another machine may be anything.
+        // A reading from another machine may have any value.
         if let Some(value) = value.filter(|v| v.is_finite()) {
             put_span(key, Span(value as f32, value as f32));
         }
@@ -81,7 +81,7 @@ pub fn samples(frame: &Frame, mut put_span: impl FnMut(SeriesKey, Span)) {
     }
 }
 
-/// Pools are sampled more often than frames are published: a peak between two frames is in the span.
+/// Passes on pool statistics, which are sampled more often than frames: the span includes a peak between two frames.
 #[allow(clippy::cast_precision_loss)]
 fn pool_samples(frame: &Frame, put: &mut impl FnMut(SeriesKey, Span)) {
     let pools = frame.pools.iter().filter(|pools| is_fresh(frame, pools.at));

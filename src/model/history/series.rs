@@ -1,42 +1,42 @@
-//! One number over time, in two tiers.
+//! One figure over time, in two tiers.
 
 use serde::{Deserialize, Serialize};
 
 use super::tier::Tier;
 use crate::model::units::{Millis, Mono};
 
-/// The least and the greatest value in a stretch of time.
+/// Minimum and maximum within a time window.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Span(pub f32, pub f32);
 
 impl Span {
-    /// One that is absent (NaN) yields the other.
+    /// Returns the span of both. If one is absent (NaN), returns the other.
     pub(super) fn join(self, other: Self) -> Self {
         Self(self.0.min(other.0), self.1.max(other.1))
     }
 
-    /// The same bits, so that an absent one is like another.
+    /// Compares bits, so that two absent spans are equal.
     pub(super) fn is(self, other: Self) -> bool {
         self.0.to_bits() == other.0.to_bits() && self.1.to_bits() == other.1.to_bits()
     }
 }
 
-/// Width of a bucket in milliseconds and how many chunks of 60 are kept, finest first: a second for ten minutes, ten
-/// seconds for a day, each with one chunk more, since the newest is not full.
+/// Width of a bucket in milliseconds and maximum number of chunks of 60 buckets, finest first: one second for ten
+/// minutes, ten seconds for a day. Each tier has one extra chunk because the newest is incomplete.
 const TIERS: [(u64, u64); 2] = [(1_000, 11), (COARSE.0, 145)];
 
-/// The width of a coarse bucket, which is also that of a recording's summaries.
+/// Width of a coarse bucket, also used by the summaries of a recording.
 pub const COARSE: Millis = Millis(10_000);
 
-/// How far back a series reaches.
+/// Maximum length of a series.
 pub const DAY: Millis = Millis(86_400_000);
 
 #[derive(Debug, Clone, Default)]
 pub struct Series {
     tiers: [Tier; TIERS.len()],
-    /// Nothing was read before: a coarse bucket begins earlier than the first value in it.
+    /// Time of the first value; a coarse bucket may begin earlier.
     since: Option<Mono>,
-    /// Nothing was read from here on.
+    /// End of the data.
     until: Option<Mono>,
     last: Option<(Mono, f32)>,
 }
@@ -46,16 +46,16 @@ impl Series {
         self.put_span(at, Span(value, value));
     }
 
-    /// Several values at once, of which the least and the greatest count.
+    /// Adds several values at once, as their minimum and maximum.
     pub fn put_span(&mut self, at: Mono, value: Span) {
         for (tier, (width, most)) in self.tiers.iter_mut().zip(TIERS) {
             tier.put(at.0 / width, value, most, true);
         }
-        self.covers(at, Mono(at.0.saturating_add(1)));
+        self.extend_range(at, Mono(at.0.saturating_add(1)));
         self.last = Some((at, value.1));
     }
 
-    /// The same for the time since `before`, when the last value was read: frames come seldom.
+    /// Adds a value for the whole time since `before`, the time of the last value: frames arrive rarely.
     pub(super) fn put_since(&mut self, before: Mono, at: Mono, value: Span) {
         for (tier, (width, most)) in self.tiers.iter_mut().zip(TIERS) {
             let first = (before.0 / width + 1).max((at.0 / width).saturating_sub(most * 60));
@@ -66,32 +66,32 @@ impl Series {
         self.put_span(at, value);
     }
 
-    /// Fills in the past, a coarse bucket; the finest tier stays empty there.
+    /// Fills in a coarse bucket of the past; the finest tier stays empty there.
     pub(super) fn put_past(&mut self, at: Mono, value: Span) {
         for (tier, (width, most)) in self.tiers.iter_mut().zip(TIERS).skip(1) {
             tier.put(at.0 / width, value, most, false);
         }
-        self.covers(at, Mono(at.0.saturating_add(COARSE.0)));
+        self.extend_range(at, Mono(at.0.saturating_add(COARSE.0)));
     }
 
-    fn covers(&mut self, from: Mono, to: Mono) {
+    fn extend_range(&mut self, from: Mono, to: Mono) {
         self.since = Some(self.since.map_or(from, |since| since.min(from)));
         self.until = Some(self.until.map_or(to, |until| until.max(to)));
     }
 
-    /// When it was last read, and the value then.
+    /// Returns the time of the last read and the value.
     pub fn last(&self) -> Option<(Mono, f32)> {
         self.last
     }
 
-    /// Nothing was read from here on.
+    /// Returns the end of the data.
     pub fn until(&self) -> Option<Mono> {
         self.until
     }
 
-    pub(super) fn forget_before(&mut self, moment: Mono) {
+    pub(super) fn forget_before(&mut self, time: Mono) {
         for (tier, (width, _)) in self.tiers.iter_mut().zip(TIERS) {
-            tier.forget_before(moment.0 / width);
+            tier.forget_before(time.0 / width);
         }
     }
 
@@ -99,35 +99,35 @@ impl Series {
         self.tiers[0].forget();
     }
 
-    /// Forgets everything from `moment` on, and what is fine: what comes next may leave a hole behind that only
-    /// coarse buckets fill.
-    pub(super) fn forget_from(&mut self, moment: Mono) {
+    /// Removes everything from `time` on, and all fine buckets: the next data may leave a gap that only coarse buckets
+    /// can fill.
+    pub(super) fn forget_from(&mut self, time: Mono) {
         self.forget_fine();
         let [_, coarse] = &mut self.tiers;
-        coarse.forget_from(moment.0 / COARSE.0);
-        self.until = self.until.map(|until| until.min(moment));
-        self.last = self.last.filter(|(at, _)| *at < moment);
+        coarse.forget_from(time.0 / COARSE.0);
+        self.until = self.until.map(|until| until.min(time));
+        self.last = self.last.filter(|(at, _)| *at < time);
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.tiers.iter().all(Tier::is_empty)
     }
 
-    /// What it takes on the heap, of which a copy shares most.
+    /// Returns the heap size in bytes; copies share most of it.
     pub fn bytes(&self) -> usize {
         self.tiers.iter().map(Tier::bytes).sum()
     }
 
-    /// The greatest value there is.
+    /// Returns the maximum of all values.
     pub(super) fn peak(&self) -> f32 {
         let all = self.tiers[1].span(0, u64::MAX);
         all.map_or(0.0, |span| span.1)
     }
 
-    /// `columns` spans over the `length` that ends with `end`, oldest first; `None` where nothing was read.
+    /// Returns `columns` spans over the `length` before `end`, oldest first; `None` where there is no data.
     pub fn window(&self, end: Mono, length: Millis, columns: usize) -> Vec<Option<Span>> {
         let step = (length.0 / columns.max(1) as u64).max(1);
-        // Columns are aligned to the step, so that a chart moves by whole columns and does not shimmer.
+        // Columns are aligned to the step, so that a chart moves by whole columns and does not flicker.
         let last = end.0 / step;
         (0..columns as u64)
             .map(|column| {
@@ -137,7 +137,7 @@ impl Series {
             .collect()
     }
 
-    /// From the fine tier where that reaches back to `from`, else from the coarse one.
+    /// Joins the buckets in a time range: fine ones if they reach back to `from`, otherwise coarse ones.
     fn span(&self, from: u64, to: u64) -> Option<Span> {
         let is_known = self.since.is_some_and(|since| to > since.0)
             && self.until.is_some_and(|until| from < until.0);
@@ -149,7 +149,7 @@ impl Series {
         };
         let mut tiers = self.tiers.iter().zip(TIERS);
         let (tier, (width, _)) = tiers.find(reaches).unwrap_or((&self.tiers[1], TIERS[1]));
-        // A column narrower than a bucket shows the bucket it lies in.
+        // A column narrower than a bucket shows the bucket that contains it.
         tier.span(from / width, to.div_ceil(width).max(from / width + 1))
     }
 }
@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// What a chart must show: the least and the greatest of the raw values in each column.
+    /// Expected chart: minimum and maximum of the raw values in each column.
     fn plain(raw: &[(u64, Span)], end: u64, length: u64, columns: u64) -> Vec<Option<Span>> {
         let step = length / columns;
         let last = end / step;
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spike_of_a_second_survives_every_coarsening_and_a_gap_stays_a_gap() {
+    fn one_second_spikes_survive_coarsening_and_gaps_stay() {
         let mut series = Series::default();
         for second in 0..86_400_u64 {
             if (20_000..21_000).contains(&second) {
@@ -192,7 +192,7 @@ mod tests {
             (Millis(DAY.0 * 2), 7),
             (Millis(21_600_000), 60),
         ] {
-            // Wherever the chart ends behind it.
+            // The result must not depend on where the chart ends.
             let spikes = |end: Mono| {
                 let window = series.window(end, length, columns);
                 window
@@ -210,7 +210,7 @@ mod tests {
         }
         let day = series.window(now, DAY, 1_440);
         let gap = day.iter().filter(|span| span.is_none()).count();
-        // 1,000 seconds from 20,000 on are the minutes 334 to 349 whole.
+        // The 1,000 seconds from 20,000 on contain the whole minutes 334 to 349.
         assert_eq!(gap, 16);
     }
 
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_wider_than_the_fine_tier_still_shows_all_of_its_time() {
+    fn wide_columns_show_all_of_their_time() {
         let mut series = Series::default();
         for second in 0..80_000_u64 {
             series.put(
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_of_some_seconds_is_a_gap_in_the_last_ten_minutes() {
+    fn gaps_of_seconds_show_in_the_last_ten_minutes() {
         let mut series = Series::default();
         for second in (0..100_u64).chain(104..600) {
             series.put(Mono(second * 1_000), 1.0);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn where_frames_come_seldom_a_value_stands_for_the_time_since_the_last() {
+    fn rare_values_count_for_the_time_since_the_previous_one() {
         let mut series = Series::default();
         series.put(Mono(30_000), 1.0);
         series.put_since(Mono(30_000), Mono(60_000), Span(2.0, 2.0));
@@ -263,22 +263,22 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_a_long_silence_starts_anew() {
+    fn memory_is_bounded_and_a_long_gap_restarts_the_series() {
         let mut series = Series::default();
-        let mut most = 0;
+        let mut max = 0;
         for second in 0..200_000_u64 {
             series.put(Mono(second * 1_000), (second % 97) as f32);
-            most = most.max(series.bytes());
+            max = max.max(series.bytes());
         }
-        // A day of noise: 9,360 buckets of 8 bytes, and what the chunks take.
-        assert!(most < 86_000, "{most}");
-        let mut still = Series::default();
-        (0..200_000).for_each(|second| still.put(Mono(second * 1_000), 7.0));
-        assert!(still.bytes() < 5_000, "{}", still.bytes());
+        // A day of noise: 9,360 buckets of 8 bytes, plus the overhead of the chunks.
+        assert!(max < 86_000, "{max}");
+        let mut constant = Series::default();
+        (0..200_000).for_each(|second| constant.put(Mono(second * 1_000), 7.0));
+        assert!(constant.bytes() < 5_000, "{}", constant.bytes());
         let mut cut = Series::default();
-        let is_heard = |second: &u64| second % 3_600 > 100;
+        let has_data = |second: &u64| second % 3_600 > 100;
         (0..200_000)
-            .filter(is_heard)
+            .filter(has_data)
             .for_each(|second| cut.put(Mono(second * 1_000), 7.0));
         assert!(cut.bytes() < 5_000, "{}", cut.bytes());
         series.put(Mono(u64::MAX - 1), 2.0);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_keeps_what_was_while_the_original_goes_on() {
+    fn a_copy_is_unaffected_by_later_values() {
         let mut series = Series::default();
         for second in 0..1_000_u64 {
             series.put(Mono(second * 1_000), 1.0 + (second % 3) as f32);
@@ -305,9 +305,9 @@ mod tests {
     }
 
     proptest! {
-        /// Gaps included, and whether the past came as values, as summaries behind them, or both.
+        /// Includes gaps, and a past that was filled in as values, as summaries, or as both.
         #[test]
-        fn columns_have_the_least_and_the_greatest_of_the_raw_values(
+        fn columns_have_the_minimum_and_maximum_of_the_raw_values(
             steps in proptest::collection::vec((1_u64..40, -50_i16..50), 1..400),
             filled in 0_usize..400,
             tens in 1_u64..30,
@@ -321,7 +321,7 @@ mod tests {
             let mut series = Series::default();
             let (past, live) = raw.split_at(filled.min(raw.len()));
             live.iter().for_each(|(at, value)| series.put_span(Mono(*at), *value));
-            // The newest first, as a recording fills in.
+            // Newest first, as when filling in from a recording.
             past.iter().rev().for_each(|(at, value)| series.put_past(Mono(at / 10_000 * 10_000), *value));
             let (length, columns) = (tens * 10_000 * 20, 20);
             for end in [at, at / 2, at + 90_000] {
@@ -330,13 +330,13 @@ mod tests {
                     plain(&raw, end, length, columns as u64)
                 );
             }
-            // The same after a part was forgotten.
+            // The same after removing a part.
             let cut = at / 2 / 10_000 * 10_000;
             series.forget_from(Mono(cut));
-            let kept: Vec<_> = raw.iter().copied().filter(|(at, _)| *at < cut).collect();
+            let remaining: Vec<_> = raw.iter().copied().filter(|(at, _)| *at < cut).collect();
             prop_assert_eq!(
                 series.window(Mono(at), Millis(length), columns),
-                plain(&kept, at, length, columns as u64)
+                plain(&remaining, at, length, columns as u64)
             );
         }
     }

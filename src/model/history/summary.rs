@@ -1,4 +1,4 @@
-//! What a recording keeps of each minute so that charts are full after a seek.
+//! Per-minute summaries in a recording, so that charts are complete after a seek.
 
 use std::collections::HashMap;
 
@@ -10,16 +10,16 @@ use super::series::{COARSE, Span};
 use crate::model::frame::Frame;
 use crate::model::units::Mono;
 
-/// A summary is of a minute; a clock that jumps must not make it large.
+/// A summary covers one minute; a clock that jumps must not make it large.
 const MAX_BUCKETS: usize = 60;
 
-/// Ten-second buckets of every series over one minute: what a recording keeps so that charts are full after a seek.
+/// Ten-second buckets of every series over one minute, stored in a recording so that charts are complete after a seek.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Summary {
-    /// The start of the first bucket, a multiple of its width ([`COARSE`]).
+    /// Start of the first bucket, a multiple of its width ([`COARSE`]).
     pub start: Mono,
-    /// By the text of [`SeriesKey`]; `null` is a bucket without a value.
+    /// Buckets under the text form of [`SeriesKey`]; `null` is a bucket without a value.
     pub series: HashMap<String, Vec<Option<Span>>>,
 }
 
@@ -47,7 +47,7 @@ impl Summarise {
         });
     }
 
-    /// The summary so far; collection starts anew.
+    /// Returns the summary so far and starts a new one.
     pub fn take(&mut self) -> Summary {
         let whole = std::mem::take(self);
         Summary {

@@ -1,4 +1,4 @@
-//! The history as a whole: what a frame leaves in it, what a summary fills in, what it forgets.
+//! Tests of the whole history: the effects of frames, summaries and the removal of old data.
 
 use super::*;
 use crate::model::gpu::{Gpu, GpuProcess, Health, HealthState};
@@ -37,7 +37,7 @@ fn process(number: u32) -> ProcessKey {
     }
 }
 
-/// A process alone on the GPU.
+/// Returns a GPU with one process.
 fn used_by(number: u32, mib: u64) -> Gpu {
     let process = GpuProcess {
         pid: Pid(number),
@@ -63,7 +63,7 @@ fn shown(history: &History, end: u64, seconds: u64) -> Vec<Option<Span>> {
 }
 
 #[test]
-fn every_key_reads_back() {
+fn series_keys_survive_a_round_trip() {
     let key = ProcessKey {
         pid: Pid(418),
         start: StartTicks(9),
@@ -78,12 +78,15 @@ fn every_key_reads_back() {
     ] {
         assert_eq!(series.to_string().parse(), Ok(series));
     }
-    assert_eq!("process/1@2/zeal".parse::<SeriesKey>(), Err(UnknownSeries));
+    assert_eq!(
+        "process/1@2/unknown".parse::<SeriesKey>(),
+        Err(UnknownSeries)
+    );
     assert_eq!("".parse::<SeriesKey>(), Err(UnknownSeries));
 }
 
 #[test]
-fn a_peak_between_two_frames_is_in_the_series_of_the_pool() {
+fn a_peak_between_two_frames_is_in_the_pool_series() {
     let mut frame = Frame {
         mono: Mono(5_000),
         ..Frame::default()
@@ -135,18 +138,18 @@ fn a_summary_fills_the_past_of_a_chart() {
 }
 
 #[test]
-fn what_is_absent_is_a_gap_and_a_frame_that_is_late_is_none() {
+fn missing_values_are_gaps_but_one_late_frame_is_not() {
     let mut history = History::default();
     for second in 100..160_u64 {
         let mut now = frame(second, gpu(50.0));
         match second {
-            // The driver's call hangs.
+            // A driver call hangs.
             110..113 => now.gpus[0].health.state = HealthState::Silent,
-            // It does not say.
+            // The driver denies the value.
             120 => now.gpus[0].sm = Reading::Missing(Reason::Denied.into()),
-            // The collector hangs: a figure of long ago.
+            // The collector hangs: the value is 40 s old.
             130..133 => now.gpus[0].at = Mono((second - 40) * 1_000),
-            // Frames that were lost: one, and several.
+            // Lost frames: one, then several.
             140 | 150..155 => continue,
             _ => {}
         }
@@ -161,7 +164,7 @@ fn what_is_absent_is_a_gap_and_a_frame_that_is_late_is_none() {
 }
 
 #[test]
-fn at_a_slow_rate_a_chart_has_no_holes() {
+fn charts_at_a_slow_rate_have_no_gaps() {
     let mut history = History::default();
     for half in 0..20 {
         let mut now = frame(half * 30, gpu(half as f64));
@@ -172,14 +175,14 @@ fn at_a_slow_rate_a_chart_has_no_holes() {
 }
 
 #[test]
-fn after_a_jump_charts_are_full_whatever_was_seen_before() {
+fn charts_are_complete_after_a_seek() {
     let mut history = History::default();
     (0..300).for_each(|second| history.push(&frame(second, gpu(1.0))));
-    // To second 900: the notes of the minutes before, then the frames of that minute.
+    // Jump to second 900: notes for the minutes before, then the frames of that minute.
     history.forget_from(Mono(240_000));
     let mut collect = Summarise::default();
     for second in (240..900).rev().step_by(7) {
-        // A note holds ten minutes at most.
+        // Notes end before the minute that the frames cover.
         if second < 840 {
             collect.push(&frame(second, gpu(2.0)));
             history.push_summary(&collect.take());
@@ -194,26 +197,26 @@ fn after_a_jump_charts_are_full_whatever_was_seen_before() {
 }
 
 #[test]
-fn of_thousands_of_short_processes_the_large_and_the_late_are_kept() {
+fn retains_large_and_recent_processes_among_thousands() {
     let mut history = History::default();
-    // One large, then 20,000 small ones over five hours and a half.
+    // One large process, then 20,000 small ones over five and a half hours.
     history.push(&frame(0, used_by(1, 90_000)));
-    let mut most = 0;
+    let mut max = 0;
     for number in 2..20_000_u32 {
         history.push(&frame(u64::from(number), used_by(number, 300)));
-        most = most.max(history.bytes());
+        max = max.max(history.bytes());
     }
-    assert!(vram(&history, 1).is_some(), "the large one");
-    assert!(vram(&history, 19_800).is_some(), "a late one");
-    assert!(vram(&history, 9_000).is_none(), "a small one of hours ago");
-    assert!(most < 4 << 20, "{most}");
-    // After a day nothing is left of any of them.
+    assert!(vram(&history, 1).is_some(), "a large process");
+    assert!(vram(&history, 19_800).is_some(), "a recent process");
+    assert!(vram(&history, 9_000).is_none(), "a small, old process");
+    assert!(max < 4 << 20, "{max}");
+    // After a day no process is left.
     history.push(&frame(110_000, gpu(1.0)));
     assert!(vram(&history, 1).is_none() && vram(&history, 19_999).is_none());
 }
 
 #[test]
-fn more_processes_than_there_is_room_for_have_no_series() {
+fn processes_beyond_the_limit_have_no_series() {
     let mut history = History::default();
     let list = (0..20_000).map(|number| GpuProcess {
         pid: Pid(number),

@@ -1,8 +1,8 @@
 //! Buckets of one width, in chunks that copies share.
 //!
-//! A chunk whose buckets are all alike, as of a counter that stands still, costs nothing beyond its place, gaps or not: a
-//! link that is cut each hour must not make each counter dear. Copies of a series share their chunks until one of them
-//! writes, so that holding the display costs what changes meanwhile and not the whole history again.
+//! A chunk whose buckets are all equal, such as those of an idle counter, takes no extra memory, even with gaps. A link
+//! that drops every hour therefore does not make every counter expensive. Copies of a series share their chunks until
+//! one of them writes. Pausing the display thus costs only the later changes and not a second history.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,27 +19,27 @@ type Buckets = [Span; CHUNK as usize];
 
 #[derive(Debug, Clone)]
 enum Chunk {
-    /// One value that never moved, in the buckets whose bits are set; the others are absent.
+    /// One constant value in the buckets whose bits are set; the others are absent.
     Alike(Span, u64),
     Each(Arc<Buckets>),
 }
 
 impl Chunk {
-    /// Nothing in any bucket.
-    const NONE: Self = Self::Alike(ABSENT, 0);
+    /// A chunk without data.
+    const EMPTY: Self = Self::Alike(ABSENT, 0);
 
-    /// Nothing more is written here, as a rule.
+    /// Compresses a chunk that is not expected to change any more.
     fn seal(&mut self) {
         let Self::Each(buckets) = self else { return };
-        let there = || {
+        let present = || {
             buckets
                 .iter()
                 .enumerate()
                 .filter(|(_, span)| !span.is(ABSENT))
         };
-        let value = there().next().map_or(ABSENT, |(_, span)| *span);
-        if there().all(|(_, span)| span.is(value)) {
-            let bits = there().fold(0, |bits, (slot, _)| bits | 1 << slot);
+        let value = present().next().map_or(ABSENT, |(_, span)| *span);
+        if present().all(|(_, span)| span.is(value)) {
+            let bits = present().fold(0, |bits, (slot, _)| bits | 1 << slot);
             *self = Self::Alike(value, bits);
         }
     }
@@ -67,9 +67,9 @@ impl Chunk {
         self.seal();
     }
 
-    /// Taken out of it, where they are its own.
+    /// Takes the buckets out of the chunk, without a copy if they are not shared.
     fn buckets(&mut self) -> Arc<Buckets> {
-        match std::mem::replace(self, Self::NONE) {
+        match std::mem::replace(self, Self::EMPTY) {
             Self::Alike(span, bits) => {
                 let bucket = |slot| if bits >> slot & 1 == 1 { span } else { ABSENT };
                 Arc::new(std::array::from_fn(bucket))
@@ -95,50 +95,50 @@ impl Chunk {
     }
 }
 
-/// Numbers of buckets are times divided by their width, numbers of chunks those divided by [`CHUNK`].
+/// Bucket numbers are times divided by the width; chunk numbers are bucket numbers divided by [`CHUNK`].
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tier {
-    /// The number of the first chunk.
+    /// Number of the first chunk.
     first: u64,
     chunks: VecDeque<Chunk>,
-    /// The oldest bucket that was ever written: what lies before it is not known here.
+    /// The oldest bucket that was ever written; earlier buckets are unknown.
     since: Option<u64>,
 }
 
 impl Tier {
-    /// Takes a value into bucket `index`; `most` chunks are kept. Of what is older than they reach, a value of now
-    /// (`live`) shows that the clock before was wrong, so that all starts anew; one of the past is not kept.
-    pub fn put(&mut self, index: u64, value: Span, most: u64, live: bool) {
+    /// Adds a value to bucket `index` and keeps at most `max_chunks` chunks. A current value (`live`) that is older than
+    /// all of them shows that the clock was wrong before, so the tier starts over. An old value of the past is dropped.
+    pub fn put(&mut self, index: u64, value: Span, max_chunks: u64, live: bool) {
         let number = index / CHUNK;
         if self.chunks.is_empty() {
             self.clear(number);
         }
         let end = self.first + self.chunks.len() as u64;
-        if number + most < end {
+        if number + max_chunks < end {
             if !live {
                 return;
             }
             self.clear(number);
-        } else if number >= end + most {
+        } else if number >= end + max_chunks {
             self.clear(number);
         }
         while number < self.first {
             self.seal(0);
             self.make_room();
-            self.chunks.push_front(Chunk::NONE);
+            self.chunks.push_front(Chunk::EMPTY);
             self.first -= 1;
         }
         while number >= self.first + self.chunks.len() as u64 {
             self.seal(self.chunks.len().wrapping_sub(1));
             self.make_room();
-            self.chunks.push_back(Chunk::NONE);
+            self.chunks.push_back(Chunk::EMPTY);
         }
         let at = usize::try_from(number - self.first).unwrap_or(usize::MAX);
         if let Some(chunk) = self.chunks.get_mut(at) {
             chunk.put(slot(index), value);
         }
         self.since = Some(self.since.map_or(index, |since| since.min(index)));
-        self.keep(self.end().saturating_sub(most));
+        self.drop_before(self.end().saturating_sub(max_chunks));
     }
 
     fn clear(&mut self, number: u64) {
@@ -152,39 +152,39 @@ impl Tier {
         }
     }
 
-    /// Doubling, as by itself, would leave much unused.
+    /// Grows in small steps, because the default doubling would waste memory.
     fn make_room(&mut self) {
         if self.chunks.len() == self.chunks.capacity() {
             self.chunks.reserve_exact(8);
         }
     }
 
-    /// The number of the chunk behind the last.
+    /// Returns the number after the last chunk.
     fn end(&self) -> u64 {
         self.first + self.chunks.len() as u64
     }
 
-    /// Forgets the chunks before the one of this number.
-    fn keep(&mut self, number: u64) {
+    /// Removes the chunks before the given number.
+    fn drop_before(&mut self, number: u64) {
         while self.first < number && self.chunks.pop_front().is_some() {
             self.first += 1;
         }
     }
 
-    /// Forgets the chunks that lie wholly before bucket `index`.
+    /// Removes the chunks that lie completely before bucket `index`.
     pub fn forget_before(&mut self, index: u64) {
-        self.keep(index / CHUNK);
+        self.drop_before(index / CHUNK);
     }
 
     pub fn forget(&mut self) {
         self.clear(0);
     }
 
-    /// Forgets bucket `index` and all behind it.
+    /// Removes bucket `index` and all later ones.
     pub fn forget_from(&mut self, index: u64) {
-        let kept = (index / CHUNK + 1).saturating_sub(self.first);
+        let remaining = (index / CHUNK + 1).saturating_sub(self.first);
         self.chunks
-            .truncate(usize::try_from(kept).unwrap_or(usize::MAX));
+            .truncate(usize::try_from(remaining).unwrap_or(usize::MAX));
         if index / CHUNK < self.end()
             && let Some(chunk) = self.chunks.back_mut()
         {
@@ -199,7 +199,7 @@ impl Tier {
         self.chunks.is_empty()
     }
 
-    /// The first bucket of which something is known here.
+    /// Returns the first bucket with known data.
     pub fn start(&self) -> Option<u64> {
         Some(self.since?.max(self.first * CHUNK)).filter(|_| !self.is_empty())
     }
@@ -225,10 +225,10 @@ impl Tier {
         (!whole.0.is_nan()).then_some(whole)
     }
 
-    /// What it takes on the heap.
+    /// Returns the heap size in bytes.
     pub fn bytes(&self) -> usize {
         let each = |chunk: &&Chunk| matches!(chunk, Chunk::Each(_));
-        // With the two counts of an `Arc`.
+        // Includes the two reference counts of an `Arc`.
         let chunk = size_of::<Buckets>() + 2 * size_of::<usize>();
         self.chunks.capacity() * size_of::<Chunk>()
             + self.chunks.iter().filter(each).count() * chunk

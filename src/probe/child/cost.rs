@@ -1,4 +1,4 @@
-//! What the probe held, and for how long: its cost to the card.
+//! Records the memory that the probe held and for how long, which is its cost for the GPU.
 
 use crate::model::probe::Cost;
 use crate::model::units::Bytes;
@@ -15,14 +15,14 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    pub fn took(&mut self, bytes: u64, now_us: u64) {
+    pub fn allocated(&mut self, bytes: u64, now_us: u64) {
         self.advance(now_us);
         self.first.get_or_insert(now_us);
         self.held = self.held.saturating_add(bytes);
         self.peak = self.peak.max(self.held);
     }
 
-    pub fn gave(&mut self, bytes: u64, now_us: u64) {
+    pub fn freed(&mut self, bytes: u64, now_us: u64) {
         self.advance(now_us);
         self.held = self.held.saturating_sub(bytes);
         self.last = now_us;
@@ -51,12 +51,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_count_for_as_long_as_they_were_held() {
+    fn bytes_count_for_the_time_for_which_they_were_held() {
         let mut ledger = Ledger::default();
-        ledger.took(100, 5_000);
-        ledger.took(50, 6_000);
-        ledger.gave(100, 8_000);
-        ledger.gave(50, 9_000);
+        ledger.allocated(100, 5_000);
+        ledger.allocated(50, 6_000);
+        ledger.freed(100, 8_000);
+        ledger.freed(50, 9_000);
         let cost = ledger.cost();
         assert_eq!(cost.held_byte_ms, 100 + 150 * 2 + 50);
         assert_eq!((cost.held_ms, cost.held_peak_bytes), (4, Bytes(150)));

@@ -1,8 +1,8 @@
-//! The driver's calls. Unsafe lives here and only here in this folder.
+//! Calls to the driver. This is the only file in this folder with unsafe code.
 //!
-//! cudarc finds and loads the library and has the types; the calls are looked up by name one by one, because its own
-//! wrappers panic where a driver lacks one, and read an error code that they do not know as a Rust enum. A driver that
-//! lacks a call is told as a sentence, and costs the policy that needs it and nothing else.
+//! cudarc finds and loads the library and provides the types. Each call is looked up by name here, because cudarc's own
+//! wrappers panic if the driver lacks a call, and read unknown error codes as a Rust enum. A missing call is reported as
+//! a sentence and affects only the policy that needs it.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
@@ -16,11 +16,11 @@ use cudarc::driver::sys::{
 };
 
 use super::cost::Ledger;
-use super::driver_error::{Trouble, missing, trouble};
+use super::driver_error::{ContextError, context_error, missing};
 use crate::model::units::{Bytes, GpuUuid};
 use crate::probe::device::{Device, DeviceError};
 
-/// `CUdevice`: an ordinal of this process.
+/// A `CUdevice`: the device's ordinal in this process.
 type Ordinal = c_int;
 
 const COMPUTE_MODE: c_int = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE as c_int;
@@ -33,21 +33,21 @@ const EXCLUSIVE_PROCESS: c_int = 3;
 const SUCCESS: c_int = 0;
 const OUT_OF_MEMORY: c_int = 2;
 
-/// Why a call did not do it.
+/// Reason why a call failed.
 enum CallError {
-    /// The library has no such call.
+    /// The library does not have the call.
     Missing(&'static str),
     Code(&'static str, c_int),
 }
 
-/// Calls a function of the driver: `call!("cuInit", 0 => u32)`. Every one of them returns a `CUresult`, taken as the
-/// number that it is.
+/// Calls a function of the driver: `call!("cuInit", 0 => u32)`. All of them return a `CUresult`, which is read as a plain
+/// number.
 macro_rules! call {
     ($name:literal $(, $value:expr => $type:ty)* $(,)?) => {{
         type Call = unsafe extern "C" fn($($type),*) -> c_int;
-        // SAFETY: a `Driver` exists only once the library is known to be there, so this does not panic; it is never
-        // unloaded. The arguments are those of cuda.h for this name, and every pointer among them is to a place of
-        // ours that outlives the call.
+        // SAFETY: a `Driver` exists only after the library was found, so `culib` does not panic; the library is never
+        // unloaded. The arguments match cuda.h for this name, and every pointer among them points to a local value
+        // that outlives the call.
         let code = unsafe {
             sys::culib()
                 .get::<Call>($name.as_bytes())
@@ -63,22 +63,22 @@ macro_rules! call {
 
 /// The driver, loaded and initialised.
 pub struct Driver {
-    /// As CUDA writes it: 12080 is 12.8.
+    /// CUDA's version number: 12080 is 12.8.
     version: c_int,
 }
 
-/// A device that was found.
+/// A device that was found on this host.
 pub struct CudaDevice {
     driver: Driver,
     ordinal: Ordinal,
 }
 
-/// A device with a context of ours, and all that is held of it.
+/// A device with a context of this process, and all memory held on it.
 pub struct Card {
     found: CudaDevice,
     begun: Instant,
     ledger: Ledger,
-    /// What was allocated, by address.
+    /// Sizes of all allocations, by address.
     blocks: HashMap<u64, u64>,
     /// Handles of mapped memory, by address.
     mapped: HashMap<u64, u64>,
@@ -86,34 +86,33 @@ pub struct Card {
 }
 
 impl Driver {
-    /// # Errors
-    /// When there is no driver, or it does not start.
-    pub fn load() -> Result<Self, Trouble> {
-        // SAFETY: opens and closes the library by its names; whoever may put another one there may do anything to this
+    /// Loads and initialises the driver.
+    pub fn load() -> Result<Self, ContextError> {
+        // SAFETY: opens and closes the library by its names. Anyone who can replace that library can control this
         // process anyway.
         if !unsafe { sys::is_culib_present() } {
-            return Err(Trouble::Refused(
-                "there is no CUDA driver here: libcuda.so.1 was not found".into(),
+            return Err(ContextError::Refused(
+                "no CUDA driver found: libcuda.so.1 is missing".into(),
             ));
         }
         let mut driver = Self { version: 0 };
         call!("cuDriverGetVersion", &mut driver.version => *mut c_int)
-            .map_err(|error| driver.trouble(&error))?;
-        call!("cuInit", 0 => u32).map_err(|error| driver.trouble(&error))?;
+            .map_err(|error| driver.context_error(&error))?;
+        call!("cuInit", 0 => u32).map_err(|error| driver.context_error(&error))?;
         Ok(driver)
     }
 
-    /// The device that NVML names so. The parent has made it the only one that is visible.
-    pub fn find(self, gpu: &GpuUuid) -> Result<CudaDevice, Trouble> {
+    /// Finds the device with this UUID. The parent has made it the only visible device.
+    pub fn find(self, gpu: &GpuUuid) -> Result<CudaDevice, ContextError> {
         let mut count = 0;
         call!("cuDeviceGetCount", &mut count => *mut c_int)
-            .map_err(|error| self.trouble(&error))?;
+            .map_err(|error| self.context_error(&error))?;
         let wanted = digits(&gpu.0);
         for at in 0..count {
             let mut ordinal = 0;
             call!("cuDeviceGet", &mut ordinal => *mut Ordinal, at => c_int)
-                .map_err(|error| self.trouble(&error))?;
-            // A name without a UUID in it, as MIG devices had before driver 470, was enough to make it visible.
+                .map_err(|error| self.context_error(&error))?;
+            // MIG names before driver 470 contain no UUID; visibility alone identifies the device then.
             if wanted.is_empty() || self.uuid(ordinal)? == wanted {
                 return Ok(CudaDevice {
                     driver: self,
@@ -121,17 +120,17 @@ impl Driver {
                 });
             }
         }
-        Err(Trouble::Refused(format!(
-            "CUDA does not see {gpu} from here: it is not of this container or job"
+        Err(ContextError::Refused(format!(
+            "CUDA does not see {gpu}: it is not assigned to this container or job"
         )))
     }
 
-    /// In hexadecimal; of a MIG device its own.
-    fn uuid(&self, ordinal: Ordinal) -> Result<String, Trouble> {
+    /// Returns the device's UUID in hexadecimal; for a MIG device its own.
+    fn uuid(&self, ordinal: Ordinal) -> Result<String, ContextError> {
         let mut uuid = CUuuid { bytes: [0; 16] };
         call!("cuDeviceGetUuid_v2", &mut uuid => *mut CUuuid, ordinal => Ordinal)
             .or_else(|_| call!("cuDeviceGetUuid", &mut uuid => *mut CUuuid, ordinal => Ordinal))
-            .map_err(|error| self.trouble(&error))?;
+            .map_err(|error| self.context_error(&error))?;
         Ok(uuid
             .bytes
             .iter()
@@ -139,10 +138,10 @@ impl Driver {
             .collect())
     }
 
-    fn trouble(&self, error: &CallError) -> Trouble {
+    fn context_error(&self, error: &CallError) -> ContextError {
         match error {
-            CallError::Missing(call) => Trouble::Refused(missing(call, self.version)),
-            CallError::Code(call, code) => trouble(call, *code, &name(*code)),
+            CallError::Missing(call) => ContextError::Refused(missing(call, self.version)),
+            CallError::Code(call, code) => context_error(call, *code, &name(*code)),
         }
     }
 
@@ -157,7 +156,7 @@ impl Driver {
     }
 }
 
-/// The 32 hexadecimal digits of a UUID, or nothing where it is none.
+/// Returns the 32 hexadecimal digits of a UUID, or an empty string if it is not a UUID.
 fn digits(uuid: &str) -> String {
     let bare = uuid.trim_start_matches("GPU-").trim_start_matches("MIG-");
     let digits: String = bare.chars().filter(|c| *c != '-').collect();
@@ -168,60 +167,58 @@ fn digits(uuid: &str) -> String {
     }
 }
 
-/// `CUDA_ERROR_OUT_OF_MEMORY`
+/// Returns the name of an error code: `CUDA_ERROR_OUT_OF_MEMORY`.
 fn name(code: c_int) -> String {
     let mut text: *const c_char = ptr::null();
     let known = call!("cuGetErrorName", code => c_int, &mut text => *mut *const c_char);
     if known.is_err() || text.is_null() {
-        return "an error without a name".into();
+        return "an unknown error".into();
     }
-    // SAFETY: the driver's own constant text, ended by a zero byte.
+    // SAFETY: a constant string of the driver, terminated by a zero byte.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().chars().take(80).collect()
 }
 
 impl CudaDevice {
-    /// # Errors
-    /// When a context here would keep others from theirs.
-    pub fn check_mode(&self, force: bool) -> Result<(), Trouble> {
+    /// Checks the compute mode. Fails if a context of this process would block other processes.
+    pub fn check_mode(&self, force: bool) -> Result<(), ContextError> {
         let mut mode = 0;
         call!("cuDeviceGetAttribute", &mut mode => *mut c_int, COMPUTE_MODE => c_int, self.ordinal => Ordinal)
-            .map_err(|error| self.driver.trouble(&error))?;
+            .map_err(|error| self.driver.context_error(&error))?;
         match mode {
-            PROHIBITED => Err(Trouble::Refused(
+            PROHIBITED => Err(ContextError::Refused(
                 "the GPU's compute mode is prohibited: no process may use it".into(),
             )),
-            EXCLUSIVE_PROCESS if !force => Err(Trouble::Refused(
-                "the GPU is in exclusive mode: while the probe runs no other program could start on it; --force probes all the same".into(),
+            EXCLUSIVE_PROCESS if !force => Err(ContextError::Refused(
+                "the GPU is in exclusive mode: while the probe runs, no other program can start on it; use --force to probe anyway".into(),
             )),
             _ => Ok(()),
         }
     }
 
-    /// `cuMemCreate` and what belongs to it.
+    /// Returns true if `cuMemCreate` and related calls are supported.
     pub fn has_virtual_memory(&self) -> bool {
         self.has(VIRTUAL_MEMORY)
     }
 
-    /// `cuMemAllocAsync` and what belongs to it.
+    /// Returns true if `cuMemAllocAsync` and related calls are supported.
     pub fn has_pools(&self) -> bool {
         self.has(MEMORY_POOLS)
     }
 
-    /// Not where the driver does not know the attribute either.
+    /// Returns true if the device has the attribute. An attribute unknown to the driver counts as missing.
     fn has(&self, attribute: c_int) -> bool {
         let mut has = 0;
         call!("cuDeviceGetAttribute", &mut has => *mut c_int, attribute => c_int, self.ordinal => Ordinal)
             .is_ok_and(|()| has != 0)
     }
 
-    /// # Errors
-    /// Above all [`Trouble::NoContext`].
-    pub fn create_context(self) -> Result<Card, Trouble> {
+    /// Creates a context. The most likely error is [`ContextError::NoContext`].
+    pub fn create_context(self) -> Result<Card, ContextError> {
         let mut context: CUcontext = ptr::null_mut();
         call!("cuDevicePrimaryCtxRetain", &mut context => *mut CUcontext, self.ordinal => Ordinal)
             .and_then(|()| call!("cuCtxSetCurrent", context => CUcontext))
-            .map_err(|error| self.driver.trouble(&error))?;
+            .map_err(|error| self.driver.context_error(&error))?;
         Ok(Card {
             found: self,
             begun: Instant::now(),
@@ -234,7 +231,7 @@ impl CudaDevice {
 }
 
 impl Card {
-    /// Free and all there is.
+    /// Returns free and total memory.
     pub fn memory(&self) -> Result<(Bytes, Bytes), DeviceError> {
         let (mut free, mut total) = (0_usize, 0_usize);
         call!("cuMemGetInfo_v2", &mut free => *mut usize, &mut total => *mut usize)
@@ -250,17 +247,17 @@ impl Card {
         self.found.driver.error(error)
     }
 
-    fn took(&mut self, address: u64, size: u64) -> u64 {
+    fn record_alloc(&mut self, address: u64, size: u64) -> u64 {
         self.blocks.insert(address, size);
         let now = self.now_us();
-        self.ledger.took(size, now);
+        self.ledger.allocated(size, now);
         address
     }
 
-    fn gave(&mut self, address: u64) {
+    fn record_free(&mut self, address: u64) {
         let size = self.blocks.remove(&address).unwrap_or_default();
         let now = self.now_us();
-        self.ledger.gave(size, now);
+        self.ledger.freed(size, now);
     }
 
     fn location(&self) -> CUmemLocation {
@@ -270,8 +267,8 @@ impl Card {
         }
     }
 
-    /// Puts memory that was created behind addresses, readable and writable.
-    fn place(&self, address: u64, size: u64, handle: u64) -> Result<(), CallError> {
+    /// Maps created memory to addresses, readable and writable.
+    fn map_handle(&self, address: u64, size: u64, handle: u64) -> Result<(), CallError> {
         call!("cuMemMap", address => u64, size as usize => usize, 0 => usize, handle => u64, 0 => u64)?;
         let access = CUmemAccessDesc {
             location: self.location(),
@@ -298,12 +295,12 @@ impl Device for Card {
         let mut address = 0_u64;
         call!("cuMemAlloc_v2", &mut address => *mut u64, size as usize => usize)
             .map_err(|error| self.error(&error))?;
-        Ok(self.took(address, size))
+        Ok(self.record_alloc(address, size))
     }
 
     fn free(&mut self, address: u64) {
         let _ = call!("cuMemFree_v2", address => u64);
-        self.gave(address);
+        self.record_free(address);
     }
 
     fn reserve(&mut self, size: u64) -> Result<u64, DeviceError> {
@@ -318,19 +315,19 @@ impl Device for Card {
     }
 
     fn map(&mut self, address: u64, size: u64) -> Result<(), DeviceError> {
-        // SAFETY: plain numbers and a pointer, for all of which zero is a value: no handle type, no flags.
+        // SAFETY: only numbers and a pointer, for which zero is valid: no handle type, no flags.
         let mut wanted: CUmemAllocationProp = unsafe { std::mem::zeroed() };
         wanted.type_ = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
         wanted.location = self.location();
         let mut handle = 0_u64;
         call!("cuMemCreate", &mut handle => *mut u64, size as usize => usize, &wanted => *const CUmemAllocationProp, 0 => u64)
             .map_err(|error| self.error(&error))?;
-        if let Err(error) = self.place(address, size, handle) {
+        if let Err(error) = self.map_handle(address, size, handle) {
             let _ = call!("cuMemRelease", handle => u64);
             return Err(self.error(&error));
         }
         self.mapped.insert(address, handle);
-        self.took(address, size);
+        self.record_alloc(address, size);
         Ok(())
     }
 
@@ -338,12 +335,12 @@ impl Device for Card {
         if let Some(handle) = self.mapped.remove(&address) {
             let _ = call!("cuMemUnmap", address => u64, size as usize => usize);
             let _ = call!("cuMemRelease", handle => u64);
-            self.gave(address);
+            self.record_free(address);
         }
     }
 
     fn open_pool(&mut self) -> Result<(), DeviceError> {
-        // SAFETY: as above; the reserved bytes are to be zero.
+        // SAFETY: as above; the reserved bytes must be zero.
         let mut wanted: CUmemPoolProps = unsafe { std::mem::zeroed() };
         wanted.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
         wanted.location = self.location();
@@ -351,11 +348,11 @@ impl Device for Card {
         call!("cuMemPoolCreate", &mut pool => *mut CUmemoryPool, &wanted => *const CUmemPoolProps)
             .map_err(|error| self.error(&error))?;
         self.pool = Some(pool);
-        // As PyTorch's cudaMallocAsync backend does: what is freed stays with the pool.
+        // As in PyTorch's cudaMallocAsync backend, freed memory stays in the pool.
         let attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD as c_int;
         let mut threshold = u64::MAX;
-        let kept = call!("cuMemPoolSetAttribute", pool => CUmemoryPool, attribute => c_int, ptr::from_mut(&mut threshold).cast() => *mut c_void);
-        kept.map_err(|error| {
+        let result = call!("cuMemPoolSetAttribute", pool => CUmemoryPool, attribute => c_int, ptr::from_mut(&mut threshold).cast() => *mut c_void);
+        result.map_err(|error| {
             let error = self.error(&error);
             self.close_pool();
             error
@@ -367,12 +364,12 @@ impl Device for Card {
         let mut address = 0_u64;
         call!("cuMemAllocFromPoolAsync", &mut address => *mut u64, size as usize => usize, pool => CUmemoryPool, ptr::null_mut() => *mut c_void)
             .map_err(|error| self.error(&error))?;
-        Ok(self.took(address, size))
+        Ok(self.record_alloc(address, size))
     }
 
     fn pool_free(&mut self, address: u64) {
         let _ = call!("cuMemFreeAsync", address => u64, ptr::null_mut() => *mut c_void);
-        self.gave(address);
+        self.record_free(address);
     }
 
     fn pool_reserved(&mut self) -> Result<u64, DeviceError> {
@@ -393,7 +390,7 @@ impl Device for Card {
 }
 
 impl Drop for Card {
-    /// What a policy that broke off left behind. The context goes with the process, which ends next.
+    /// Frees what an aborted policy left behind. The context is released with the process, which exits next.
     fn drop(&mut self) {
         for (address, handle) in std::mem::take(&mut self.mapped) {
             let size = self.blocks.remove(&address).unwrap_or_default();

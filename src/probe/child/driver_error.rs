@@ -1,42 +1,44 @@
-//! What the driver's error codes mean for somebody who wants to probe a card: a sentence each, and what to do.
+//! Explanations of the driver's error codes for users who want to probe a GPU: one sentence each, with a remedy.
 
-/// Why there is no context.
+/// Reason why no context was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Trouble {
-    /// The driver has no memory for one.
+pub enum ContextError {
+    /// The driver has too little memory for a context.
     NoContext,
-    /// Anything else: a clause.
+    /// Any other reason, as a clause.
     Refused(String),
 }
 
 const OUT_OF_MEMORY: i32 = 2;
 
-/// A failed call on the way to a context. Codes are those of `CUresult` in cuda.h.
-pub fn trouble(call: &str, code: i32, name: &str) -> Trouble {
-    let words = match code {
-        OUT_OF_MEMORY => return Trouble::NoContext,
+/// Explains a failed call before or during the creation of a context. The codes are those of `CUresult` in cuda.h.
+pub fn context_error(call: &str, code: i32, name: &str) -> ContextError {
+    let explanation = match code {
+        OUT_OF_MEMORY => return ContextError::NoContext,
         34 => {
-            "the libcuda that was found is the toolkit's stub and no driver; take its folder out of LD_LIBRARY_PATH"
+            "the libcuda that was found is the toolkit's stub, not a driver; remove its folder from LD_LIBRARY_PATH"
         }
-        46 => "the GPU takes no further process: it is in exclusive mode and in use, or prohibited",
+        46 => {
+            "the GPU accepts no further process: it is in exclusive mode and in use, or prohibited"
+        }
         100 => {
-            "CUDA sees no GPU here: no permission on /dev/nvidia*, or the GPU is not of this container or job"
+            "CUDA sees no GPU: no permission on /dev/nvidia*, or the GPU is not assigned to this container or job"
         }
-        101 => "CUDA does not know this GPU: it is not of this container or job",
+        101 => "CUDA does not know this GPU: it is not assigned to this container or job",
         304 => {
-            "the system refused the driver a call; are /dev/nvidia* and /dev/nvidia-uvm there and readable?"
+            "the system denied the driver a call; check that /dev/nvidia* and /dev/nvidia-uvm exist and are readable"
         }
-        802 => "the GPUs' fabric is not ready yet; is nvidia-fabricmanager running?",
-        803 => "driver and libcuda do not fit together: the driver was updated and not reloaded",
-        804 => "this libcuda is newer than the kernel's driver and this GPU does not support that",
-        805 => "MPS does not answer; is nvidia-cuda-mps-control running for this user?",
-        _ => return Trouble::Refused(format!("{call} failed with {name} ({code})")),
+        802 => "the GPU fabric is not ready; check that nvidia-fabricmanager is running",
+        803 => "driver and libcuda versions do not match: the driver was updated but not reloaded",
+        804 => "this libcuda is newer than the kernel driver, and this GPU does not support that",
+        805 => "MPS does not respond; check that nvidia-cuda-mps-control is running for this user",
+        _ => return ContextError::Refused(format!("{call} failed with {name} ({code})")),
     };
-    Trouble::Refused(format!("{words} ({call}: {code})"))
+    ContextError::Refused(format!("{explanation} ({call}: {code})"))
 }
 
-/// A call that this driver does not have.
+/// Explains that this driver does not have a call.
 pub fn missing(call: &str, version: i32) -> String {
     let (major, minor) = (version / 1_000, version % 1_000 / 10);
-    format!("the driver here is too old for this: it knows CUDA {major}.{minor} and has no {call}")
+    format!("the driver is too old: it supports CUDA {major}.{minor} and has no {call}")
 }

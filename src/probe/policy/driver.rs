@@ -1,8 +1,8 @@
-//! The two policies in which the driver itself hands out every block: plain `cudaMalloc`, and its stream-ordered pool.
+//! The two policies in which the driver itself allocates every block: plain `cudaMalloc`, and its stream-ordered pool.
 //!
-//! Neither tells where its free memory lies; the addresses that it handed out do. Plain: memory goes back when the last
-//! block of a 2 MiB page ends, so what is free beside live blocks in their pages is held and in no block. Pool: whatever
-//! was ever handed out stays with the pool, so what is in no live block of that is free.
+//! Neither reports the positions of its free memory, but the allocated addresses reveal them. Plain: memory is returned
+//! when the last block of a 2 MiB page is freed, so the free parts of pages with live blocks are held but unused.
+//! Stream-ordered pool: all allocated memory stays in the pool, so everything outside live blocks is free.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::model::pool::{Block, BlockState, PoolKind, Segment};
 use crate::model::units::Bytes;
 use crate::probe::device::{Device, DeviceError, GRANULE};
 
-/// Live blocks, by address.
+/// Sizes of live blocks, by address.
 type Live = BTreeMap<u64, u64>;
 
 pub struct Plain<'d, D> {
@@ -30,7 +30,7 @@ impl<'d, D> Plain<'d, D> {
         }
     }
 
-    /// The pages that live blocks lie in, as stretches.
+    /// Returns the pages that contain live blocks, as ranges.
     fn pages(&self) -> Vec<(u64, u64)> {
         let pages = self.live.iter().map(|(address, size)| {
             let end = (address + size).div_ceil(GRANULE) * GRANULE;
@@ -67,7 +67,7 @@ impl<D: Device> Allocator<D> for Plain<'_, D> {
     }
 
     fn segments(&self) -> Vec<Segment> {
-        laid_out(&self.pages(), &self.live)
+        segments_of(&self.pages(), &self.live)
     }
 
     fn close(&mut self) {
@@ -81,8 +81,8 @@ pub struct StreamOrdered<'d, D> {
     device: &'d mut D,
     arena: u64,
     live: Live,
-    /// All that was ever handed out, as stretches.
-    seen: Vec<(u64, u64)>,
+    /// All memory that was ever allocated, as ranges.
+    allocated: Vec<(u64, u64)>,
     reserved: u64,
 }
 
@@ -93,7 +93,7 @@ impl<'d, D: Device> StreamOrdered<'d, D> {
             device,
             arena,
             live: Live::new(),
-            seen: Vec::new(),
+            allocated: Vec::new(),
             reserved: 0,
         })
     }
@@ -112,8 +112,8 @@ impl<D: Device> Allocator<D> for StreamOrdered<'_, D> {
         }
         let address = self.device.pool_alloc(size)?;
         self.live.insert(address, size);
-        self.seen.push((address, address + size));
-        self.seen = merged(std::mem::take(&mut self.seen).into_iter());
+        self.allocated.push((address, address + size));
+        self.allocated = merged(std::mem::take(&mut self.allocated).into_iter());
         self.reserved = self.device.pool_reserved()?;
         Ok(address)
     }
@@ -129,7 +129,7 @@ impl<D: Device> Allocator<D> for StreamOrdered<'_, D> {
     }
 
     fn segments(&self) -> Vec<Segment> {
-        laid_out(&self.seen, &self.live)
+        segments_of(&self.allocated, &self.live)
     }
 
     fn close(&mut self) {
@@ -140,9 +140,9 @@ impl<D: Device> Allocator<D> for StreamOrdered<'_, D> {
     }
 }
 
-/// Stretches that touch or overlap become one.
-fn merged(stretches: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
-    let mut sorted: Vec<(u64, u64)> = stretches.collect();
+/// Merges ranges that touch or overlap.
+fn merged(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
+    let mut sorted: Vec<(u64, u64)> = ranges.collect();
     sorted.sort_unstable();
     let mut all: Vec<(u64, u64)> = Vec::new();
     for (from, to) in sorted {
@@ -154,8 +154,8 @@ fn merged(stretches: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
     all
 }
 
-/// Each stretch as a segment: the live blocks in it, and free ones between them.
-fn laid_out(stretches: &[(u64, u64)], live: &Live) -> Vec<Segment> {
+/// Converts each range to a segment with its live blocks, and free blocks between them.
+fn segments_of(ranges: &[(u64, u64)], live: &Live) -> Vec<Segment> {
     let segment = |&(from, to): &(u64, u64)| {
         let mut blocks = Vec::new();
         let mut at = from;
@@ -185,5 +185,5 @@ fn laid_out(stretches: &[(u64, u64)], live: &Live) -> Vec<Segment> {
             blocks,
         }
     };
-    stretches.iter().map(segment).collect()
+    ranges.iter().map(segment).collect()
 }

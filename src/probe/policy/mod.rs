@@ -1,7 +1,7 @@
-//! Runs a pattern of requests under a policy, in an arena of bounded size, and tells what free blocks it ends with.
+//! Runs a pattern of requests under a policy, in an arena of limited size, and reports the resulting free blocks.
 //!
-//! A policy hands out addresses and takes them back; at the end it lays out what it holds as segments of blocks, the
-//! same shape as the map of a process, so that one function judges both
+//! A policy allocates and frees addresses. In the end it describes its memory as segments of blocks, in the same form as
+//! the map of a process, so that both are evaluated by one function
 //! ([`Fragmentation`](crate::allocator::fragmentation::Fragmentation)).
 
 mod driver;
@@ -22,11 +22,11 @@ trait Allocator<D: Device> {
     fn device(&mut self) -> &mut D;
     fn take(&mut self, size: u64) -> Result<u64, DeviceError>;
     fn give(&mut self, address: u64);
-    /// Held from the driver now.
+    /// Returns the bytes currently held from the driver.
     fn reserved(&self) -> u64;
-    /// What it holds, block by block.
+    /// Returns the held memory, block by block.
     fn segments(&self) -> Vec<Segment>;
-    /// Gives everything back to the driver, blocks that are still live too.
+    /// Returns all memory to the driver, including live blocks.
     fn close(&mut self);
 }
 
@@ -38,7 +38,7 @@ pub fn run<D: Device>(
     arena: Bytes,
     deadline_us: u64,
 ) -> PatternRun {
-    let begun = device.now_us();
+    let start = device.now_us();
     let mut run = PatternRun {
         policy,
         source: pattern.source.clone(),
@@ -48,15 +48,15 @@ pub fn run<D: Device>(
     };
     match open(device, policy, arena.0) {
         Ok(mut allocator) => {
-            let result = drive(&mut *allocator, pattern, deadline_us, &mut run);
+            let result = run_requests(&mut *allocator, pattern, deadline_us, &mut run);
             run.reserved_bytes = Bytes(allocator.reserved());
-            judge(allocator.segments(), &mut run);
+            record_result(allocator.segments(), &mut run);
             allocator.close();
             run.missing = result.err();
         }
-        Err(error) => run.missing = Some(words(error)),
+        Err(error) => run.missing = Some(describe(error)),
     }
-    run.us = device.now_us().saturating_sub(begun);
+    run.us = device.now_us().saturating_sub(start);
     run
 }
 
@@ -70,23 +70,23 @@ fn open<D: Device>(
         Policy::Expandable => Box::new(Torch::new(device, arena, true)),
         Policy::Plain => Box::new(Plain::new(device, arena)),
         Policy::Pool => Box::new(StreamOrdered::open(device, arena)?),
-        Policy::Unknown => return Err(DeviceError::Failed("this version does not know it".into())),
+        Policy::Unknown => return Err(DeviceError::Failed("unknown policy".into())),
     })
 }
 
-fn drive<D: Device>(
+fn run_requests<D: Device>(
     allocator: &mut dyn Allocator<D>,
     pattern: &Pattern,
     deadline_us: u64,
     run: &mut PatternRun,
 ) -> Result<(), String> {
-    // When each ends, and where it is.
-    let mut ends: Vec<(u64, u64)> = Vec::new();
+    // Time of the free, and address, of each block that will be freed.
+    let mut expiring: Vec<(u64, u64)> = Vec::new();
     for (at, wanted) in (0_u64..).zip(&pattern.requests) {
         if allocator.device().now_us() >= deadline_us {
-            return Err("the time limit came first".into());
+            return Err("time limit reached".into());
         }
-        ends.retain(|&(end, address)| {
+        expiring.retain(|&(end, address)| {
             if end == at {
                 allocator.give(address);
             }
@@ -94,17 +94,17 @@ fn drive<D: Device>(
         });
         run.requests_made += 1;
         match allocator.take(wanted.0) {
-            Ok(address) if wanted.1 > 0 => ends.push((at + u64::from(wanted.1), address)),
+            Ok(address) if wanted.1 > 0 => expiring.push((at + u64::from(wanted.1), address)),
             Ok(_) => {}
             Err(DeviceError::OutOfMemory) => run.failures += 1,
-            Err(error) => return Err(words(error)),
+            Err(error) => return Err(describe(error)),
         }
         run.reserved_peak_bytes = run.reserved_peak_bytes.max(Bytes(allocator.reserved()));
     }
     Ok(())
 }
 
-fn judge(segments: Vec<Segment>, run: &mut PatternRun) {
+fn record_result(segments: Vec<Segment>, run: &mut PatternRun) {
     let found = Fragmentation::of(&PoolMap {
         exact: true,
         segments,
@@ -117,9 +117,9 @@ fn judge(segments: Vec<Segment>, run: &mut PatternRun) {
     run.free_histogram = bins(&found.histogram);
 }
 
-fn words(error: DeviceError) -> String {
+fn describe(error: DeviceError) -> String {
     match error {
-        DeviceError::OutOfMemory => "the driver gave no memory for it".into(),
+        DeviceError::OutOfMemory => "the driver is out of memory".into(),
         DeviceError::Failed(why) => why,
     }
 }

@@ -1,5 +1,5 @@
-//! PyTorch's own rules: the [`Model`] that `gputop whatif` plays histories with, whose segments and pages are real
-//! memory of the card here. With its addresses, too: which of several equal blocks is taken is decided by them.
+//! PyTorch's own rules: the [`Model`] with which `gputop whatif` replays histories. Here its segments and pages are real
+//! memory of the GPU, with the GPU's addresses, which decide between equal blocks.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,7 +15,7 @@ use crate::probe::device::{Device, DeviceError};
 
 pub struct Torch<'d, D: Device> {
     model: Model<Arena<'d, D>>,
-    /// Of live blocks, by address.
+    /// Ids of live blocks, by address.
     names: HashMap<u64, BlockId>,
     next: BlockId,
 }
@@ -33,7 +33,7 @@ impl<'d, D: Device> Torch<'d, D> {
             segments: BTreeMap::new(),
             pages: BTreeMap::new(),
             ranges: Vec::new(),
-            trouble: None,
+            error: None,
         };
         Self {
             model: Model::on(arena, Rules::new(NEWEST, &config)),
@@ -55,7 +55,7 @@ impl<D: Device> Allocator<D> for Torch<'_, D> {
                 self.names.insert(address, self.next);
                 Ok(address)
             }
-            Outcome::OutOfMemory => match self.model.driver().trouble.take() {
+            Outcome::OutOfMemory => match self.model.driver().error.take() {
                 Some(why) => Err(DeviceError::Failed(why)),
                 None => Err(DeviceError::OutOfMemory),
             },
@@ -82,17 +82,17 @@ impl<D: Device> Allocator<D> for Torch<'_, D> {
     }
 }
 
-/// The part of a card that the model may hold.
+/// The part of the GPU's memory that the model may hold.
 struct Arena<'d, D: Device> {
     device: &'d mut D,
     size: u64,
     held: u64,
-    /// What the card gave, by address, with its size.
+    /// Sizes of the driver's segments, by address.
     segments: BTreeMap<u64, u64>,
     pages: BTreeMap<u64, u64>,
     ranges: Vec<(u64, u64)>,
-    /// The card refused something for another reason than want of memory.
-    trouble: Option<String>,
+    /// A driver error other than out of memory.
+    error: Option<String>,
 }
 
 impl<D: Device> Arena<'_, D> {
@@ -100,13 +100,13 @@ impl<D: Device> Arena<'_, D> {
         self.size.saturating_sub(self.held) >= size
     }
 
-    /// `None` where the card did not do it; why is kept unless memory was wanting.
-    fn noted<T>(&mut self, result: Result<T, DeviceError>) -> Option<T> {
+    /// Returns the value of a successful call. Stores the error of a failed one unless memory ran out.
+    fn record_error<T>(&mut self, result: Result<T, DeviceError>) -> Option<T> {
         match result {
-            Ok(done) => Some(done),
+            Ok(value) => Some(value),
             Err(DeviceError::OutOfMemory) => None,
             Err(DeviceError::Failed(why)) => {
-                self.trouble = Some(why);
+                self.error = Some(why);
                 None
             }
         }
@@ -119,7 +119,7 @@ impl<D: Device> Arena<'_, D> {
         }
     }
 
-    /// Everything goes back to the card, whatever the model still has in it.
+    /// Returns everything to the driver, including live blocks of the model.
     fn close(&mut self) {
         for (address, _) in std::mem::take(&mut self.segments) {
             self.device.free(address);
@@ -143,8 +143,8 @@ impl<D: Device> Driver for Arena<'_, D> {
         if !self.has_room(size) {
             return None;
         }
-        let got = self.device.alloc(size);
-        let address = self.noted(got)?;
+        let result = self.device.alloc(size);
+        let address = self.record_error(result)?;
         self.segments.insert(address, size);
         self.held += size;
         Some(address)
@@ -158,10 +158,10 @@ impl<D: Device> Driver for Arena<'_, D> {
     }
 
     fn reserve(&mut self, page: u64) -> Option<(u64, u64)> {
-        // An eighth more than there is memory, as PyTorch takes for a card.
+        // PyTorch, too, reserves an eighth more than the GPU's memory.
         let size = (self.size + self.size / 8).checked_next_multiple_of(page)?;
-        let got = self.device.reserve(size);
-        let address = self.noted(got)?;
+        let result = self.device.reserve(size);
+        let address = self.record_error(result)?;
         self.ranges.push((address, size));
         Some((address, size))
     }
@@ -171,8 +171,8 @@ impl<D: Device> Driver for Arena<'_, D> {
             return false;
         }
         for at in pages(address, size, page) {
-            let got = self.device.map(at, page);
-            if self.noted(got).is_none() {
+            let result = self.device.map(at, page);
+            if self.record_error(result).is_none() {
                 self.unmap(address, at - address, page);
                 return false;
             }

@@ -1,6 +1,6 @@
-//! The near side: a command that is a far host, started again when it ends.
+//! The local end of a connection: runs the command that connects to a remote host, and restarts it when it exits.
 //!
-//! One thread reads and starts anew, one passes orders on and watches the clock. Nothing here is waited for by a screen.
+//! One thread reads and reconnects; another sends requests and watches for timeouts. A screen never waits for either.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufRead, BufReader, Read};
@@ -15,13 +15,13 @@ use nix::unistd::Pid;
 
 use super::counters::Counters;
 use super::event_numbers::EventNumbers;
-use super::greeting::{NoAgent, Speaker, greeted, last_words};
+use super::greeting::{NoAgent, Speaker, last_line, read_greeting};
 use super::incident_sync::IncidentSync;
-use super::incoming::{Incoming, Said};
+use super::incoming::{Incoming, Message};
 use super::nvidia_smi;
-use super::outgoing::Orders;
+use super::outgoing::RequestWriter;
 use super::ssh::{Shared, agent, nvidia_smi};
-use super::suspend::slept;
+use super::suspend::suspended_time;
 use super::target::Target;
 use crate::model::link::Link;
 use crate::model::reading::Missing;
@@ -30,39 +30,42 @@ use crate::open_files::restore_in;
 use crate::source::stream::{Feed, Source, stream};
 use crate::source::{Request, Update};
 
-/// The pause before a far side is tried again grows from here to there, while it does not answer.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Nothing for so many intervals and a while is silence; for this long it is given up.
-const SILENT_AFTER: u32 = 3;
-const A_WHILE: Duration = Duration::from_secs(2);
-const GIVEN_UP_AFTER: Duration = Duration::from_secs(30);
-/// How often the clock is looked at.
-const TICK: Duration = Duration::from_millis(500);
-/// Whoever slept for longer comes back to dead connections.
-const NAP: Duration = Duration::from_secs(5);
-/// How long the end of a shared connection may take.
-const HANG_UP: Duration = Duration::from_secs(2);
-/// A host among a hundred has not much more to say at once.
-const BUFFER: usize = 8 << 10;
-/// Of what a command complains, the end.
-const MAX_COMPLAINTS: usize = 4096;
+/// Pause before the next connection attempt; it doubles from the first value to the second while the host does not
+/// answer.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// A host is silent after this many intervals plus a grace period without data. The connection is closed after the
+/// timeout.
+const MAX_SILENT_INTERVALS: u32 = 3;
+const SILENCE_GRACE: Duration = Duration::from_secs(2);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Interval at which timeouts are checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// Minimum suspend time of this machine after which connections are considered dead.
+const MIN_SUSPEND: Duration = Duration::from_secs(5);
+/// Maximum time to close a shared connection.
+const HANG_UP_TIMEOUT: Duration = Duration::from_secs(2);
+/// Read buffer for one host; with a hundred hosts a larger one would waste memory.
+const READ_BUFFER_BYTES: usize = 8 << 10;
+/// Maximum size of the stderr text that is kept, from its end.
+const MAX_STDERR_BYTES: usize = 4096;
 
-/// A far host and how it is talked to.
+/// A remote host and how to connect to it.
 #[derive(Debug, Clone)]
 pub struct Connection {
     pub target: Target,
     pub interval: Millis,
-    /// What the agent there may do when it is asked, beside looking.
+    /// Actions that the remote agent may execute on request.
     pub allow_signals: bool,
     pub allow_probe: bool,
     pub allow_watch: bool,
-    /// Where ssh shares one connection; `None` where the user's own configuration says, or nothing is to be shared.
+    /// The shared ssh connection; `None` if the user's own configuration decides, or sharing is off.
     pub shared: Option<Shared>,
 }
 
 impl Connection {
-    /// A shared connection that is dead would only find out in a quarter of a minute, and hold up the next until then.
+    /// Closes the shared connection. If it is dead, ssh would notice only after 15 seconds, and block new connections
+    /// until then.
     fn hang_up(&self) {
         let (Target::Ssh(ssh), Some(shared)) = (&self.target, &self.shared) else {
             return;
@@ -73,7 +76,7 @@ impl Connection {
         let Ok(mut child) = command.spawn() else {
             return;
         };
-        let end = Instant::now() + HANG_UP;
+        let end = Instant::now() + HANG_UP_TIMEOUT;
         while matches!(child.try_wait(), Ok(None)) {
             if Instant::now() > end {
                 let _ = child.kill();
@@ -84,8 +87,8 @@ impl Connection {
         }
     }
 
-    /// With `is_reduced` a gputop there is left alone.
-    fn command(&self, is_reduced: bool) -> Command {
+    /// Returns the command that connects. With `uses_nvidia_smi`, an installed gputop is ignored.
+    fn command(&self, uses_nvidia_smi: bool) -> Command {
         let mut arguments = String::new();
         if self.allow_signals {
             arguments += " --allow-signals";
@@ -96,7 +99,7 @@ impl Connection {
         if self.allow_watch {
             arguments += " --allow-watch";
         }
-        let remote = if is_reduced {
+        let remote = if uses_nvidia_smi {
             nvidia_smi()
         } else {
             agent(&arguments)
@@ -112,190 +115,198 @@ impl Connection {
         };
         command.stdin(Stdio::piped());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A Ctrl-C is for us, who then end it; and whatever it starts is ended with it.
+        // In its own process group, the command does not receive Ctrl-C, and everything it starts can be ended with
+        // it.
         command.process_group(0);
         command
     }
 }
 
-/// The groups of the commands that run now.
+/// Process groups of the running commands.
 static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 fn running() -> MutexGuard<'static, Vec<Pid>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends every command that is a far host: before this process ends, for those that would not notice.
+/// Ends all connection commands before this process exits, since some would not notice the exit.
 pub fn end_all() {
     for group in &*running() {
         let _ = killpg(*group, Signal::SIGTERM);
     }
 }
 
-/// Starts connecting; the source tells how that goes. It ends with its reader.
+/// Starts connecting. The source reports the state of the connection, which ends when the source is dropped.
 ///
 /// # Errors
-/// When the system gives no threads.
+/// Fails if a thread cannot be started.
 pub fn start(connection: Connection) -> io::Result<Source> {
-    start_with(connection, slept)
+    start_with(connection, suspended_time)
 }
 
-/// The same where `slept` tells how long this machine has slept so far.
+/// Like [`start`], with a function that returns the total suspend time of this machine.
 ///
 /// # Errors
-/// As [`start`].
+/// Fails if a thread cannot be started.
 pub fn start_with(
     connection: Connection,
-    slept: impl Fn() -> Duration + Send + 'static,
+    suspended_time: impl Fn() -> Duration + Send + 'static,
 ) -> io::Result<Source> {
     let (feed, requests, source) = stream();
-    let far = Arc::new(Far {
+    let host = Arc::new(RemoteHost {
         feed,
-        orders: Orders::default(),
+        writer: RequestWriter::default(),
         interval: connection.interval,
         target: connection.target.clone(),
         state: Mutex::default(),
         changed: Condvar::new(),
     });
-    far.orders.ask(Request::Interval(connection.interval));
-    let reader = Arc::clone(&far);
+    host.writer.send(Request::Interval(connection.interval));
+    let reader = Arc::clone(&host);
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
-    thread("far").spawn(move || reader.connect_for_ever(&connection))?;
-    thread("far orders").spawn(move || far.pass_on(&requests, &slept))?;
+    thread("remote reader").spawn(move || reader.run(&connection))?;
+    thread("remote requests").spawn(move || host.send_requests(&requests, &suspended_time))?;
     Ok(source)
 }
 
-struct Far {
+struct RemoteHost {
     feed: Feed,
-    orders: Orders,
+    writer: RequestWriter,
     interval: Millis,
     target: Target,
     state: Mutex<State>,
-    /// The reader of the source is gone, or the next connection is wanted now.
+    /// Notified when the source was dropped or the next connection is requested now.
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// The group of the command that runs.
+    /// Process group of the running command.
     group: Option<Pid>,
-    heard: Option<Instant>,
-    /// The gputop there is of another protocol: its version. Then `nvidia-smi` speaks for that host.
-    other: Option<String>,
+    last_received: Option<Instant>,
+    /// Version of the remote gputop if its protocol differs. `nvidia-smi` is then used for that host.
+    other_version: Option<String>,
     is_silent: bool,
-    has_ended: bool,
-    /// The next connection is not waited for.
-    is_hurried: bool,
-    /// The one there was is dead, also where it does not know.
+    is_dropped: bool,
+    /// Reconnect without waiting.
+    wants_connection: bool,
+    /// The shared connection is dead, even if ssh has not noticed.
     is_dead: bool,
 }
 
-/// What was heard on all connections: nothing of it is told twice.
+/// State kept across connections, so that nothing is reported twice.
 #[derive(Default)]
 struct ReceivedState {
-    told: EventNumbers,
-    stored: IncidentSync,
+    events: EventNumbers,
+    incidents: IncidentSync,
     counters: Counters,
 }
 
-/// Why nobody waits for the next connection any more.
-enum Waited {
-    LongEnough,
-    /// Somebody wants it now.
-    UntilAsked,
-    /// The source's reader is gone.
-    ForNobody,
+/// Reason why the wait for the next connection ended.
+enum WaitResult {
+    Elapsed,
+    /// The user requested a connection.
+    Requested,
+    /// The source was dropped.
+    SourceDropped,
 }
 
-/// How a connection went.
+/// The result of a connection.
 struct ConnectionOutcome {
     why: String,
     frames: u64,
-    /// Somebody has to answer something.
+    /// True if the user must answer a question of ssh.
     asks: bool,
 }
 
-impl Far {
+impl RemoteHost {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the gputop there is left alone. What a `via:` runs is the user's own.
-    fn is_reduced(&self) -> bool {
-        !matches!(self.target, Target::Via(_)) && self.state().other.is_some()
+    /// Returns true if the remote gputop is ignored. A `via:` command is always used as the user wrote it.
+    fn uses_nvidia_smi(&self) -> bool {
+        !matches!(self.target, Target::Via(_)) && self.state().other_version.is_some()
     }
 
-    /// What is said of all that `nvidia-smi` does not tell, where nobody else speaks for that host.
-    fn untold(&self) -> Missing {
-        nvidia_smi::untold(&self.target, self.state().other.as_deref())
+    /// Returns the reason for all data that `nvidia-smi` does not provide.
+    fn unavailable(&self) -> Missing {
+        nvidia_smi::unavailable(&self.target, self.state().other_version.as_deref())
     }
 
-    fn connect_for_ever(&self, connection: &Connection) {
-        let (mut pause, mut lost) = (FIRST_PAUSE, None);
+    fn run(&self, connection: &Connection) {
+        let (mut pause, mut lost) = (MIN_PAUSE, None);
         let mut known = ReceivedState::default();
         self.feed.push(Update::Link(Link::Connecting));
         loop {
             if std::mem::take(&mut self.state().is_dead) {
                 connection.hang_up();
             }
-            let had_other = self.state().other.is_some();
-            let went = self.connect(connection, &mut known);
-            if !had_other && self.is_reduced() {
+            let had_other = self.state().other_version.is_some();
+            let outcome = self.connect(connection, &mut known);
+            if !had_other && self.uses_nvidia_smi() {
                 continue;
             }
-            if went.frames > 0 {
-                pause = FIRST_PAUSE;
+            if outcome.frames > 0 {
+                pause = MIN_PAUSE;
             }
-            if went.frames > 0 || lost.is_none() {
+            if outcome.frames > 0 || lost.is_none() {
                 lost = Some(Instant::now());
             }
-            if went.asks {
-                // Who knocks often without a key is locked out.
-                pause = LONGEST_PAUSE;
+            if outcome.asks {
+                // Frequent attempts without a key can get the user locked out.
+                pause = MAX_PAUSE;
             }
-            match self.wait(jittered(pause), lost, &went) {
-                Waited::ForNobody => return,
-                Waited::LongEnough => pause = (pause * 2).min(LONGEST_PAUSE),
-                Waited::UntilAsked => pause = FIRST_PAUSE,
+            match self.wait(jittered(pause), lost, &outcome) {
+                WaitResult::SourceDropped => return,
+                WaitResult::Elapsed => pause = (pause * 2).min(MAX_PAUSE),
+                WaitResult::Requested => pause = MIN_PAUSE,
             }
         }
     }
 
-    /// Waits, telling each second for how much longer.
-    fn wait(&self, pause: Duration, lost: Option<Instant>, went: &ConnectionOutcome) -> Waited {
+    /// Waits, and reports the remaining time every second.
+    fn wait(
+        &self,
+        pause: Duration,
+        lost: Option<Instant>,
+        outcome: &ConnectionOutcome,
+    ) -> WaitResult {
         let until = Instant::now() + pause;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             self.feed.push(Update::Link(Link::Lost {
                 since: millis(lost.map_or(Duration::ZERO, |lost| lost.elapsed())),
-                why: went.why.clone(),
+                why: outcome.why.clone(),
                 again_in: millis(left),
-                asks: went.asks,
+                asks: outcome.asks,
             }));
             if left.is_zero() {
-                return Waited::LongEnough;
+                return WaitResult::Elapsed;
             }
             let step = left.min(Duration::from_secs(1));
-            let goes_on = |state: &mut State| !state.has_ended && !state.is_hurried;
-            let waited = self.changed.wait_timeout_while(self.state(), step, goes_on);
+            let must_wait = |state: &mut State| !state.is_dropped && !state.wants_connection;
+            let waited = self
+                .changed
+                .wait_timeout_while(self.state(), step, must_wait);
             let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-            if state.has_ended {
-                return Waited::ForNobody;
+            if state.is_dropped {
+                return WaitResult::SourceDropped;
             }
-            if std::mem::take(&mut state.is_hurried) {
-                return Waited::UntilAsked;
+            if std::mem::take(&mut state.wants_connection) {
+                return WaitResult::Requested;
             }
         }
     }
 
-    /// From start to end.
+    /// Runs one connection until it ends.
     fn connect(&self, connection: &Connection, known: &mut ReceivedState) -> ConnectionOutcome {
-        let mut command = connection.command(self.is_reduced());
+        let mut command = connection.command(self.uses_nvidia_smi());
         let program = command.get_program().to_string_lossy().into_owned();
         let mut child = match command.spawn() {
             Ok(child) => child,
             Err(error) => {
-                let why = format!("`{program}` cannot be started: {error}");
+                let why = format!("cannot start `{program}`: {error}");
                 return ConnectionOutcome {
                     why,
                     frames: 0,
@@ -305,91 +316,93 @@ impl Far {
         };
         let group = Pid::from_raw(child.id().cast_signed());
         running().push(group);
-        let has_ended = {
+        let is_dropped = {
             let mut state = self.state();
-            (state.group, state.heard) = (Some(group), Some(Instant::now()));
-            state.is_hurried = false;
-            state.has_ended
+            (state.group, state.last_received) = (Some(group), Some(Instant::now()));
+            state.wants_connection = false;
+            state.is_dropped
         };
-        if let Some(stdin) = child.stdin.take().filter(|_| !has_ended) {
-            self.orders.connect(stdin);
+        if let Some(stdin) = child.stdin.take().filter(|_| !is_dropped) {
+            self.writer.connect(stdin);
         }
-        let complaints = child.stderr.take().map(Complaints::of);
+        let stderr = child.stderr.take().map(StderrTail::of);
         let mut frames = 0;
-        let broken = self.read(&mut child, known, &mut frames);
-        self.orders.disconnect();
-        // Whatever is left of it; its number is its own until it is waited for.
+        let reason = self.read(&mut child, known, &mut frames);
+        self.writer.disconnect();
+        // Ends remaining processes of the group. The group ID cannot be reused before the child is waited for.
         let _ = killpg(group, Signal::SIGTERM);
-        running().retain(|other| *other != group);
+        running().retain(|running| *running != group);
         self.state().group = None;
         let status = child.wait().ok();
-        let complaint = complaints.map_or_else(Vec::new, Complaints::so_far);
+        let stderr_text = stderr.map_or_else(Vec::new, StderrTail::finish);
         let is_ssh = matches!(connection.target, Target::Ssh(_));
         ConnectionOutcome {
-            asks: is_ssh && broken.is_none() && is_question(&complaint),
-            why: broken.unwrap_or_else(|| ended_words(status, &complaint)),
+            asks: is_ssh && reason.is_none() && needs_answer(&stderr_text),
+            why: reason.unwrap_or_else(|| exit_reason(status, &stderr_text)),
             frames,
         }
     }
 
-    /// To the end of what it says; why it was ended, where it was us.
+    /// Reads until the connection ends. Returns the reason if gputop ended it.
     fn read(
         &self,
         child: &mut Child,
         known: &mut ReceivedState,
         frames: &mut u64,
     ) -> Option<String> {
-        let mut from = BufReader::with_capacity(BUFFER, child.stdout.take()?);
-        match greeted(&mut from) {
+        let mut from = BufReader::with_capacity(READ_BUFFER_BYTES, child.stdout.take()?);
+        match read_greeting(&mut from) {
             Ok(Ok(Speaker::Agent)) => {}
             Ok(Ok(Speaker::NvidiaSmi)) => {
-                self.orders.be_plain();
+                self.writer.use_script();
                 return self.follow_nvidia_smi(&mut from, frames);
             }
             Ok(Err(NoAgent::Other(version))) => {
                 let why = format!(
-                    "gputop {version} there speaks another protocol than {} here: one of them is old",
+                    "gputop {version} on the remote host uses another protocol than {} on this host. Update the older one",
                     env!("CARGO_PKG_VERSION")
                 );
-                self.state().other = Some(version);
+                self.state().other_version = Some(version);
                 return Some(why);
             }
-            Ok(Err(NoAgent::Silent(words))) if !words.is_empty() => return Some(words),
+            Ok(Err(NoAgent::Silent(line))) if !line.is_empty() => return Some(line),
             _ => return None,
         }
-        self.orders.repeat();
-        known.stored.connect();
+        self.writer.resend_settings();
+        known.incidents.connect();
         let mut incoming = Incoming::new(from).ok()?;
-        let mut is_up = false;
+        let mut is_connected = false;
         loop {
             self.feed.wait_for_room();
-            let said = match incoming.next() {
-                Ok(said) => said?,
+            let message = match incoming.next() {
+                Ok(message) => message?,
                 Err(error) => return Some(error.to_string()),
             };
-            self.hear(&mut is_up);
-            match said {
-                Said::Shelf(list) => {
-                    let next = known.stored.take_list(list, Instant::now());
-                    next.into_iter().for_each(|uid| self.orders.want(uid));
+            self.mark_received(&mut is_connected);
+            match message {
+                Message::IncidentList(list) => {
+                    let next = known.incidents.receive_list(list, Instant::now());
+                    next.into_iter()
+                        .for_each(|uid| self.writer.request_incident(uid));
                 }
-                Said::Update(Update::Event(event)) if !known.told.is_new(&event) => {}
-                Said::Update(Update::RemoteIncident(kept)) => {
-                    let (is_wanted, next) = known.stored.take(&kept, Instant::now());
-                    next.into_iter().for_each(|uid| self.orders.want(uid));
+                Message::Update(Update::Event(event)) if !known.events.is_new(&event) => {}
+                Message::Update(Update::RemoteIncident(incident)) => {
+                    let (is_wanted, next) = known.incidents.receive(&incident, Instant::now());
+                    next.into_iter()
+                        .for_each(|uid| self.writer.request_incident(uid));
                     if is_wanted {
-                        self.feed.push(Update::RemoteIncident(kept));
+                        self.feed.push(Update::RemoteIncident(incident));
                     }
                 }
-                Said::Update(Update::Frame(frame)) => {
+                Message::Update(Update::Frame(frame)) => {
                     let missed = known.counters.frame(&frame);
                     self.feed.push(Update::Frame(frame));
                     let missed = missed.into_iter().map(Update::Event);
                     missed.for_each(|event| self.feed.push(event));
                     *frames += 1;
-                    self.orders.arrived(*frames);
+                    self.writer.acknowledge(*frames);
                 }
-                Said::Update(update) => {
+                Message::Update(update) => {
                     if let Update::Hello(hello) = &update {
                         known.counters.hello(hello);
                     }
@@ -399,23 +412,23 @@ impl Far {
         }
     }
 
-    /// Something came.
-    fn hear(&self, is_up: &mut bool) {
+    /// Notes that data was received.
+    fn mark_received(&self, is_connected: &mut bool) {
         let was_silent = {
             let mut state = self.state();
-            state.heard = Some(Instant::now());
+            state.last_received = Some(Instant::now());
             std::mem::take(&mut state.is_silent)
         };
-        if !std::mem::replace(is_up, true) || was_silent {
+        if !std::mem::replace(is_connected, true) || was_silent {
             self.feed.push(Update::Link(Link::Up));
         }
     }
 
-    /// As [`read`](Self::read), of what runs where there is no gputop.
+    /// Reads the `nvidia-smi` script on a host without gputop, like [`read`](Self::read).
     fn follow_nvidia_smi(&self, from: &mut impl BufRead, frames: &mut u64) -> Option<String> {
-        let mut is_up = false;
-        nvidia_smi::follow(from, self.untold(), &self.orders, |update| {
-            self.hear(&mut is_up);
+        let mut is_connected = false;
+        nvidia_smi::follow(from, self.unavailable(), &self.writer, |update| {
+            self.mark_received(&mut is_connected);
             if let Some(update) = update {
                 *frames += u64::from(matches!(update, Update::Frame(_)));
                 self.feed.push(update);
@@ -423,65 +436,66 @@ impl Far {
         })
     }
 
-    /// Requests to the far side, until the source's reader is gone; a far side that is silent is ended, and one that was
-    /// left alone by a machine that slept.
-    fn pass_on(&self, requests: &Receiver<Request>, slept: &dyn Fn() -> Duration) {
-        let (mut looked, mut before) = (Instant::now(), slept());
+    /// Sends requests to the remote host until the source is dropped. Ends a connection that is silent, or that this
+    /// machine's suspend has broken.
+    fn send_requests(&self, requests: &Receiver<Request>, suspended_time: &dyn Fn() -> Duration) {
+        let (mut last_check, mut before) = (Instant::now(), suspended_time());
         loop {
-            let left = TICK.saturating_sub(looked.elapsed());
+            let left = CHECK_INTERVAL.saturating_sub(last_check.elapsed());
             match requests.recv_timeout(left) {
-                Ok(Request::Connect) => self.hurry(),
+                Ok(Request::Connect) => self.request_connection(),
                 Ok(request) => {
-                    if self.orders.is_plain() {
-                        let answer = nvidia_smi::refused(&request, self.untold());
+                    if self.writer.uses_script() {
+                        let answer = nvidia_smi::refused(&request, self.unavailable());
                         answer.into_iter().for_each(|update| self.feed.push(update));
                     }
-                    self.orders.ask(request);
+                    self.writer.send(request);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if looked.elapsed() >= TICK {
-                looked = Instant::now();
-                self.look_at_the_clock();
-                let now = slept();
-                if now.saturating_sub(before) > NAP {
-                    self.wake();
+            if last_check.elapsed() >= CHECK_INTERVAL {
+                last_check = Instant::now();
+                self.check_timeouts();
+                let now = suspended_time();
+                if now.saturating_sub(before) > MIN_SUSPEND {
+                    self.reconnect_after_suspend();
                 }
                 before = now;
             }
         }
         let mut state = self.state();
-        state.has_ended = true;
+        state.is_dropped = true;
         state.end();
         self.changed.notify_all();
     }
 
-    /// Whoever waits for the next connection waits no more.
-    fn hurry(&self) {
+    /// Ends the wait for the next connection.
+    fn request_connection(&self) {
         let mut state = self.state();
         if state.group.is_none() {
-            state.is_hurried = true;
+            state.wants_connection = true;
             self.changed.notify_all();
         }
     }
 
-    /// This machine has slept.
-    fn wake(&self) {
+    /// Reconnects after this machine was suspended.
+    fn reconnect_after_suspend(&self) {
         let mut state = self.state();
-        (state.is_hurried, state.is_dead) = (true, true);
+        (state.wants_connection, state.is_dead) = (true, true);
         state.end();
         self.changed.notify_all();
     }
 
-    fn look_at_the_clock(&self) {
-        let expected = Duration::from_millis(self.interval.0) * SILENT_AFTER + A_WHILE;
+    fn check_timeouts(&self) {
+        let expected =
+            Duration::from_millis(self.interval.0) * MAX_SILENT_INTERVALS + SILENCE_GRACE;
         let mut state = self.state();
-        let Some(heard) = state.heard.filter(|_| state.group.is_some()) else {
+        let Some(last_received) = state.last_received.filter(|_| state.group.is_some()) else {
             return;
         };
-        let since = heard.elapsed();
-        if since > GIVEN_UP_AFTER.max(expected * 2) {
+        let since = last_received.elapsed();
+        if since > SILENCE_TIMEOUT.max(expected * 2) {
             state.end();
         } else if since > expected {
             state.is_silent = true;
@@ -504,52 +518,52 @@ fn millis(duration: Duration) -> Millis {
     Millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Not all who lost the same host knock again at the same moment.
+/// Varies the pause, so that clients of the same host do not reconnect at the same time.
 fn jittered(pause: Duration) -> Duration {
     let part = RandomState::new().hash_one(0) % 512;
     pause * (768 + u32::try_from(part).unwrap_or(0)) / 1024
 }
 
-/// What a command complains of, the end of it.
-struct Complaints {
-    kept: Arc<Mutex<Vec<u8>>>,
-    /// Says nothing, and is closed at the end of them.
+/// The last stderr output of a command.
+struct StderrTail {
+    text: Arc<Mutex<Vec<u8>>>,
+    /// Closed when stderr ends; nothing is sent.
     end: Receiver<()>,
 }
 
-/// What a command left running may hold its error output open for as long as it likes: that is not waited for.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Maximum time to wait for the end of stderr. Background processes of the command may keep it open indefinitely.
+const STDERR_TIMEOUT: Duration = Duration::from_millis(500);
 
-impl Complaints {
+impl StderrTail {
     fn of(mut from: ChildStderr) -> Self {
-        let kept = Arc::new(Mutex::new(Vec::new()));
+        let text = Arc::new(Mutex::new(Vec::new()));
         let (alive, end) = std::sync::mpsc::channel();
-        let keep = Arc::clone(&kept);
-        let reader = std::thread::Builder::new().name("far complaints".into());
-        // Without a thread nothing is known of them.
+        let shared_text = Arc::clone(&text);
+        let reader = std::thread::Builder::new().name("remote stderr".into());
+        // Without a thread, no stderr text is available.
         let _ = reader.spawn(move || {
             let _alive: std::sync::mpsc::Sender<()> = alive;
             let mut piece = [0; 1024];
             while let Ok(n @ 1..) = from.read(&mut piece) {
-                let mut kept = keep.lock().unwrap_or_else(PoisonError::into_inner);
-                kept.extend_from_slice(&piece[..n]);
-                let surplus = kept.len().saturating_sub(MAX_COMPLAINTS);
-                kept.drain(..surplus);
+                let mut text = shared_text.lock().unwrap_or_else(PoisonError::into_inner);
+                text.extend_from_slice(&piece[..n]);
+                let surplus = text.len().saturating_sub(MAX_STDERR_BYTES);
+                text.drain(..surplus);
             }
         });
-        Self { kept, end }
+        Self { text, end }
     }
 
-    /// After the command's end.
-    fn so_far(self) -> Vec<u8> {
-        let _ = self.end.recv_timeout(LAST_WORDS);
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *kept)
+    /// Returns the text after the command has exited.
+    fn finish(self) -> Vec<u8> {
+        let _ = self.end.recv_timeout(STDERR_TIMEOUT);
+        let mut text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *text)
     }
 }
 
-/// Whether ssh says that it would have had to ask.
-fn is_question(complaint: &[u8]) -> bool {
+/// Returns true if ssh reports that it would have had to ask the user.
+fn needs_answer(stderr_text: &[u8]) -> bool {
     const WORDS: [&str; 3] = [
         "Permission denied (",
         "Host key verification failed",
@@ -557,15 +571,15 @@ fn is_question(complaint: &[u8]) -> bool {
     ];
     WORDS
         .iter()
-        .any(|words| memchr::memmem::find(complaint, words.as_bytes()).is_some())
+        .any(|text| memchr::memmem::find(stderr_text, text.as_bytes()).is_some())
 }
 
-fn ended_words(status: Option<ExitStatus>, complaint: &[u8]) -> String {
-    let complaint = last_words(complaint);
+fn exit_reason(status: Option<ExitStatus>, stderr_text: &[u8]) -> String {
+    let stderr_text = last_line(stderr_text);
     match status.and_then(|status| status.code()) {
-        _ if !complaint.is_empty() => complaint,
-        Some(0) => "the far side ended".into(),
-        Some(code) => format!("the far side ended with exit code {code}"),
-        None => "the far side was ended".into(),
+        _ if !stderr_text.is_empty() => stderr_text,
+        Some(0) => "the remote command exited".into(),
+        Some(code) => format!("the remote command exited with code {code}"),
+        None => "the remote command was killed".into(),
     }
 }

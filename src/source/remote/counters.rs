@@ -1,5 +1,5 @@
-//! Allocations that failed while a host was not heard: its agent began anew with the link and counts from then on, so what
-//! the counters rose by meanwhile is told from what was heard last.
+//! Failed allocations while a host was disconnected. The remote agent restarts with each connection and counts from
+//! then on. Failures in between are derived from the counters that were received last.
 
 use std::collections::BTreeMap;
 
@@ -11,52 +11,53 @@ use crate::model::units::Mono;
 
 type PoolKey = (ProcessKey, u32);
 
-/// `num_ooms` of each pool and when it was heard.
+/// `num_ooms` of each pool and the time it was received.
 type OomCounts = BTreeMap<PoolKey, (u64, Mono)>;
 
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     boot_id: String,
     agent: String,
-    heard: OomCounts,
-    /// From another agent than the one that is heard now; each is compared once.
+    current: OomCounts,
+    /// Counts from earlier agents; each is compared once.
     before: OomCounts,
-    /// Events that were made here, for their numbers.
-    count: u64,
+    /// Number of events created by this host, used as their sequence numbers.
+    event_count: u64,
 }
 
 impl Counters {
     pub(super) fn hello(&mut self, hello: &Hello) {
         if hello.boot_id == self.boot_id {
-            // What two lost links ago was heard last is still what is known of it.
-            self.before.append(&mut self.heard);
+            // Counts from before several reconnects are still the newest ones known.
+            self.before.append(&mut self.current);
         } else {
-            (self.before, self.heard) = Default::default();
+            (self.before, self.current) = Default::default();
         }
         self.boot_id.clone_from(&hello.boot_id);
         self.agent.clone_from(&hello.agent);
     }
 
-    /// What has happened meanwhile, by the first frame that tells of each pool again.
+    /// Returns an event for each pool whose counter rose during the disconnection, at the first frame that contains
+    /// the pool again.
     pub(super) fn frame(&mut self, frame: &Frame) -> Vec<Event> {
         let mut missed = Vec::new();
         let Some(pools) = &frame.pools else {
             return missed;
         };
-        let mut heard = OomCounts::new();
+        let mut current = OomCounts::new();
         for pool in &*pools.list {
             let key = (pool.process, pool.ordinal);
             let after = pool.stats.num_ooms;
-            heard.insert(key, (after, pool.at));
+            current.insert(key, (after, pool.at));
             let Some((before, since)) = self.before.remove(&key) else {
                 continue;
             };
             if after > before {
                 missed.push(Event {
                     boot_id: self.boot_id.clone(),
-                    // No name of an agent has a sign in it.
+                    // Agent names never contain a plus sign.
                     agent: format!("{}+", self.agent),
-                    seq: self.count,
+                    seq: self.event_count,
                     time: frame.time,
                     mono: frame.mono,
                     process: Some(pool.process),
@@ -69,15 +70,15 @@ impl Counters {
                         stats: pool.stats.clone(),
                     })),
                 });
-                self.count += 1;
+                self.event_count += 1;
             }
         }
-        // Of a process that has ended nothing will be told.
+        // Processes that have exited are not reported again.
         if let Some(list) = &frame.processes {
             let is_there = |key: &PoolKey| list.list.iter().any(|one| one.key == key.0);
             self.before.retain(|key, _| is_there(key));
         }
-        self.heard = heard;
+        self.current = current;
         missed
     }
 }
@@ -121,8 +122,8 @@ mod tests {
         }
     }
 
-    /// Who, from how many to how many, since when.
-    fn told(events: &[Event]) -> Vec<(u32, u64, u64, u64)> {
+    /// Returns the PID, the counts before and after, and the time of the last known count.
+    fn rises(events: &[Event]) -> Vec<(u32, u64, u64, u64)> {
         let rises = events.iter().filter_map(|event| match &event.observation {
             Observation::Ooms(rose) => {
                 Some((event.process?.pid.0, rose.before, rose.after, rose.since.0))
@@ -133,20 +134,20 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_between_two_agents_is_told_once() {
+    fn reports_failures_between_two_agents_once() {
         let mut counters = Counters::default();
         counters.hello(&hello("a", "boot"));
         assert!(counters.frame(&frame(1_000, &[(1, 0), (2, 3)])).is_empty());
-        // Its agent tells this by itself.
+        // The agent itself reports this.
         assert!(counters.frame(&frame(2_000, &[(1, 1), (2, 3)])).is_empty());
         counters.hello(&hello("b", "boot"));
-        // At first an agent knows of no pool; and the link may be lost again.
+        // A new agent knows no pool at first, and the connection may be lost again.
         assert!(counters.frame(&frame(60_000, &[])).is_empty());
         counters.hello(&hello("c", "boot"));
         let missed = counters.frame(&frame(61_000, &[(1, 4), (2, 3), (3, 9)]));
-        assert_eq!(told(&missed), [(1, 1, 4, 2_000)]);
+        assert_eq!(rises(&missed), [(1, 1, 4, 2_000)]);
         assert!(counters.frame(&frame(62_000, &[(1, 4), (2, 3)])).is_empty());
-        // In another boot the same numbers are others.
+        // After a reboot the same PIDs belong to other processes.
         counters.hello(&hello("d", "another"));
         assert!(counters.frame(&frame(5_000, &[(1, 9)])).is_empty());
     }

@@ -1,18 +1,18 @@
-//! The events that were told: a far side that is heard anew may begin with what it said before.
+//! Filters repeated events: after a reconnect, an agent may first repeat events that it has already sent.
 
 use std::collections::VecDeque;
 
 use crate::model::event::Event;
 
-/// Agents of which the newest number is known; one comes with each connection.
+/// Maximum number of agents that are remembered; each connection adds one.
 const MAX_AGENTS: usize = 64;
 
-/// Of each agent the number of its newest event: they count up by one.
+/// The number of the newest event of each agent, which numbers its events consecutively.
 #[derive(Debug, Default)]
 pub(super) struct EventNumbers(VecDeque<(String, u64)>);
 
 impl EventNumbers {
-    /// Whether it was not told before. An agent without a name is not known again.
+    /// Returns true if the event was not received before. Events of agents without a name always count as new.
     pub(super) fn is_new(&mut self, event: &Event) -> bool {
         if event.agent.is_empty() {
             return true;
@@ -35,11 +35,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_each_agent_every_event_is_new_once() {
-        let mut told = EventNumbers::default();
+    fn each_event_of_an_agent_is_new_once() {
+        let mut numbers = EventNumbers::default();
         let mut is_new = |agent: &str, seq| {
             let agent = agent.to_owned();
-            told.is_new(&Event {
+            numbers.is_new(&Event {
                 agent,
                 seq,
                 ..Event::default()
@@ -49,8 +49,8 @@ mod tests {
         assert!(first.into_iter().all(|(agent, seq)| is_new(agent, seq)));
         let again = [("a", 0), ("a", 2), ("b", 0)];
         assert!(!again.into_iter().any(|(agent, seq)| is_new(agent, seq)));
-        // The agents of a day of lost links take no room.
+        // Many reconnects do not use more memory.
         (0..1_000).for_each(|n| assert!(is_new(&n.to_string(), 0)));
-        assert_eq!(told.0.len(), MAX_AGENTS);
+        assert_eq!(numbers.0.len(), MAX_AGENTS);
     }
 }

@@ -1,18 +1,18 @@
-//! Finding the greeting in what a far side says first.
+//! Finds the greeting in the first output of a remote host.
 
 use std::io::{self, BufRead};
 
 use memchr::memmem;
 
 use super::nvidia_smi;
-use super::protocol::{GREETING, MAX_NOISE, fits};
+use super::protocol::{GREETING, MAX_PREAMBLE, fits};
 use crate::model::text::visible;
 
-/// Who is there.
+/// The program at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Speaker {
     Agent,
-    /// The loop of [`reduced`].
+    /// The `nvidia-smi` script of [`nvidia_smi`](super::nvidia_smi).
     NvidiaSmi,
 }
 
@@ -21,51 +21,53 @@ const GREETINGS: [(&str, Speaker); 2] = [
     (nvidia_smi::GREETING, Speaker::NvidiaSmi),
 ];
 
-/// Why nobody is talked to.
+/// Reason why no agent can be used.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoAgent {
-    /// It ended, or said too much else; this is the end of what it said.
+    /// No greeting before the end or the size limit; contains the last line of output.
     Silent(String),
-    /// It speaks another protocol; its version.
+    /// The agent uses another protocol; contains its version.
     Other(String),
 }
 
 /// Reads up to and including the greeting.
-pub(super) fn greeted(from: &mut impl BufRead) -> io::Result<Result<Speaker, NoAgent>> {
-    let mut said = Vec::new();
+pub(super) fn read_greeting(from: &mut impl BufRead) -> io::Result<Result<Speaker, NoAgent>> {
+    let mut received = Vec::new();
     loop {
-        let came = from.fill_buf()?;
-        if came.is_empty() || said.len() > MAX_NOISE {
-            return Ok(Err(NoAgent::Silent(last_words(&said))));
+        let chunk = from.fill_buf()?;
+        if chunk.is_empty() || received.len() > MAX_PREAMBLE {
+            return Ok(Err(NoAgent::Silent(last_line(&received))));
         }
-        let before = said.len();
-        said.extend_from_slice(came);
-        let came = came.len();
-        let line = begins(&said).and_then(|(at, speaker)| {
-            let end = memchr::memchr(b'\n', &said[at..])?;
+        let before = received.len();
+        received.extend_from_slice(chunk);
+        let chunk = chunk.len();
+        let line = find_greeting(&received).and_then(|(at, speaker)| {
+            let end = memchr::memchr(b'\n', &received[at..])?;
             Some((at, at + end, speaker))
         });
         let Some((at, end, speaker)) = line else {
-            from.consume(came);
+            from.consume(chunk);
             continue;
         };
         from.consume(end + 1 - before);
-        let fits = fits(&said[at..end]).map_err(NoAgent::Other);
-        return Ok(fits.map(|()| speaker));
+        let compatibility = fits(&received[at..end]).map_err(NoAgent::Other);
+        return Ok(compatibility.map(|()| speaker));
     }
 }
 
-/// Where the words behind a greeting begin, and whose it is.
-fn begins(said: &[u8]) -> Option<(usize, Speaker)> {
+/// Returns the position after a greeting, and its program.
+fn find_greeting(received: &[u8]) -> Option<(usize, Speaker)> {
     GREETINGS.iter().find_map(|(greeting, speaker)| {
-        let at = memmem::find(said, greeting.as_bytes())?;
+        let at = memmem::find(received, greeting.as_bytes())?;
         Some((at + greeting.len(), *speaker))
     })
 }
 
-/// The last line that says anything.
-pub(super) fn last_words(said: &[u8]) -> String {
-    let mut lines = said.rsplit(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+/// Returns the last line that is not empty.
+pub(super) fn last_line(received: &[u8]) -> String {
+    let mut lines = received
+        .rsplit(|byte| *byte == b'\n')
+        .map(<[u8]>::trim_ascii);
     let line = lines.find(|line| !line.is_empty()).unwrap_or_default();
     visible(line, 200)
 }
@@ -77,17 +79,17 @@ mod tests {
     use super::super::protocol::greeting;
     use super::*;
 
-    /// What is told of it, and what is left to read.
-    fn heard(said: &[u8], piece: usize) -> (Result<Speaker, NoAgent>, Vec<u8>) {
-        let mut from = BufReader::with_capacity(piece, said);
-        let result = greeted(&mut from).expect("memory can be read");
+    /// Returns the result and the remaining input.
+    fn read(received: &[u8], piece: usize) -> (Result<Speaker, NoAgent>, Vec<u8>) {
+        let mut from = BufReader::with_capacity(piece, received);
+        let result = read_greeting(&mut from).expect("memory can be read");
         let mut rest = Vec::new();
         from.read_to_end(&mut rest).expect("memory can be read");
         (result, rest)
     }
 
     #[test]
-    fn behind_a_banner_in_pieces_of_any_size_it_is_found_and_nothing_behind_it_is_taken() {
+    fn finds_the_greeting_after_a_banner_and_leaves_the_rest_unread() {
         let rest = b"\x28\xb5\x2f\xfd\n\x00rest";
         for banner in [
             "",
@@ -95,10 +97,10 @@ mod tests {
             "no line end ",
             "gputop-agent?\n",
         ] {
-            let said = [banner.as_bytes(), greeting().as_bytes(), rest].concat();
-            for piece in 1..said.len() + 1 {
+            let received = [banner.as_bytes(), greeting().as_bytes(), rest].concat();
+            for piece in 1..received.len() + 1 {
                 assert_eq!(
-                    heard(&said, piece),
+                    read(&received, piece),
                     (Ok(Speaker::Agent), rest.to_vec()),
                     "{banner} {piece}"
                 );
@@ -107,26 +109,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_agent_is_told_by_its_last_words() {
-        let shell = heard(b"Last login: today\nsh: 1: gputop: not found\n\n", 7).0;
+    fn reports_the_last_line_without_a_greeting() {
+        let shell = read(b"Last login: today\nsh: 1: gputop: not found\n\n", 7).0;
         assert_eq!(
             shell,
             Err(NoAgent::Silent("sh: 1: gputop: not found".into()))
         );
-        assert_eq!(heard(b"", 7).0, Err(NoAgent::Silent(String::new())));
-        let endless = vec![b'y'; MAX_NOISE * 2];
-        assert!(matches!(heard(&endless, 4096).0, Err(NoAgent::Silent(_))));
+        assert_eq!(read(b"", 7).0, Err(NoAgent::Silent(String::new())));
+        let endless = vec![b'y'; MAX_PREAMBLE * 2];
+        assert!(matches!(read(&endless, 4096).0, Err(NoAgent::Silent(_))));
     }
 
     #[test]
-    fn who_speaks_is_told_by_the_greeting() {
-        let smi = heard(b"hi\ngputop-smi protocol=1 version=1\nN node\n", 3);
+    fn recognizes_the_nvidia_smi_script() {
+        let smi = read(b"hi\ngputop-smi protocol=1 version=1\nN node\n", 3);
         assert_eq!(smi, (Ok(Speaker::NvidiaSmi), b"N node\n".to_vec()));
     }
 
     #[test]
-    fn another_protocol_is_told_with_its_version() {
-        let other = heard(b"gputop-agent protocol=9 version=4.2.0 more\n", 7).0;
+    fn reports_the_version_of_another_protocol() {
+        let other = read(b"gputop-agent protocol=9 version=4.2.0 more\n", 7).0;
         assert_eq!(other, Err(NoAgent::Other("4.2.0 more".into())));
     }
 }

@@ -1,4 +1,4 @@
-//! What comes from the far side, as updates: unpacked, bounded, harmless.
+//! Reads the stream of a remote agent as updates: decompressed, limited in size, with escaped text.
 
 use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader, Read};
@@ -13,31 +13,32 @@ use crate::model::text::harmless_json;
 use crate::source::Update;
 use crate::source::wire::WireLine;
 
-/// What a line says. One at a time, on its way.
+/// The content of a line. Only one exists at a time.
 #[allow(clippy::large_enum_variant)]
-pub(super) enum Said {
+pub(super) enum Message {
     Update(Update),
-    /// What the incident store there holds.
-    Shelf(Vec<OnShelf>),
+    /// Contents of the remote incident store.
+    IncidentList(Vec<OnShelf>),
 }
 
-/// Room for a line, made before it is read and given back behind it. It is so large that it is mapped by itself, where the heap
-/// of many hosts is shared: holes as large as a line would be strewn with what comes out of the lines.
-const LINE_ROOM: usize = 160 << 10;
+/// Capacity of a line buffer, allocated before a line is read and freed after it. It is large enough to get its own
+/// memory mapping. In the heap that many hosts share, freed buffers of this size would be filled with small
+/// allocations from the lines.
+const LINE_CAPACITY: usize = 160 << 10;
 
-/// What is said behind the greeting.
+/// The stream after the greeting.
 pub(super) struct Incoming<R: BufRead> {
     text: BufReader<Decoder<'static, R>>,
 }
 
-/// Why nothing more is read, beside the end of it.
+/// Reason why reading stopped before the end.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Broken {
-    #[error("a line is longer than {} MiB", MAX_LINE >> 20)]
+pub(super) enum StreamError {
+    #[error("a received line is longer than {} MiB", MAX_LINE >> 20)]
     TooLong,
-    #[error("it needs {0}, which this version does not know")]
+    #[error("the remote gputop requires {0}, which this version does not support")]
     Needs(String),
-    #[error("what it sent is damaged: {0}")]
+    #[error("the received data is damaged: {0}")]
     Read(#[from] io::Error),
 }
 
@@ -50,10 +51,10 @@ impl<R: BufRead> Incoming<R> {
         })
     }
 
-    /// What comes next; `None` at the end. Lines of kinds that this version does not know are passed over.
-    pub(super) fn next(&mut self) -> Result<Option<Said>, Broken> {
+    /// Returns the next message, or `None` at the end. Skips lines of kinds that this version does not know.
+    pub(super) fn next(&mut self) -> Result<Option<Message>, StreamError> {
         loop {
-            let mut line = Vec::with_capacity(LINE_ROOM);
+            let mut line = Vec::with_capacity(LINE_CAPACITY);
             let read = (&mut self.text)
                 .take(MAX_LINE)
                 .read_until(b'\n', &mut line)?;
@@ -61,30 +62,30 @@ impl<R: BufRead> Incoming<R> {
                 return Ok(None);
             }
             if line.last() != Some(&b'\n') {
-                // Cut by the end of the connection, or by the bound.
+                // Cut off by the end of the connection, or by the limit.
                 let is_cut = (line.len() as u64) < MAX_LINE;
                 return if is_cut {
                     Ok(None)
                 } else {
-                    Err(Broken::TooLong)
+                    Err(StreamError::TooLong)
                 };
             }
             // Escaping makes a line longer. Only one copy stays in memory.
             let text = match harmless_json(&line, MAX_LINE as usize) {
-                None => return Err(Broken::TooLong),
+                None => return Err(StreamError::TooLong),
                 Some(Cow::Owned(text)) => text,
                 Some(Cow::Borrowed(_)) => line,
             };
-            match WireLine::read(&text).map(said) {
-                Ok(Some(Said::Update(Update::Hello(hello)))) => {
+            match WireLine::read(&text).map(message) {
+                Ok(Some(Message::Update(Update::Hello(hello)))) => {
                     if let Some(needs) = hello.requires.first() {
-                        return Err(Broken::Needs(needs.chars().take(60).collect()));
+                        return Err(StreamError::Needs(needs.chars().take(60).collect()));
                     }
-                    return Ok(Some(Said::Update(Update::Hello(hello))));
+                    return Ok(Some(Message::Update(Update::Hello(hello))));
                 }
-                Ok(Some(said)) => return Ok(Some(said)),
+                Ok(Some(message)) => return Ok(Some(message)),
                 Ok(None) => {}
-                Err(error) => tracing::warn!("a line of the far side is left out: {error}"),
+                Err(error) => tracing::warn!("skipped a line from the remote host: {error}"),
             }
         }
     }
@@ -96,22 +97,25 @@ pub fn read_agent_stream(stream: &[u8]) -> Vec<Update> {
     let Ok(mut incoming) = Incoming::new(stream) else {
         return updates;
     };
-    while let Ok(Some(said)) = incoming.next() {
-        if let Said::Update(update) = said {
+    while let Ok(Some(message)) = incoming.next() {
+        if let Message::Update(update) = message {
             updates.push(update);
         }
     }
     updates
 }
 
-fn said(mut line: WireLine) -> Option<Said> {
+fn message(mut line: WireLine) -> Option<Message> {
     if line.from != 0 {
         return None;
     }
-    let shelf = line.reply.as_mut().and_then(|reply| reply.shelf.take());
-    shelf
-        .map(Said::Shelf)
-        .or_else(|| update(line).map(Said::Update))
+    let incident_list = line
+        .reply
+        .as_mut()
+        .and_then(|reply| reply.stored_incidents.take());
+    incident_list
+        .map(Message::IncidentList)
+        .or_else(|| update(line).map(Message::Update))
 }
 
 fn update(line: WireLine) -> Option<Update> {
@@ -126,7 +130,7 @@ fn update(line: WireLine) -> Option<Update> {
             (Ok(map), None) => Some(Update::Map(Arc::new(map))),
             (Ok(map), Some(since)) => Some(Update::FailureMap(Arc::new(FailureMap { since, map }))),
             (Err(error), _) => {
-                tracing::warn!("a map of the far side is left out: {error}");
+                tracing::warn!("skipped a map from the remote host: {error}");
                 None
             }
         }

@@ -1,18 +1,20 @@
-//! Another host, by any command whose standard input and output are a `gputop agent`: ssh, kubectl exec, srun, sudo.
+//! Remote hosts, reached through any command whose stdin and stdout are a `gputop agent`: ssh, kubectl exec, srun,
+//! sudo.
 //!
 //! ```text
-//! here                                                               there
+//! this host                                                          remote host
 //! Source ◄── Feed ◄── lines ◄── unpack ◄── stdout ◄═ ssh ═◄ stdout ◄── zstd ◄── lines ◄── Source (local)
-//!    └── Request ─────────────► orders ──► stdin  ═► ssh ═► stdin ──► orders ────────────────┘
+//!    └── Request ─────────────► lines ───► stdin  ═► ssh ═► stdin ──► lines ─────────────────┘
 //! ```
 //!
-//! The far side begins with one plain line, the [`greeting`](protocol::GREETING), so that what a login shell prints is
-//! told from it; then follows one zstd stream of [lines](super::wire). Back go [orders](protocol::RequestLine), a line each:
-//! requests, and how many frames have arrived: only [a few](protocol::FRAMES_UNDER_WAY) are ever under way, so that a slow
-//! link has fewer frames and not older ones.
+//! The remote agent first sends one plain line, the [`greeting`](protocol::GREETING), which separates its data from
+//! output of a login shell. Then follows one zstd stream of [lines](super::wire). [Request
+//! lines](protocol::RequestLine) go in the other direction: requests, and the number of frames received. Only [a
+//! few](protocol::FRAMES_UNDER_WAY) frames are unacknowledged at any time, so a slow connection gets fewer frames
+//! instead of outdated ones.
 //!
-//! The far side is not trusted: lines, window and noise are bounded, text is made harmless as it is read, and nothing in
-//! it names anything on this host. Its agent ends when its input does.
+//! The remote host is not trusted: line length, window size and text before the greeting are limited, text is escaped
+//! as it is read, and nothing in it can refer to objects on this host. The agent exits when its input ends.
 
 mod command;
 mod counters;
@@ -30,7 +32,7 @@ mod suspend;
 mod target;
 
 pub use command::{Connection, end_all, start, start_with};
-pub use incident_sync::MAX_ON_SHELF;
+pub use incident_sync::MAX_LISTED_INCIDENTS;
 #[doc(hidden)]
 pub use incoming::read_agent_stream;
 #[doc(hidden)]

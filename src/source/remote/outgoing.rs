@@ -1,4 +1,4 @@
-//! What goes to the far side: each order a line, whole or not at all.
+//! Sends requests to a remote host, one line each, complete or not at all.
 
 use std::io::Write;
 use std::process::ChildStdin;
@@ -10,40 +10,41 @@ use super::protocol::RequestLine;
 use crate::model::units::Millis;
 use crate::source::Request;
 
-/// The line to the far side while there is one, and what it has to be told again when there is another.
+/// The stdin of the connection while there is one, and the settings to send again on the next connection.
 #[derive(Debug, Default)]
-pub(super) struct Orders {
+pub(super) struct RequestWriter {
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    to: Option<ChildStdin>,
-    /// Answered by all that follows, so a far side that starts anew has to know of them.
+    stdin: Option<ChildStdin>,
+    /// Settings that affect all later frames, so a restarted agent must receive them again.
     interval: Option<Millis>,
     focus: Option<Request>,
-    /// Whoever is there knows no requests.
-    is_plain: bool,
+    /// True if the other end is the `nvidia-smi` script, which knows no requests.
+    uses_script: bool,
 }
 
-impl Orders {
+impl RequestWriter {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on to here. A far side that does not read shall hold up nobody: a pipe that is full ends the connection.
-    pub(super) fn connect(&self, to: ChildStdin) {
-        let _ = fcntl(&to, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
+    /// Sends to this connection from now on. A remote host that does not read must not block this one: a full pipe
+    /// ends the connection.
+    pub(super) fn connect(&self, stdin: ChildStdin) {
+        let _ = fcntl(&stdin, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
         let mut state = self.state();
-        (state.to, state.is_plain) = (Some(to), false);
+        (state.stdin, state.uses_script) = (Some(stdin), false);
     }
 
-    /// After the greeting.
-    pub(super) fn repeat(&self) {
+    /// Sends the settings again after the greeting.
+    pub(super) fn resend_settings(&self) {
         let mut state = self.state();
         let interval = state.interval.map(Request::Interval);
-        let again = [interval, state.focus.clone()];
-        again.into_iter().flatten().for_each(|request| {
+        let settings = [interval, state.focus.clone()];
+        settings.into_iter().flatten().for_each(|request| {
             state.write(&RequestLine {
                 request: Some(request),
                 ..RequestLine::default()
@@ -52,10 +53,10 @@ impl Orders {
     }
 
     pub(super) fn disconnect(&self) {
-        self.state().to = None;
+        self.state().stdin = None;
     }
 
-    pub(super) fn ask(&self, request: Request) {
+    pub(super) fn send(&self, request: Request) {
         let mut state = self.state();
         match &request {
             Request::Interval(interval) => state.interval = Some(*interval),
@@ -68,35 +69,35 @@ impl Orders {
         });
     }
 
-    /// One of the incidents that were listed is wanted.
-    pub(super) fn want(&self, incident: String) {
+    /// Requests a listed incident.
+    pub(super) fn request_incident(&self, incident: String) {
         self.state().write(&RequestLine {
             incident: Some(incident),
             ..RequestLine::default()
         });
     }
 
-    /// From now on to somebody who takes lines of text alone; requests go nowhere.
-    pub(super) fn be_plain(&self) {
-        self.state().is_plain = true;
+    /// Switches to the `nvidia-smi` script. Requests are discarded from now on.
+    pub(super) fn use_script(&self) {
+        self.state().uses_script = true;
     }
 
-    pub(super) fn is_plain(&self) -> bool {
-        self.state().is_plain
+    pub(super) fn uses_script(&self) -> bool {
+        self.state().uses_script
     }
 
-    /// To somebody who takes lines of text.
-    pub(super) fn say(&self, line: &str) {
+    /// Sends a command line to the `nvidia-smi` script.
+    pub(super) fn send_script_line(&self, line: &str) {
         self.state().put(format!("{line}\n").as_bytes());
     }
 
-    /// As it was asked for last.
+    /// Returns the interval that was requested last.
     pub(super) fn interval(&self) -> Millis {
         self.state().interval.unwrap_or_default()
     }
 
-    /// So many frames have arrived.
-    pub(super) fn arrived(&self, frames: u64) {
+    /// Acknowledges the number of received frames.
+    pub(super) fn acknowledge(&self, frames: u64) {
         self.state().write(&RequestLine {
             frames: Some(frames),
             ..RequestLine::default()
@@ -105,21 +106,21 @@ impl Orders {
 }
 
 impl State {
-    fn write(&mut self, order: &RequestLine) {
-        if self.is_plain || self.to.is_none() {
+    fn write(&mut self, request: &RequestLine) {
+        if self.uses_script || self.stdin.is_none() {
             return;
         }
-        if let Ok(mut line) = serde_json::to_vec(order) {
+        if let Ok(mut line) = serde_json::to_vec(request) {
             line.push(b'\n');
             self.put(&line);
         }
     }
 
     fn put(&mut self, line: &[u8]) {
-        let Some(to) = &mut self.to else { return };
-        // A half order would spoil the next one.
-        if to.write_all(line).is_err() {
-            self.to = None;
+        let Some(stdin) = &mut self.stdin else { return };
+        // A partial line would corrupt the next one.
+        if stdin.write_all(line).is_err() {
+            self.stdin = None;
         }
     }
 }

@@ -1,60 +1,61 @@
-//! What both sides agree on.
+//! Definitions that both ends of a connection share.
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::text::visible;
 use crate::source::Request;
 
-/// What one side of another number cannot be talked to by. Fields and kinds of lines may be added without it: what a
-/// reader does not know it passes over.
+/// Protocol version. Both ends must have the same one. New fields and kinds of lines do not need a new version,
+/// because readers skip what they do not know.
 pub const PROTOCOL: u32 = 1;
 
-/// `gputop-agent protocol=1 version=0.1.0`, the first line of a far side that is one.
+/// Start of the first line of an agent: `gputop-agent protocol=1 version=0.1.0`.
 pub const GREETING: &str = "gputop-agent protocol=";
 
-/// What may stand before it: a banner, a message of the day.
-pub const MAX_NOISE: usize = 64 << 10;
+/// Maximum length of the text before the greeting, such as a banner or a message of the day.
+pub const MAX_PREAMBLE: usize = 64 << 10;
 
-/// No line is longer, unpacked.
+/// Maximum length of a decompressed line.
 pub const MAX_LINE: u64 = 16 << 20;
 
-/// No order is longer.
-pub const MAX_ORDER: u64 = 64 << 10;
+/// Maximum length of a request line.
+pub const MAX_REQUEST_LINE: u64 = 64 << 10;
 
-/// The window of the stream is 32 KiB: what a reader of it holds three times and more, for each host. Where a frame is smaller than
-/// that, it finds the one before it there; one of 64 processes with their pools takes 7.3 kB a second, of the 10 that it
-/// may, instead of 3.4 with a window of 256 KiB: but then a hundred hosts would take half of the memory that their reader may.
+/// zstd window of the stream: 32 KiB, which a reader holds more than three times per host. A frame smaller than the
+/// window can refer to the previous one. A frame of 64 processes with their pools takes 7.3 kB per second, of the
+/// allowed 10. A window of 256 KiB would need 3.4 kB, but the windows of a hundred hosts would then take half of the
+/// reader's memory limit.
 pub const WINDOW_LOG: u32 = 15;
-/// The window that a reader takes: as first agents wrote.
+/// Largest window that a reader accepts, as the first agents used it.
 pub const MAX_WINDOW_LOG: u32 = 18;
 
-/// So many frames are sent ahead of what is known to have arrived.
+/// Maximum number of unacknowledged frames.
 pub const FRAMES_UNDER_WAY: u64 = 4;
 
-/// A line from here to there: exactly one of these, or nothing known.
+/// A line to the remote agent. Exactly one field is set, or none if unknown.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RequestLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<Request>,
-    /// Frames that have arrived since the connection began.
+    /// Number of frames received since the connection started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frames: Option<u64>,
-    /// The name of one of the incidents that were listed, to be told.
+    /// Name of a listed incident to send.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub incident: Option<String>,
 }
 
-/// The greeting of this version.
+/// Returns the greeting of this version.
 pub fn greeting() -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!("{GREETING}{PROTOCOL} version={version}\n")
 }
 
-/// Whether the words behind [`GREETING`], `1 version=0.1.0`, are of this protocol.
+/// Checks the text after [`GREETING`], `1 version=0.1.0`.
 ///
 /// # Errors
-/// The version of a gputop that speaks another one.
+/// Returns the version of the other gputop if its protocol differs.
 pub fn fits(words: &[u8]) -> Result<(), String> {
     let words = visible(words, 60);
     let (protocol, version) = words.split_once(" version=").unwrap_or((&words, "?"));

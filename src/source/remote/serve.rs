@@ -1,6 +1,7 @@
-//! The far side: a source's updates written out, orders read in.
+//! The remote end of a connection: writes the updates of a source, and reads requests.
 //!
-//! Of frames only the newest is kept while [`FRAMES_UNDER_WAY`] have not been heard of; all else is sent as it comes.
+//! Only the newest frame is kept while [`FRAMES_UNDER_WAY`] frames are unacknowledged. All other updates are sent
+//! immediately.
 
 use std::io::{self, BufRead, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use zstd::stream::write::Encoder;
 use zstd::zstd_safe::CParameter;
 
-use super::protocol::{FRAMES_UNDER_WAY, MAX_ORDER, RequestLine, WINDOW_LOG, greeting};
+use super::protocol::{FRAMES_UNDER_WAY, MAX_REQUEST_LINE, RequestLine, WINDOW_LOG, greeting};
 use crate::model::frame::Frame;
 use crate::source::live_message::Reply;
 use crate::source::map_line::MapLine;
@@ -19,19 +20,19 @@ use crate::source::stream::Source;
 use crate::source::wire::WireLine;
 use crate::source::{Request, Update};
 
-/// As recordings.
-const LEVEL: i32 = 3;
+/// zstd compression level.
+const COMPRESSION_LEVEL: i32 = 3;
 
-/// The incident store of this host, which somebody else reads: what is asked of it by name, and what it tells.
+/// Channels to the thread that reads the incident store of this host: requests by incident name, and replies.
 pub struct IncidentRequests {
     pub asked: mpsc::Sender<String>,
-    pub told: UnboundedReceiver<Reply>,
+    pub replies: UnboundedReceiver<Reply>,
 }
 
-/// What the store tells next; never where there is none.
-async fn told(store: &mut Option<UnboundedReceiver<Reply>>) -> Reply {
-    if let Some(told) = store {
-        if let Some(reply) = told.recv().await {
+/// Returns the next reply of the incident store. Never returns without a store.
+async fn next_reply(store: &mut Option<UnboundedReceiver<Reply>>) -> Reply {
+    if let Some(replies) = store {
+        if let Some(reply) = replies.recv().await {
             return reply;
         }
         *store = None;
@@ -39,38 +40,40 @@ async fn told(store: &mut Option<UnboundedReceiver<Reply>>) -> Reply {
     std::future::pending().await
 }
 
-/// What has arrived there.
+/// Frames acknowledged by the reader.
 #[derive(Debug, Default)]
-struct Arrived {
+struct Acknowledged {
     frames: AtomicU64,
     grew: Notify,
 }
 
-/// Writes all that `source` says, and `shelf`, to `output`, until that is closed or the source ends; obeys `input`, and calls `at_end`
-/// when it ends, from a thread of its own.
+/// Writes the updates of `source` and the replies of `incidents` to `output` until it is closed or the source ends. A
+/// separate thread reads requests from `input` and calls `at_end` when it ends.
 ///
 /// # Errors
-/// When nothing can be written, or no thread can be had.
+/// Fails if writing fails or no thread can be started.
 pub async fn serve(
     mut source: Source,
-    shelf: Option<IncidentRequests>,
+    incidents: Option<IncidentRequests>,
     input: impl BufRead + Send + 'static,
     mut output: impl Write,
     at_end: impl FnOnce() + Send + 'static,
 ) -> io::Result<()> {
-    // Also to who only wants to know who is there, and says nothing.
+    // The greeting is sent even to clients that only check who answers and send nothing.
     output.write_all(greeting().as_bytes())?;
     output.flush()?;
-    let arrived = Arc::new(Arrived::default());
-    let (asked, mut stored) = shelf.map(|shelf| (shelf.asked, shelf.told)).unzip();
-    let (requests, heard) = (source.requests(), Arc::clone(&arrived));
+    let acknowledged = Arc::new(Acknowledged::default());
+    let (asked, mut stored_replies) = incidents
+        .map(|incidents| (incidents.asked, incidents.replies))
+        .unzip();
+    let (requests, received) = (source.requests(), Arc::clone(&acknowledged));
     std::thread::Builder::new()
-        .name("orders".into())
+        .name("requests".into())
         .spawn(move || {
-            obey(input, &requests, asked.as_ref(), &heard);
+            read_requests(input, &requests, asked.as_ref(), &received);
             at_end();
         })?;
-    let mut output = Packed::new(output)?;
+    let mut output = CompressedLines::new(output)?;
     let mut frames = Frames::default();
     loop {
         let update = tokio::select! {
@@ -78,8 +81,8 @@ pub async fn serve(
                 None => break,
                 update => update,
             },
-            () = arrived.grew.notified() => None,
-            reply = told(&mut stored) => {
+            () = acknowledged.grew.notified() => None,
+            reply = next_reply(&mut stored_replies) => {
                 output.line(&of(reply))?;
                 output.flush()?;
                 continue;
@@ -91,13 +94,13 @@ pub async fn serve(
             if let Update::Frame(frame) = update {
                 frames.newest = Some(frame);
             } else if let Some(line) = line(update)? {
-                // What was told before it comes before it, where there is room.
-                frames.write(&mut output, &arrived)?;
+                // An earlier frame is written before this update, if the reader has room.
+                frames.write(&mut output, &acknowledged)?;
                 output.line(&line)?;
                 wrote = true;
             }
         }
-        if frames.write(&mut output, &arrived)? || wrote {
+        if frames.write(&mut output, &acknowledged)? || wrote {
             output.flush()?;
         }
     }
@@ -105,17 +108,17 @@ pub async fn serve(
     output.encoder.finish()?.flush()
 }
 
-/// Lines into one zstd stream. The last byte of each flush is a line end, since `srun` passes on whole lines alone, of bytes as
-/// of text: for that the last line's own end is compressed by itself, which leaves it as it is (RFC 8878, 3.1.1.2: a block is
-/// raw, or one byte and how often).
-struct Packed<W: Write> {
+/// Writes lines into one zstd stream. The last byte of each flush is a line end, because `srun` forwards complete
+/// lines only, even of binary data. To achieve that, the last line end is compressed as a block of its own, which
+/// leaves it unchanged (RFC 8878, 3.1.1.2: a block is raw, or one byte and its count).
+struct CompressedLines<W: Write> {
     encoder: Encoder<'static, W>,
     owes_end: bool,
 }
 
-impl<W: Write> Packed<W> {
+impl<W: Write> CompressedLines<W> {
     fn new(output: W) -> io::Result<Self> {
-        let mut encoder = Encoder::new(output, LEVEL)?;
+        let mut encoder = Encoder::new(output, COMPRESSION_LEVEL)?;
         encoder.set_parameter(CParameter::WindowLog(WINDOW_LOG))?;
         let owes_end = false;
         Ok(Self { encoder, owes_end })
@@ -139,7 +142,7 @@ impl<W: Write> Packed<W> {
     }
 }
 
-/// The frames that are to be sent, which is the newest, and that were.
+/// The newest unsent frame, and the number of sent frames.
 #[derive(Default)]
 struct Frames {
     newest: Option<Arc<Frame>>,
@@ -147,10 +150,14 @@ struct Frames {
 }
 
 impl Frames {
-    /// Whether there was one, and room for it.
-    fn write(&mut self, to: &mut Packed<impl Write>, arrived: &Arrived) -> io::Result<bool> {
-        let arrived = arrived.frames.load(Ordering::Acquire).min(self.sent);
-        if self.sent - arrived >= FRAMES_UNDER_WAY {
+    /// Writes the newest frame if the reader has room for it. Returns true if it was written.
+    fn write(
+        &mut self,
+        to: &mut CompressedLines<impl Write>,
+        acknowledged: &Acknowledged,
+    ) -> io::Result<bool> {
+        let acknowledged = acknowledged.frames.load(Ordering::Acquire).min(self.sent);
+        if self.sent - acknowledged >= FRAMES_UNDER_WAY {
             return Ok(false);
         }
         let Some(frame) = self.newest.take() else {
@@ -166,7 +173,8 @@ impl Frames {
     }
 }
 
-/// Everything but frames, which are written without being cloned. Nothing for what no living host says.
+/// Returns the line for an update. Frames are excluded because they are written without cloning. Returns `None` for
+/// updates that a live host never sends.
 fn line(update: Update) -> io::Result<Option<WireLine>> {
     let empty = WireLine::default();
     Ok(match update {
@@ -198,31 +206,34 @@ fn of(reply: Reply) -> WireLine {
     }
 }
 
-/// Until the input ends. Orders of kinds that this version does not know are passed over.
-fn obey(
+/// Reads requests until the input ends. Skips requests of kinds that this version does not know.
+fn read_requests(
     mut input: impl BufRead,
     requests: &mpsc::Sender<Request>,
     asked: Option<&mpsc::Sender<String>>,
-    arrived: &Arrived,
+    acknowledged: &Acknowledged,
 ) {
     let mut line = Vec::new();
     loop {
         line.clear();
-        match (&mut input).take(MAX_ORDER).read_until(b'\n', &mut line) {
+        match (&mut input)
+            .take(MAX_REQUEST_LINE)
+            .read_until(b'\n', &mut line)
+        {
             Ok(1..) if line.last() == Some(&b'\n') => {}
             _ => return,
         }
-        let Ok(order) = serde_json::from_slice::<RequestLine>(&line) else {
+        let Ok(request_line) = serde_json::from_slice::<RequestLine>(&line) else {
             continue;
         };
-        if let Some(frames) = order.frames {
-            arrived.frames.store(frames, Ordering::Release);
-            arrived.grew.notify_one();
+        if let Some(frames) = request_line.frames {
+            acknowledged.frames.store(frames, Ordering::Release);
+            acknowledged.grew.notify_one();
         }
-        if let Some(request) = order.request {
+        if let Some(request) = request_line.request {
             let _ = requests.send(request);
         }
-        if let (Some(incident), Some(asked)) = (order.incident, asked) {
+        if let (Some(incident), Some(asked)) = (request_line.incident, asked) {
             let _ = asked.send(incident);
         }
     }

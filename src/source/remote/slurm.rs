@@ -1,15 +1,15 @@
-//! The nodes of a job of Slurm: their names out of its lists, and the way onto one of them.
+//! Nodes of a Slurm job: expands node lists, and builds the command to reach a node.
 
 use std::process::Command;
 
 use crate::open_files::restore_in;
 
-/// More is no list of nodes.
+/// Maximum number of nodes in a list.
 const MAX_NODES: usize = 4_096;
-/// Digits of a number in a name.
+/// Maximum number of digits in a node name.
 const MAX_DIGITS: usize = 18;
 
-/// A node, entered as part of the job: what that may see of GPUs is what is seen.
+/// A node, entered as a step of the job: only the GPUs of the job are visible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     pub job: String,
@@ -17,10 +17,10 @@ pub struct Step {
 }
 
 impl Step {
-    /// Runs `remote`, a line for a shell, beside what the job runs there, on no resources of its own.
+    /// Returns a command that runs the shell command `remote` in the job, without resources of its own.
     pub(super) fn command(&self, remote: &str) -> Command {
         let mut command = Command::new("srun");
-        // One task, that is no part of an MPI program and is bound to no core.
+        // One task, not part of an MPI program and not bound to a core.
         command.args([
             "--overlap",
             "--nodes=1",
@@ -38,32 +38,32 @@ impl Step {
     }
 }
 
-/// `node[01-03,7],login` → the names, in that order; `None` for what is no list of Slurm's.
+/// Expands `node[01-03,7],login` into names in that order. Returns `None` for text that is not a Slurm node list.
 ///
-/// As `scontrol show hostnames` does it: ranges have leading zeros where their first number has, and a name may have more
-/// than one pair of brackets.
+/// Works like `scontrol show hostnames`: ranges have leading zeros if their first number has them, and a name may
+/// have several pairs of brackets.
 pub fn names(list: &str) -> Option<Vec<String>> {
     let mut names = Vec::new();
     for entry in parts(list)? {
-        let mut begun = vec![String::new()];
+        let mut prefixes = vec![String::new()];
         let mut rest = entry;
         while let Some((before, behind)) = rest.split_once('[') {
             let (inside, after) = behind.split_once(']')?;
             let numbers = numbers(inside)?;
-            if begun.len().checked_mul(numbers.len())? > MAX_NODES {
+            if prefixes.len().checked_mul(numbers.len())? > MAX_NODES {
                 return None;
             }
             let mut each = Vec::new();
-            for name in &begun {
+            for name in &prefixes {
                 each.extend(
                     numbers
                         .iter()
                         .map(|number| format!("{name}{before}{number}")),
                 );
             }
-            (begun, rest) = (each, after);
+            (prefixes, rest) = (each, after);
         }
-        names.extend(begun.into_iter().map(|name| name + rest));
+        names.extend(prefixes.into_iter().map(|name| name + rest));
         if names.len() > MAX_NODES {
             return None;
         }
@@ -74,7 +74,7 @@ pub fn names(list: &str) -> Option<Vec<String>> {
     names.iter().all(is_name).then_some(names)
 }
 
-/// What stands between commas that are in no brackets.
+/// Splits a list at commas outside brackets.
 fn parts(list: &str) -> Option<Vec<&str>> {
     let (mut parts, mut begin, mut is_open) = (Vec::new(), 0, false);
     for (at, c) in list.char_indices() {
@@ -120,7 +120,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_list_is_taken_apart_as_slurm_does_it() {
+    fn expands_node_lists_like_slurm() {
         let of = |list| names(list).map(|names| names.join(" "));
         assert_eq!(of("node7").as_deref(), Some("node7"));
         assert_eq!(
@@ -152,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_list_is_long(list in "[a-c0-9,\\[\\]-]{0,40}") {
+        fn limits_the_number_of_nodes(list in "[a-c0-9,\\[\\]-]{0,40}") {
             prop_assert!(names(&list).is_none_or(|names| names.len() <= MAX_NODES));
         }
     }

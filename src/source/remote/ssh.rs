@@ -1,4 +1,4 @@
-//! The system's ssh, as it is called: the user's configuration, keys and jumps are ssh's own business.
+//! Runs the system's ssh, which handles the user's configuration, keys and jump hosts.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,7 +7,7 @@ use crate::open_files::restore_in;
 
 use super::nvidia_smi;
 
-/// A host as ssh takes it.
+/// A host in the form that ssh accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ssh {
     /// `host` or `user@host`.
@@ -15,21 +15,21 @@ pub struct Ssh {
     pub port: Option<u16>,
 }
 
-/// A connection that several calls of ssh share, so that whoever has to answer a question answers it once.
+/// A connection shared by several ssh calls, so that the user answers a question only once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shared {
-    /// ssh's ControlPath.
+    /// The ControlPath of ssh.
     pub socket: PathBuf,
 }
 
-/// A far side that answers no more is noticed within a quarter of a minute, also where packets vanish.
-const ALIVE: [&str; 3] = [
+/// Options to notice within 15 seconds that a host no longer answers, even if packets are dropped.
+const KEEPALIVE_OPTIONS: [&str; 3] = [
     "ServerAliveInterval=5",
     "ServerAliveCountMax=3",
     "ConnectTimeout=15",
 ];
-/// How long the shared connection stays behind the last that used it.
-const PERSIST: &str = "ControlPersist=60";
+/// Time that a shared connection stays open after its last use.
+const PERSIST_OPTION: &str = "ControlPersist=60";
 
 fn ssh() -> Command {
     let mut command = Command::new("ssh");
@@ -38,50 +38,57 @@ fn ssh() -> Command {
 }
 
 impl Ssh {
-    /// For a person in front of a terminal: ssh asks what it has to ask.
+    /// Returns an ssh command that may ask the user questions on the terminal.
     pub fn asking(&self, shared: Option<&Shared>, remote: &str) -> Command {
         self.command(shared, &[], remote)
     }
 
-    /// Behind a screen: what would have to be asked fails instead.
+    /// Returns an ssh command that fails instead of asking questions.
     pub fn silent(&self, shared: Option<&Shared>, remote: &str) -> Command {
         self.command(shared, &["BatchMode=yes"], remote)
     }
 
-    /// Ends the connection that is shared, which may not know that it is dead.
+    /// Returns a command that closes the shared connection, which may not have noticed that it is dead.
     pub(super) fn hang_up(&self, shared: &Shared) -> Command {
         let mut command = ssh();
         command.args(["-O", "exit", "-o"]);
         command.arg(format!("ControlPath={}", shared.socket.display()));
-        self.end(&mut command);
+        self.add_host(&mut command);
         command
     }
 
-    /// What ssh would do for this host, by its configuration.
+    /// Returns a command that prints the configuration of ssh for this host.
     pub fn configuration(&self) -> Command {
         let mut command = ssh();
         command.arg("-G");
-        self.end(&mut command);
+        self.add_host(&mut command);
         command
     }
 
     fn command(&self, shared: Option<&Shared>, options: &[&str], remote: &str) -> Command {
         let mut command = ssh();
-        // No terminal there, nothing of this host's screen or keys.
+        // No remote terminal, and no forwarding of X11 or keys.
         command.args(["-T", "-x", "-a"]);
-        for option in ALIVE.iter().chain(options) {
+        for option in KEEPALIVE_OPTIONS.iter().chain(options) {
             command.args(["-o", option]);
         }
         if let Some(shared) = shared {
             let socket = format!("ControlPath={}", shared.socket.display());
-            command.args(["-o", "ControlMaster=auto", "-o", PERSIST, "-o", &socket]);
+            command.args([
+                "-o",
+                "ControlMaster=auto",
+                "-o",
+                PERSIST_OPTION,
+                "-o",
+                &socket,
+            ]);
         }
-        self.end(&mut command);
+        self.add_host(&mut command);
         command.arg(remote);
         command
     }
 
-    fn end(&self, command: &mut Command) {
+    fn add_host(&self, command: &mut Command) {
         if let Some(port) = self.port {
             command.args(["-p", &port.to_string()]);
         }
@@ -89,7 +96,8 @@ impl Ssh {
     }
 }
 
-/// Where an agent may be there, the one that was copied there first. For `sh`, between single quotes.
+/// Returns the possible places of an agent on the remote host, starting with the copied one. For `sh`, between single
+/// quotes.
 fn places() -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!(
@@ -97,14 +105,14 @@ fn places() -> String {
     )
 }
 
-/// Has the POSIX shell run a script, whatever the login shell is. The absolute path keeps a file named `sh` on the user's
-/// PATH out of it, and the system's directories are searched even if that PATH lacks them.
+/// Runs a script with the POSIX shell, whatever the login shell is. The absolute path avoids a file named `sh` on the
+/// user's PATH. The system directories are searched even if that PATH lacks them.
 fn in_shell(script: &str) -> String {
     format!("/bin/sh -c 'PATH=\"${{PATH:+$PATH:}}/usr/bin:/bin\"; {script}'")
 }
 
-/// Sets `p` to a gputop there that runs, and does then what follows. A relative entry of PATH names no program: what it
-/// finds depends on the directory that the login shell happens to be in.
+/// Sets `p` to a working gputop on the remote host and runs `then`. A relative entry of PATH is ignored, because its
+/// result depends on the current directory of the login shell.
 fn with_gputop(then: &str) -> String {
     let places = places();
     format!(
@@ -113,15 +121,15 @@ fn with_gputop(then: &str) -> String {
     )
 }
 
-/// Becomes the agent, or without one what [`reduced`] runs; 127 where there is neither. Whatever shell it is that gets this,
-/// `sh` runs it.
+/// Returns a script that runs the agent, or the `nvidia-smi` loop if there is no gputop. It exits with 127 if neither
+/// exists. Any login shell passes the script on to `sh`.
 pub(super) fn agent(arguments: &str) -> String {
     let agent = with_gputop(&format!("exec \"$p\" agent{arguments}"));
     let nvidia_smi = nvidia_smi_loop();
     in_shell(&format!("{agent}; {nvidia_smi}"))
 }
 
-/// The same, whatever gputop there is.
+/// Returns a script that runs the `nvidia-smi` loop even if gputop is installed.
 pub(super) fn nvidia_smi() -> String {
     in_shell(&nvidia_smi_loop())
 }
@@ -129,11 +137,12 @@ pub(super) fn nvidia_smi() -> String {
 fn nvidia_smi_loop() -> String {
     let (found, script) = (nvidia_smi::found(), nvidia_smi::script());
     format!(
-        "{found} || {{ echo \"there is neither gputop nor nvidia-smi on that host\" >&2; exit 127; }}; {script}"
+        "{found} || {{ echo \"neither gputop nor nvidia-smi was found on that host\" >&2; exit 127; }}; {script}"
     )
 }
 
-/// Says what there is: `gputop-on Linux x86_64`, `gputop-smi-at PATH`, and of a gputop `gputop-at PATH` with its greeting.
+/// Returns a script that reports what is installed: `gputop-on Linux x86_64`, `gputop-smi-at PATH`, and for a gputop
+/// `gputop-at PATH` with its greeting.
 pub fn look() -> String {
     let found = nvidia_smi::found();
     let greeting = "\"$p\" agent </dev/null 2>/dev/null | head -n 1";
@@ -143,11 +152,12 @@ pub fn look() -> String {
     ))
 }
 
-/// Takes a program from its input and puts it where the agent is looked for first, if it arrived whole, runs there and is
-/// a gputop of this version. `cksum` is what cksum(1), which every POSIX system has, prints for the program.
+/// Returns a script that reads a program from stdin and installs it where the agent is searched for first. The copy
+/// must be complete, run there, and be a gputop of this version. `cksum` is the output of cksum(1), which every POSIX
+/// system has, for the program.
 ///
-/// The copy and its directories belong to the user and are private (0700), whatever umask the login shell sets. It is
-/// written beside its final name and then renamed, so a partial copy is never in its place.
+/// The copy and its directories belong to the user and are private (0700), whatever umask the login shell sets. The
+/// copy is written under another name and then renamed, so an incomplete copy is never used.
 pub fn install(cksum: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     // One line without single quotes, backslashes and exclamation marks: csh and fish must pass it on unchanged.
@@ -162,7 +172,7 @@ pub fn install(cksum: &str) -> String {
          n=\"$d/.new.$$\"; rm -f \"$n\"; set -C; cat > \"$n\" || fail; set +C; \
          set -- $(cksum < \"$n\"); [ \"$1 $2\" = \"{cksum}\" ] || fail \"the copy is damaged or incomplete\"; \
          chmod 700 \"$n\" && v=$(\"$n\" --version) || fail; \
-         [ \"$v\" = \"gputop {version}\" ] || fail \"that program is no gputop {version}\"; \
+         [ \"$v\" = \"gputop {version}\" ] || fail \"that program is not gputop {version}\"; \
          mv -f \"$n\" \"$d/gputop\" || fail'"
     )
 }

@@ -1,4 +1,4 @@
-//! Where another host is: a name as ssh takes it, or a command.
+//! The address of a remote host: a host name for ssh, or a command.
 
 use thiserror::Error;
 
@@ -6,48 +6,47 @@ use super::slurm::Step;
 use super::ssh::Ssh;
 use crate::model::text::quoted;
 
-/// What stands in front of a command.
+/// Prefix of a command.
 const VIA: &str = "via:";
 
-/// A far host, and how to get there.
+/// A remote host and how to reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     Ssh(Ssh),
-    /// Any command whose standard input and output are a `gputop agent`, for a shell.
+    /// A shell command whose stdin and stdout are a `gputop agent`.
     Via(String),
-    /// A node of a job; never written as a word, but expanded from the job.
+    /// A node of a job. It cannot be written by the user, only expanded from the job.
     Slurm(Step),
 }
 
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum TargetError {
-    #[error("`via:` wants a command behind it: `via:kubectl exec -i POD -- gputop agent`")]
-    NoCommand,
-    #[error("`{}` is no host: one is written [user@]host[:port]", quoted(.0))]
-    NoHost(String),
-    #[error("`{}` is no port: it is a number from 1 to 65535", quoted(.0))]
-    NoPort(String),
+    #[error("`via:` requires a command, such as `via:kubectl exec -i POD -- gputop agent`")]
+    MissingCommand,
+    #[error("`{}` is not a valid host: use [user@]host[:port]", quoted(.0))]
+    InvalidHost(String),
+    #[error("`{}` is not a valid port: use a number from 1 to 65535", quoted(.0))]
+    InvalidPort(String),
 }
 
 impl Target {
-    /// # Errors
-    /// When `word` can be neither, with the way it is written.
+    /// Parses a target. Fails if `word` is neither a host nor a command.
     pub fn parse(word: &str) -> Result<Self, TargetError> {
         if let Some(command) = word.strip_prefix(VIA) {
             let command = command.trim();
             return if command.is_empty() {
-                Err(TargetError::NoCommand)
+                Err(TargetError::MissingCommand)
             } else {
                 Ok(Self::Via(command.to_owned()))
             };
         }
-        let no_host = || TargetError::NoHost(word.to_owned());
-        // An IPv6 address has colons of its own, and stands in brackets where a port follows.
+        let invalid_host = || TargetError::InvalidHost(word.to_owned());
+        // An IPv6 address contains colons, and is in brackets if a port follows.
         let (host, port) = match word.rsplit_once(']') {
-            Some((inside, "")) => (unbracketed(inside).ok_or_else(no_host)?, None),
-            Some((inside, behind)) => {
-                let port = behind.strip_prefix(':').ok_or_else(no_host)?;
-                (unbracketed(inside).ok_or_else(no_host)?, Some(port))
+            Some((before, "")) => (unbracketed(before).ok_or_else(invalid_host)?, None),
+            Some((before, after)) => {
+                let port = after.strip_prefix(':').ok_or_else(invalid_host)?;
+                (unbracketed(before).ok_or_else(invalid_host)?, Some(port))
             }
             None => match word.split_once(':') {
                 Some((_, port)) if port.contains(':') => (word.to_owned(), None),
@@ -57,26 +56,26 @@ impl Target {
         };
         let port = port.map(|port| match port.parse::<u16>() {
             Ok(number @ 1..) => Ok(number),
-            _ => Err(TargetError::NoPort(port.to_owned())),
+            _ => Err(TargetError::InvalidPort(port.to_owned())),
         });
         let port = port.transpose()?;
         let name = host
             .rsplit_once('@')
             .map_or(host.as_str(), |(_, name)| name);
-        // Nothing that ssh, or a shell on the way, would read as something else.
-        let is_strange =
+        // Rejects characters that ssh or a shell would interpret.
+        let is_special =
             |c: char| c.is_whitespace() || c.is_control() || "'\"`$\\;&|<>()".contains(c);
         if name.is_empty()
             || host.starts_with(['-', '@'])
             || name.starts_with('-')
-            || host.contains(is_strange)
+            || host.contains(is_special)
         {
-            return Err(no_host());
+            return Err(invalid_host());
         }
         Ok(Self::Ssh(Ssh { host, port }))
     }
 
-    /// As [`Self::parse`] reads it.
+    /// Returns the text that [`Self::parse`] accepts.
     pub fn word(&self) -> String {
         match self {
             Self::Ssh(Ssh { host, port: None }) => host.clone(),
@@ -97,7 +96,7 @@ impl Target {
         }
     }
 
-    /// What it is shown as.
+    /// Returns the display name.
     pub fn name(&self) -> String {
         match self {
             Self::Ssh(_) => self.word(),
@@ -108,8 +107,8 @@ impl Target {
 }
 
 /// `user@[::1` → `user@::1`
-fn unbracketed(inside: &str) -> Option<String> {
-    let (before, address) = inside.split_once('[')?;
+fn unbracketed(before: &str) -> Option<String> {
+    let (before, address) = before.split_once('[')?;
     let is_user = before.is_empty() || before.ends_with('@');
     is_user.then(|| format!("{before}{address}"))
 }
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_written_as_ssh_takes_them() {
+    fn parses_hosts_in_the_form_of_ssh() {
         for (word, host, port) in [
             ("gpu1", "gpu1", None),
             ("me@gpu3:2222", "me@gpu3", Some(2222)),
@@ -143,15 +142,15 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_anything_behind_via() {
+    fn parses_a_command_after_via() {
         let command = Target::parse("via: kubectl exec -i pod -- gputop agent");
         let expected = "kubectl exec -i pod -- gputop agent".to_owned();
         assert_eq!(command, Ok(Target::Via(expected)));
-        assert_eq!(Target::parse("via: "), Err(TargetError::NoCommand));
+        assert_eq!(Target::parse("via: "), Err(TargetError::MissingCommand));
     }
 
     #[test]
-    fn what_ssh_would_take_for_an_option_or_a_shell_for_a_command_is_no_host() {
+    fn rejects_options_and_shell_syntax() {
         for word in [
             "-oProxyCommand=x",
             "me@",
@@ -165,14 +164,17 @@ mod tests {
         ] {
             assert_eq!(
                 Target::parse(word),
-                Err(TargetError::NoHost(word.into())),
+                Err(TargetError::InvalidHost(word.into())),
                 "{word}"
             );
         }
         assert_eq!(
             Target::parse("gpu:ssh"),
-            Err(TargetError::NoPort("ssh".into()))
+            Err(TargetError::InvalidPort("ssh".into()))
         );
-        assert_eq!(Target::parse("gpu:0"), Err(TargetError::NoPort("0".into())));
+        assert_eq!(
+            Target::parse("gpu:0"),
+            Err(TargetError::InvalidPort("0".into()))
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The bytes of a recording, in a file or in memory, read in pieces and never as a whole.
+//! The bytes of a recording in a file or in memory, read in parts and never completely.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -20,7 +20,7 @@ impl Contents {
         }
     }
 
-    /// Fewer bytes than asked for only at the end.
+    /// Fills the buffer. Returns fewer bytes only at the end.
     pub fn read_at(&self, mut at: u64, mut into: &mut [u8]) -> io::Result<usize> {
         let wanted = into.len();
         while !into.is_empty() {
@@ -47,7 +47,7 @@ impl Contents {
         }
     }
 
-    /// Up to `length` bytes; the caller has bounded the length.
+    /// Reads up to `length` bytes. The caller must limit the length.
     pub fn piece(&self, at: u64, length: u64) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
         let read = self.read_at(at, &mut bytes)?;
@@ -56,7 +56,7 @@ impl Contents {
     }
 }
 
-/// A stretch of the contents as a reader.
+/// A section of the contents as a reader.
 #[derive(Debug)]
 pub struct Section {
     pub contents: Arc<Contents>,
@@ -67,14 +67,14 @@ pub struct Section {
 impl Read for Section {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
-        let most = into.len().min(left);
-        let read = self.contents.read_at(self.at, &mut into[..most])?;
+        let max = into.len().min(left);
+        let read = self.contents.read_at(self.at, &mut into[..max])?;
         self.at += read as u64;
         Ok(read)
     }
 }
 
-/// Small reads that mostly go forward, out of one buffer.
+/// A read buffer for small reads that mostly move forward.
 #[derive(Debug)]
 pub struct Window<'a> {
     contents: &'a Contents,
@@ -82,7 +82,7 @@ pub struct Window<'a> {
     buffer: Vec<u8>,
 }
 
-const WINDOW: u64 = 64 << 10;
+const WINDOW_BYTES: u64 = 64 << 10;
 
 impl<'a> Window<'a> {
     pub fn new(contents: &'a Contents) -> Self {
@@ -93,11 +93,11 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// At least `count` bytes (which is less than the window) from `at` on, fewer only at the end.
+    /// Returns at least `count` bytes from `at` on, fewer only at the end. `count` must be smaller than the window.
     pub fn from(&mut self, at: u64, count: usize) -> io::Result<&[u8]> {
         let end = at.saturating_add(count as u64);
         if at < self.at || end > self.at + self.buffer.len() as u64 {
-            self.buffer = self.contents.piece(at, WINDOW)?;
+            self.buffer = self.contents.piece(at, WINDOW_BYTES)?;
             self.at = at;
         }
         let offset = usize::try_from(at - self.at).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! A recording as a table of minutes: opened quickly, read a minute at a time, and never trusted.
+//! A recording as a table of minutes: opened quickly, read one minute at a time, and never trusted.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -19,24 +19,26 @@ use crate::source::layout::{
 };
 use crate::source::wire::WireLine;
 
-/// Memory that the lists of one note may take. Notes are read one after the other.
+/// Maximum memory for the lists of one note. Notes are read one after the other.
 const MAX_NOTE_MEMORY: usize = 16 << 20;
-/// Memory for the table of minutes: more than half a year.
+/// Maximum memory for the table of minutes: more than half a year.
 const MAX_INDEX_MEMORY: usize = 32 << 20;
 
-/// Why a file cannot be played.
+/// Reason why a file cannot be played.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("cannot read the recording {name}: {source}")]
     Read { name: String, source: io::Error },
-    #[error("{0} is empty: nothing was recorded into it")]
+    #[error("{0} is empty, so there is nothing to play")]
     Empty(String),
-    #[error("{name} is not a gputop recording: it begins with {begins}; `gputop record` makes one")]
+    #[error(
+        "{name} is not a gputop recording: it starts with {begins}. Record one with `gputop record`"
+    )]
     Foreign { name: String, begins: String },
-    #[error("{0} is cut off before its first second: there is nothing to play")]
+    #[error("{0} contains no readable frame, so there is nothing to play")]
     NoFrames(String),
     #[error(
-        "{name} was made by gputop {version} and needs a gputop that knows \"{needs}\"; install a newer one"
+        "cannot play {name}: gputop {version} recorded it with \"{needs}\", which this version does not support. Install a newer gputop"
     )]
     TooNew {
         name: String,
@@ -45,15 +47,15 @@ pub enum OpenError {
     },
 }
 
-/// When a frame was made.
+/// Time of a frame.
 #[derive(Default, serde::Deserialize)]
 #[serde(default)]
-struct Stamp {
+struct FrameTime {
     time: UnixMillis,
     mono: Mono,
 }
 
-/// A recording that can be played: its minutes are known, none of them is read yet.
+/// A playable recording. The position of its minutes is known, but no minute is read yet.
 #[derive(Debug)]
 pub struct Recording {
     contents: Arc<Contents>,
@@ -70,41 +72,41 @@ impl Recording {
         }
     }
 
-    /// A recording inside the program.
+    /// Opens a built-in recording.
     pub fn from_bytes(bytes: Cow<'static, [u8]>) -> Result<Self, OpenError> {
         Self::new(Contents::Memory(bytes), "the built-in recording".into())
     }
 
-    /// Who recorded it, and where.
+    /// Returns the hello of the recording agent.
     pub fn hello(&self) -> &Hello {
         &self.hello
     }
 
-    /// The first and the last moment.
+    /// Returns the times of the first and the last frame.
     pub fn span(&self) -> (Mono, Mono) {
         let start = self.minutes.first().map_or(Mono(0), |m| m.start);
         let end = self.minutes.iter().map(|m| m.end).max();
         (start, end.unwrap_or(start))
     }
 
-    /// What the clock of the moments in it lacks to the wall's, in milliseconds, by its first frame; `None` where none can
-    /// be read.
+    /// Returns the difference between wall time and the monotonic clock of the recording in milliseconds, from its
+    /// first frame. Returns `None` if no frame can be read.
     pub(super) fn wall_offset(&self) -> Option<i64> {
         let minutes = self.minutes.iter().filter(|minute| minute.frames > 0);
         minutes
-            .filter_map(|minute| self.first_stamp(minute))
-            .find_map(|stamp| stamp.time.0.checked_sub(i64::try_from(stamp.mono.0).ok()?))
+            .filter_map(|minute| self.first_frame_time(minute))
+            .find_map(|time| time.time.0.checked_sub(i64::try_from(time.mono.0).ok()?))
     }
 
-    fn first_stamp(&self, minute: &Minute) -> Option<Stamp> {
+    fn first_frame_time(&self, minute: &Minute) -> Option<FrameTime> {
         let mut lines = self.lines(minute).ok()?;
         loop {
-            let line = WireLine::<Stamp>::read(lines.next().ok()??).ok();
-            let stamp = line
+            let line = WireLine::<FrameTime>::read(lines.next().ok()??).ok();
+            let time = line
                 .filter(|line| line.from == 0)
                 .and_then(|line| line.frame);
-            if stamp.is_some() {
-                return stamp;
+            if time.is_some() {
+                return time;
             }
         }
     }
@@ -123,7 +125,7 @@ impl Recording {
             let begins = describe(&head);
             return Err(OpenError::Foreign { name, begins });
         };
-        // Nothing is required so far; see `Hello::requires`.
+        // No requirement is defined yet; see `Hello::requires`.
         if let Some(needs) = hello.requires.first().cloned() {
             let version = hello.version;
             return Err(OpenError::TooNew {
@@ -150,8 +152,8 @@ impl Recording {
         Lines::new(&self.contents, minute.offset, minute.offset + minute.bytes)
     }
 
-    /// `None` when the minute has no note, it is damaged, or it does not fit into `room`, which shrinks by what it
-    /// took: the charts have a gap there.
+    /// Returns the note of a minute. Returns `None` if the minute has no note, or the note is damaged or larger than
+    /// `room`. `room` shrinks by the size of the note. The charts have a gap there.
     pub(super) fn note(&self, minute: &Minute, room: &mut u64) -> Option<Note> {
         if !(SKIPPABLE_HEADER..=MAX_NOTE_BYTES).contains(&minute.note) {
             return None;
@@ -176,7 +178,7 @@ fn payload_of(frame: &[u8], magic: u32) -> Option<&[u8]> {
     frame.strip_prefix(&magic.to_le_bytes())?.get(4..)
 }
 
-/// The hello and where it ends; `None` when the file does not begin with one.
+/// Returns the hello and the position after it, or `None` if the file does not start with one.
 fn read_hello(contents: &Contents) -> io::Result<Option<(Hello, u64)>> {
     let header = contents.piece(0, SKIPPABLE_HEADER)?;
     let Some(length) = payload_of(&header, HELLO_MAGIC)
@@ -195,7 +197,7 @@ fn read_hello(contents: &Contents) -> io::Result<Option<(Hello, u64)>> {
     Ok(hello.map(|hello| (hello, SKIPPABLE_HEADER + length)))
 }
 
-/// The index of a finished recording, if it is there and fits the file it is in.
+/// Returns the index of a finished recording, or `None` if it is missing or does not match the file.
 fn read_index(contents: &Contents) -> io::Result<Option<Vec<Minute>>> {
     let length = contents.len()?;
     let footer = contents.piece(length.saturating_sub(INDEX_FOOTER), INDEX_FOOTER)?;
@@ -235,7 +237,7 @@ fn describe(head: &[u8]) -> String {
         return "a damaged header".into();
     }
     if head.starts_with(&crate::source::layout::ZSTD_MAGIC.to_le_bytes()) {
-        return "zstd data without gputop's header".into();
+        return "zstd data without a gputop header".into();
     }
     if head.iter().all(|byte| (b' '..=b'~').contains(byte)) {
         return format!("\u{201c}{}\u{201d}", String::from_utf8_lossy(head));

@@ -1,17 +1,17 @@
-//! Several recordings of one time, played on one clock.
+//! Plays several recordings of the same time on one clock.
 //!
-//! Each has its own reader and stream, as if it played alone; here is who says when. The clock is the wall's, since that
-//! of each boot is its own: a recording's first frame tells by how much they differ. A host that is not recorded yet, or
-//! not any more, says so as one that is not heard.
+//! Each recording has its own reader and stream, as if it played alone; the group decides when frames are shown. The
+//! group uses wall time, since each boot has its own monotonic clock. The first frame of a recording gives the
+//! difference. A host is shown as not yet recorded before its recording starts, and as silent after it ends.
 //!
-//! Whoever asks to move, from a host's screen or from the list of them, moves all.
+//! A move request from the screen of one host or from the host list moves all of them.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use super::file::{OpenError, Recording};
-use super::next_frame::Ahead;
-use super::player::{Player, lasting, sane};
+use super::next_frame::NextFrame;
+use super::player::{Player, clamp_speed, playback_duration};
 use super::seek_target::{Target, ordinal};
 use super::{Options, spawn};
 use crate::model::link::Link;
@@ -19,80 +19,82 @@ use crate::model::units::{Millis, Mono};
 use crate::source::stream::{Feed, Source, stream};
 use crate::source::{Play, Position, Request, Update};
 
-/// Where it stands is told to all at most so often while it plays.
-const TELL: Duration = Duration::from_millis(500);
-/// A step of the list, which has no frames of its own.
-const STEP: i64 = 1_000;
+/// Interval at which all streams receive the position while playing.
+const POSITION_INTERVAL: Duration = Duration::from_millis(500);
+/// A step of the host list, which has no frames of its own, in milliseconds.
+const STEP_MILLIS: i64 = 1_000;
 const MAX_STEPS: u64 = 64;
-/// Nothing for so many intervals and a while is silence, as of a living host.
-const SILENT_AFTER: u64 = 3;
-const A_WHILE: u64 = 2_000;
+/// A host is silent after this many intervals plus a grace period without a frame, like a live host.
+const MAX_SILENT_INTERVALS: u64 = 3;
+const SILENCE_GRACE_MILLIS: u64 = 2_000;
 
-/// Plays them all on a thread of its own until nobody reads any. First what the list of them reads, which is told where the
-/// clock stands, then the source of each.
+/// Plays all recordings on a new thread until no reader is left. Returns the source for the host list, which carries
+/// the position, and the source of each recording.
 ///
 /// # Errors
-/// Where one holds no frame that can be read.
+/// Fails if a recording contains no readable frame.
 pub fn play_all(
     recordings: Vec<(String, Recording)>,
     options: Options,
 ) -> Result<(Source, Vec<Source>), OpenError> {
     let (asked, requests) = mpsc::channel();
-    let (lead, from_list, list) = stream();
-    pass_on(None, from_list, asked.clone());
+    let (list_feed, from_list, list) = stream();
+    forward_requests(None, from_list, asked.clone());
     let (mut members, mut sources) = (Vec::new(), Vec::new());
     for (name, recording) in recordings {
         let offset = recording.wall_offset().ok_or(OpenError::NoFrames(name))?;
         let (feed, from_host, source) = stream();
-        pass_on(Some(members.len()), from_host, asked.clone());
+        forward_requests(Some(members.len()), from_host, asked.clone());
         members.push(Member::new(recording, feed, offset));
         sources.push(source);
     }
     drop(asked);
-    let group = Group::new(members, lead, options);
+    let group = Group::new(members, list_feed, options);
     spawn(move || group.run(&requests));
     Ok((list, sources))
 }
 
-/// Who asks, a member or the list, and for what.
+/// A request from a member or, with `None`, from the host list.
 type GroupRequest = (Option<usize>, Request);
 
-/// One place to listen for what all of them ask.
-fn pass_on(who: Option<usize>, from: Receiver<Request>, to: Sender<GroupRequest>) {
+/// Forwards requests from one reader to the group.
+fn forward_requests(member: Option<usize>, from: Receiver<Request>, to: Sender<GroupRequest>) {
     spawn(move || {
-        let _ = from.iter().try_for_each(|request| to.send((who, request)));
+        let _ = from
+            .iter()
+            .try_for_each(|request| to.send((member, request)));
     });
 }
 
-/// Milliseconds since 1970.
+/// Wall time in milliseconds since 1970.
 type Wall = i64;
 
 struct Member {
     player: Player,
-    /// What its own clock lacks to the wall's.
+    /// Wall time minus the monotonic clock of the recording.
     offset: i64,
     link: Option<Link>,
 }
 
 struct Group {
     members: Vec<Member>,
-    lead: Feed,
+    list_feed: Feed,
     start: Wall,
     end: Wall,
     now: Wall,
-    /// When `now` was due.
+    /// Instant at which `now` was due.
     due: Instant,
     speed: f32,
     paused: bool,
-    /// So many frames of a member are to be shown at once.
-    owed: Option<(usize, u64)>,
-    told: Instant,
+    /// Member with frames to show immediately, and their number.
+    pending_steps: Option<(usize, u64)>,
+    position_sent_at: Instant,
 }
 
-/// What comes next.
-enum Next {
-    /// It is not known before this one has looked.
-    Look(usize),
+/// The next step of playback.
+enum NextStep {
+    /// This member must read ahead first.
+    ReadAhead(usize),
     Frame(usize, Wall),
     End,
 }
@@ -100,20 +102,20 @@ enum Next {
 impl Member {
     fn new(recording: Recording, feed: Feed, offset: i64) -> Self {
         Self {
-            player: Player::led(recording, feed),
+            player: Player::in_group(recording, feed),
             offset,
             link: None,
         }
     }
 
-    fn wall(&self, moment: Mono) -> Wall {
-        i64::try_from(moment.0)
+    fn wall(&self, monotonic: Mono) -> Wall {
+        i64::try_from(monotonic.0)
             .unwrap_or(i64::MAX)
             .saturating_add(self.offset)
     }
 
-    /// A moment before its boot is its first.
-    fn moment(&self, wall: Wall) -> Mono {
+    /// Converts wall time to the monotonic clock. A time before the boot becomes 0.
+    fn monotonic(&self, wall: Wall) -> Mono {
         Mono(u64::try_from(wall.saturating_sub(self.offset)).unwrap_or(0))
     }
 
@@ -122,8 +124,8 @@ impl Member {
         (self.wall(start), self.wall(end))
     }
 
-    /// Says whether what is shown of it is of now.
-    fn tell_link(&mut self, now: Wall) {
+    /// Reports whether the shown frame is current.
+    fn send_link(&mut self, now: Wall) {
         let link = match self.player.shown {
             None => Link::Later {
                 begins_in: Millis(whole_seconds(self.span().0 - now)),
@@ -131,7 +133,9 @@ impl Member {
             Some(shown) => {
                 let lag = now.saturating_sub(self.wall(shown.mono));
                 let since = Millis(whole_seconds(lag));
-                if u64::try_from(lag).unwrap_or(0) > shown.interval.0 * SILENT_AFTER + A_WHILE {
+                if u64::try_from(lag).unwrap_or(0)
+                    > shown.interval.0 * MAX_SILENT_INTERVALS + SILENCE_GRACE_MILLIS
+                {
                     Link::Silent { since }
                 } else {
                     Link::Up
@@ -145,31 +149,34 @@ impl Member {
     }
 }
 
-/// So that what changes all the time is told once a second at most; 0 for what is over.
+/// Rounds down to whole seconds, so that a growing value is reported at most once a second. Returns 0 for negative
+/// values.
 fn whole_seconds(millis: i64) -> u64 {
     u64::try_from(millis).unwrap_or(0) / 1_000 * 1_000
 }
 
 impl Group {
-    fn new(members: Vec<Member>, lead: Feed, options: Options) -> Self {
+    fn new(members: Vec<Member>, list_feed: Feed, options: Options) -> Self {
         let spans = || members.iter().map(Member::span);
         let start = spans().map(|span| span.0).min().unwrap_or(0);
         Self {
             start,
             end: spans().map(|span| span.1).max().unwrap_or(start),
             members,
-            lead,
+            list_feed,
             now: start,
             due: Instant::now(),
-            speed: sane(options.speed),
+            speed: clamp_speed(options.speed),
             paused: options.paused,
-            owed: None,
-            told: Instant::now(),
+            pending_steps: None,
+            position_sent_at: Instant::now(),
         }
     }
 
     fn run(mut self, requests: &Receiver<GroupRequest>) {
-        self.members.iter().for_each(|one| one.player.greet());
+        self.members
+            .iter()
+            .for_each(|member| member.player.send_hello());
         self.seek(self.start);
         loop {
             let asked = match self.wait() {
@@ -177,197 +184,213 @@ impl Group {
                 None => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match asked {
-                Ok(asked) => self.obey(std::iter::once(asked).chain(requests.try_iter())),
-                Err(RecvTimeoutError::Timeout) => self.go_on(),
+                Ok(asked) => {
+                    self.handle_requests(std::iter::once(asked).chain(requests.try_iter()));
+                }
+                Err(RecvTimeoutError::Timeout) => self.advance(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
-    fn next(&self) -> Next {
-        let mut next = Next::End;
-        for (at, one) in self.members.iter().enumerate() {
-            match one.player.reader.ahead() {
-                Ahead::Unread => return Next::Look(at),
-                Ahead::Frame(_, frame) => {
-                    let wall = one.wall(frame.mono);
-                    if !matches!(next, Next::Frame(_, first) if first <= wall) {
-                        next = Next::Frame(at, wall);
+    fn next(&self) -> NextStep {
+        let mut next = NextStep::End;
+        for (at, member) in self.members.iter().enumerate() {
+            match member.player.reader.next_frame() {
+                NextFrame::Unread => return NextStep::ReadAhead(at),
+                NextFrame::Frame(_, frame) => {
+                    let wall = member.wall(frame.mono);
+                    if !matches!(next, NextStep::Frame(_, first) if first <= wall) {
+                        next = NextStep::Frame(at, wall);
                     }
                 }
-                Ahead::End => {}
+                NextFrame::End => {}
             }
         }
         next
     }
 
-    /// How long nothing is to be done but to listen; `None` is until someone asks for something.
+    /// Returns how long to wait for requests; `None` means until one arrives.
     fn wait(&self) -> Option<Duration> {
         match self.next() {
-            Next::Look(_) => Some(Duration::ZERO),
-            Next::Frame(..) if self.owed.is_some() => Some(Duration::ZERO),
+            NextStep::ReadAhead(_) => Some(Duration::ZERO),
+            NextStep::Frame(..) if self.pending_steps.is_some() => Some(Duration::ZERO),
             _ if self.paused => None,
-            Next::Frame(_, wall) => {
-                let due = self.due + self.lasting(wall);
+            NextStep::Frame(_, wall) => {
+                let due = self.due + self.playback_duration(wall);
                 Some(due.saturating_duration_since(Instant::now()))
             }
-            // To say that it is over.
-            Next::End => Some(Duration::ZERO),
+            // To report the end.
+            NextStep::End => Some(Duration::ZERO),
         }
     }
 
-    fn lasting(&self, until: Wall) -> Duration {
+    fn playback_duration(&self, until: Wall) -> Duration {
         let gap = u64::try_from(until.saturating_sub(self.now)).unwrap_or(0);
-        lasting(Millis(gap), self.speed)
+        playback_duration(Millis(gap), self.speed)
     }
 
-    fn go_on(&mut self) {
+    fn advance(&mut self) {
         match self.next() {
-            Next::Look(at) => self.members[at].player.look_ahead(),
-            Next::Frame(at, wall) => self.show(at, wall),
-            Next::End => {
-                (self.paused, self.owed) = (true, None);
-                self.tell();
+            NextStep::ReadAhead(at) => self.members[at].player.read_ahead(),
+            NextStep::Frame(at, wall) => self.show(at, wall),
+            NextStep::End => {
+                (self.paused, self.pending_steps) = (true, None);
+                self.send_position();
             }
         }
     }
 
     fn show(&mut self, at: usize, wall: Wall) {
         let now = Instant::now();
-        let due = self.due + self.lasting(wall);
-        // After a long delay the pace starts anew instead of catching up.
+        let due = self.due + self.playback_duration(wall);
+        // After a long delay playback continues from now instead of catching up.
         let is_late = due > now || now - due > Duration::from_secs(1);
         self.due = if is_late { now } else { due };
         self.now = self.now.max(wall);
         self.members[at].player.show_next();
-        if let Some((_, left)) = self.owed.as_mut().filter(|(whose, _)| *whose == at) {
+        if let Some((_, left)) = self
+            .pending_steps
+            .as_mut()
+            .filter(|(member, _)| *member == at)
+        {
             *left -= 1;
             if *left == 0 {
-                self.owed = None;
-                self.tell();
+                self.pending_steps = None;
+                self.send_position();
             }
         }
-        if self.told.elapsed() > TELL {
-            self.tell();
+        if self.position_sent_at.elapsed() > POSITION_INTERVAL {
+            self.send_position();
         } else {
-            self.tell_one(at);
+            self.send_position_to(at);
         }
     }
 
-    /// Takes all requests that wait before moving, so that a held key does not decode a minute for each repeat.
-    fn obey(&mut self, asked: impl Iterator<Item = GroupRequest>) {
+    /// Handles all waiting requests before moving, so that a held key does not decode a minute for each repeat.
+    fn handle_requests(&mut self, asked: impl Iterator<Item = GroupRequest>) {
         let (mut target, mut is_move) = (None, false);
-        for (who, request) in asked {
-            match (who, request) {
+        for (member, request) in asked {
+            match (member, request) {
                 (Some(at), Request::Play(Play::Past(before))) => {
-                    self.members[at].player.feed_more(before);
+                    self.members[at].player.send_past(before);
                 }
                 (_, Request::Play(play)) => {
                     is_move = true;
-                    target = self.obey_play(who, play, target);
+                    target = self.handle_play(member, play, target);
                 }
-                (Some(at), request) => self.members[at].player.obey(std::iter::once(request)),
+                (Some(at), request) => self.members[at]
+                    .player
+                    .handle_requests(std::iter::once(request)),
                 (None, _) => {}
             }
         }
         match target {
             Some(target) => self.seek(target),
-            None if is_move => self.tell(),
+            None if is_move => self.send_position(),
             None => {}
         }
     }
 
-    /// Where to go after this request and the ones before it that have not been done.
-    fn obey_play(&mut self, who: Option<usize>, play: Play, target: Option<Wall>) -> Option<Wall> {
+    /// Returns the target after this request and the earlier ones that were not executed yet.
+    fn handle_play(
+        &mut self,
+        member: Option<usize>,
+        play: Play,
+        target: Option<Wall>,
+    ) -> Option<Wall> {
         let from = target.unwrap_or(self.now);
         match play {
             Play::Pause(pause) => {
-                let is_over = self.paused && !pause && matches!(self.next(), Next::End);
+                let is_over = self.paused && !pause && matches!(self.next(), NextStep::End);
                 self.paused = pause;
                 self.due = Instant::now();
                 target.or(is_over.then_some(self.start))
             }
             Play::Speed(speed) => {
-                self.speed = sane(speed);
+                self.speed = clamp_speed(speed);
                 self.due = Instant::now();
                 target
             }
             Play::Step(frames) => {
                 self.paused = true;
-                let Some(at) = who else {
-                    return Some(from.saturating_add(i64::from(frames) * STEP));
+                let Some(at) = member else {
+                    return Some(from.saturating_add(i64::from(frames) * STEP_MILLIS));
                 };
                 target.into_iter().for_each(|target| self.seek(target));
                 self.step(at, frames)
             }
             Play::Skip(millis) => Some(from.saturating_add(millis)),
-            Play::To(moment) => Some(match who {
-                Some(at) => self.members[at].wall(moment),
-                None => self.list_wall(moment),
+            Play::To(monotonic) => Some(match member {
+                Some(at) => self.members[at].wall(monotonic),
+                None => self.list_wall(monotonic),
             }),
             Play::Start => Some(self.start),
-            // The list has no charts.
+            // The host list has no charts.
             Play::Past(_) => target,
         }
     }
 
-    /// By so many frames of a member; back is a jump to where that one is.
+    /// Steps by frames of one member. A step back is a jump to an earlier frame.
     fn step(&mut self, at: usize, frames: i32) -> Option<Wall> {
         if let Ok(forward) = u64::try_from(frames) {
-            let owed = self.owed.filter(|(whose, _)| *whose == at);
-            let steps = owed.map_or(0, |(_, left)| left) + forward;
-            self.owed = Some((at, steps.min(MAX_STEPS))).filter(|(_, steps)| *steps > 0);
+            let pending_steps = self.pending_steps.filter(|(member, _)| *member == at);
+            let steps = pending_steps.map_or(0, |(_, left)| left) + forward;
+            self.pending_steps = Some((at, steps.min(MAX_STEPS))).filter(|(_, steps)| *steps > 0);
             return None;
         }
-        let one = &mut self.members[at];
-        let shown = one.player.shown?;
-        let number = ordinal(&one.player.reader.recording, shown.place);
+        let member = &mut self.members[at];
+        let shown = member.player.shown?;
+        let number = ordinal(&member.player.reader.recording, shown.position);
         let back = number.saturating_add_signed(frames.into());
-        one.player.jump_into_minute(Target::Frame(back));
-        let moment = one.player.shown.map_or(shown.mono, |shown| shown.mono);
-        Some(one.wall(moment))
+        member.player.jump_into_minute(Target::Frame(back));
+        let monotonic = member.player.shown.map_or(shown.mono, |shown| shown.mono);
+        Some(member.wall(monotonic))
     }
 
     fn seek(&mut self, to: Wall) {
         self.now = to.clamp(self.start, self.end);
-        (self.due, self.owed) = (Instant::now(), None);
-        for one in &mut self.members {
-            let moment = one.moment(self.now);
-            one.player.jump_into_minute(Target::Moment(moment));
-            one.player.settle();
+        (self.due, self.pending_steps) = (Instant::now(), None);
+        for member in &mut self.members {
+            let monotonic = member.monotonic(self.now);
+            member.player.jump_into_minute(Target::Time(monotonic));
+            member.player.finish_frame();
         }
-        self.tell();
+        self.send_position();
     }
 
-    /// To all where the clock stands.
-    fn tell(&mut self) {
-        self.told = Instant::now();
-        (0..self.members.len()).for_each(|at| self.tell_one(at));
+    /// Sends the position to all readers.
+    fn send_position(&mut self) {
+        self.position_sent_at = Instant::now();
+        (0..self.members.len()).for_each(|at| self.send_position_to(at));
         let of_list = |wall: Wall| Mono(u64::try_from(wall - self.start).unwrap_or(0));
-        self.lead.push(self.position(of_list));
+        self.list_feed.push(self.position(of_list));
     }
 
-    fn tell_one(&mut self, at: usize) {
+    fn send_position_to(&mut self, at: usize) {
         let now = self.now;
-        self.members[at].tell_link(now);
-        let one = &self.members[at];
-        one.player.feed.push(self.position(|wall| one.moment(wall)));
+        self.members[at].send_link(now);
+        let member = &self.members[at];
+        member
+            .player
+            .feed
+            .push(self.position(|wall| member.monotonic(wall)));
     }
 
-    /// The list's clock begins with the recordings.
-    fn list_wall(&self, moment: Mono) -> Wall {
+    /// Converts a time of the host list, whose clock starts with the recordings.
+    fn list_wall(&self, monotonic: Mono) -> Wall {
         self.start
-            .saturating_add(i64::try_from(moment.0).unwrap_or(i64::MAX))
+            .saturating_add(i64::try_from(monotonic.0).unwrap_or(i64::MAX))
     }
 
-    fn position(&self, moment: impl Fn(Wall) -> Mono) -> Update {
+    fn position(&self, monotonic: impl Fn(Wall) -> Mono) -> Update {
         Update::Position(Position {
-            start: moment(self.start),
-            end: moment(self.end),
-            now: moment(self.now),
+            start: monotonic(self.start),
+            end: monotonic(self.end),
+            now: monotonic(self.now),
             speed: self.speed,
             paused: self.paused,
-            at_end: matches!(self.next(), Next::End),
+            at_end: matches!(self.next(), NextStep::End),
         })
     }
 }

@@ -1,11 +1,11 @@
-//! Moving in a recording: what was asked for, and what a screen needs after a jump.
+//! Moving in a recording: executes requests, and sends the data that a screen needs after a jump.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::next_frame::Ahead;
-use super::player::{Player, sane};
+use super::next_frame::NextFrame;
+use super::player::{Player, clamp_speed};
 use super::seek_target::{self, Target, Until};
 use crate::model::event::Event;
 use crate::model::history::Summary;
@@ -16,23 +16,24 @@ use crate::model::signal::Signalled;
 use crate::model::units::Mono;
 use crate::source::{Play, Request, Update};
 
-/// How much of the past a jump brings back, in minutes.
-const PAST: usize = 60;
-/// How much more of it is told at a time, in minutes: a screen takes that in between two frames.
-const MORE: usize = 15;
-/// An hour's notes of 8 GPUs and 64 processes are 2 MB of JSON.
+/// Past sent after a jump, in minutes.
+const PAST_MINUTES: usize = 60;
+/// Additional past sent per request, in minutes: a screen processes that between two frames.
+const MORE_PAST_MINUTES: usize = 15;
+/// Maximum size of the notes read for one jump. An hour of 8 GPUs and 64 processes is 2 MB of JSON.
 const MAX_PAST_BYTES: u64 = 32 << 20;
-/// A jump sends at most about so many frames: the stream holds no more, and a chart's finest step is a second.
+/// Approximate maximum of frames that a jump sends. The stream holds no more, and the finest step of a chart is one
+/// second.
 const MAX_JUMP_FRAMES: u64 = 120;
-/// Up to so many frames forward are stepped through, further ones jumped to.
-const MAX_STEPS: u64 = 16;
+/// Maximum number of frames to step forward; larger distances become a jump.
+const MAX_FORWARD_STEPS: u64 = 16;
 
-const NO_STACK: &str = "a recording holds the stacks that were read when an allocation failed and at maxima, and no others";
-const NO_LOG: &str = "a recording holds excerpts of logs and no log";
+const NO_STACK: &str = "recordings contain stacks only for failed allocations and new maxima";
+const NO_LOG: &str = "recordings contain excerpts of logs only";
 
 impl Player {
-    /// Takes all requests that wait before moving, so that a held key does not decode a minute for each repeat.
-    pub fn obey(&mut self, requests: impl Iterator<Item = Request>) {
+    /// Handles all waiting requests before moving, so that a held key does not decode a minute for each repeat.
+    pub fn handle_requests(&mut self, requests: impl Iterator<Item = Request>) {
         let mut target = None;
         let mut map = self.reader.wanted_map;
         for request in requests {
@@ -40,7 +41,7 @@ impl Player {
                 Request::Detail(key) => {
                     let why = Missing::new(
                         Reason::NotRead,
-                        "a recording holds no environment or command line beyond the row's",
+                        "recordings do not contain the environment or the full command line",
                     );
                     self.feed.push(Update::Detail(key, Box::new(Err(why))));
                 }
@@ -62,7 +63,7 @@ impl Player {
                 Request::Signal { signal, processes } => {
                     let why = Missing::new(
                         Reason::Unsupported,
-                        "it is a process of a recording, which does not run here",
+                        "the process belongs to a recording and does not run on this host",
                     );
                     let outcomes = processes.into_iter().map(|key| (key, Err(why.clone())));
                     self.feed.push(Update::Signalled(Signalled {
@@ -74,37 +75,40 @@ impl Player {
                     self.feed.push(Update::Probed(Arc::new(Probe {
                         gpu: wish.gpu,
                         outcome: Outcome::Refused,
-                        reason: Some("a recording plays: its GPU is not here".into()),
+                        reason: Some(
+                            "a recording is playing, and its GPU is not on this host".into(),
+                        ),
                         ..Probe::default()
                     })));
                 }
-                Request::Play(play) => target = self.obey_play(play, target),
+                Request::Play(play) => target = self.handle_play(play, target),
                 Request::Map(wanted) => map = wanted,
                 Request::Focus(_) | Request::Interval(_) | Request::Connect => {}
             }
         }
-        self.want_map(map);
+        self.select_map(map);
         match target {
-            Some(target) => self.go(target),
-            None => self.tell_position(),
+            Some(target) => self.move_to(target),
+            None => self.send_position(),
         }
     }
 
-    /// Where to go after this request and the ones before it that have not been done.
-    fn obey_play(&mut self, play: Play, target: Option<Target>) -> Option<Target> {
+    /// Returns the target after this request and the earlier ones that were not executed yet.
+    fn handle_play(&mut self, play: Play, target: Option<Target>) -> Option<Target> {
         match play {
             Play::Pause(pause) => {
-                let over = self.paused && !pause && matches!(self.reader.ahead(), Ahead::End);
+                let is_restart =
+                    self.paused && !pause && matches!(self.reader.next_frame(), NextFrame::End);
                 self.paused = pause;
-                self.start_pace();
-                if over && target.is_none() {
+                self.restart_clock();
+                if is_restart && target.is_none() {
                     return Some(Target::START);
                 }
                 target
             }
             Play::Speed(speed) => {
-                self.speed = sane(speed);
-                self.start_pace();
+                self.speed = clamp_speed(speed);
+                self.restart_clock();
                 target
             }
             Play::Step(frames) => {
@@ -113,20 +117,20 @@ impl Player {
                 Some(Target::Frame(from.saturating_add_signed(frames.into())))
             }
             Play::Skip(millis) => {
-                let from = self.moment_of(target);
-                Some(Target::Moment(Mono(from.0.saturating_add_signed(millis))))
+                let from = self.time_of(target);
+                Some(Target::Time(Mono(from.0.saturating_add_signed(millis))))
             }
-            Play::To(moment) => Some(Target::Moment(moment)),
+            Play::To(time) => Some(Target::Time(time)),
             Play::Start => Some(Target::START),
             Play::Past(before) => {
-                self.feed_more(before);
+                self.send_past(before);
                 target
             }
         }
     }
 
-    /// The pace changed: the time to the next frame counts from now.
-    fn start_pace(&mut self) {
+    /// Counts the time to the next frame from now, after the speed changed.
+    fn restart_clock(&mut self) {
         if let Some(shown) = &mut self.shown {
             shown.due = Instant::now();
         }
@@ -136,108 +140,110 @@ impl Player {
         if let Some(Target::Frame(frame)) = target {
             return frame;
         }
-        self.go_if(target);
+        self.move_to_pending(target);
         let shown = self.shown.map_or(0, |shown| {
-            seek_target::ordinal(&self.reader.recording, shown.place)
+            seek_target::ordinal(&self.reader.recording, shown.position)
         });
-        // With the steps that were asked for and are not done yet.
-        shown.saturating_add(self.owed)
+        // Includes requested steps that were not executed yet.
+        shown.saturating_add(self.pending_frames)
     }
 
-    fn moment_of(&mut self, target: Option<Target>) -> Mono {
-        if let Some(Target::Moment(moment)) = target {
-            return moment;
+    fn time_of(&mut self, target: Option<Target>) -> Mono {
+        if let Some(Target::Time(time)) = target {
+            return time;
         }
-        self.go_if(target);
+        self.move_to_pending(target);
         self.shown.map_or(Mono(0), |shown| shown.mono)
     }
 
-    fn go_if(&mut self, target: Option<Target>) {
+    fn move_to_pending(&mut self, target: Option<Target>) {
         if let Some(target) = target {
-            self.go(target);
+            self.move_to(target);
         }
     }
 
-    fn go(&mut self, target: Target) {
+    fn move_to(&mut self, target: Target) {
         match self.steps_to(target) {
-            Some(steps) if steps > 0 && !matches!(self.reader.ahead(), Ahead::End) => {
-                self.owed = steps;
+            Some(steps) if steps > 0 && !matches!(self.reader.next_frame(), NextFrame::End) => {
+                self.pending_frames = steps;
             }
-            Some(_) => self.tell_position(),
+            Some(_) => self.send_position(),
             None => self.jump(target),
         }
     }
 
-    /// How many frames forward the target is, when it is near. The end may be nearer: counts are not trusted.
+    /// Returns the number of frames forward to a near target. The end may come earlier, because frame counts are not
+    /// trusted.
     fn steps_to(&self, target: Target) -> Option<u64> {
         let Target::Frame(frame) = target else {
             return None;
         };
-        let now = seek_target::ordinal(&self.reader.recording, self.shown?.place);
+        let now = seek_target::ordinal(&self.reader.recording, self.shown?.position);
         let steps = frame.checked_sub(now)?;
-        (steps <= MAX_STEPS).then_some(steps)
+        (steps <= MAX_FORWARD_STEPS).then_some(steps)
     }
 
-    /// When the minute holds no frame that can be read, the next that can is due at once; when none follows, the
-    /// last before it is the target.
+    /// Jumps to a target. If its minute contains no readable frame, the next readable one is shown immediately; if
+    /// none follows, the last one before.
     pub fn jump(&mut self, target: Target) {
         self.jump_into_minute(target);
-        while self.shown.is_none() && matches!(self.reader.ahead(), Ahead::End) {
-            // Shrinks with every try, since what was read is known by now to hold nothing.
+        while self.shown.is_none() && matches!(self.reader.next_frame(), NextFrame::End) {
+            // The count shrinks with every attempt, because minutes that were read now have their real count.
             match seek_target::count(&self.reader.recording).checked_sub(1) {
                 Some(last) => self.jump_into_minute(Target::Frame(last)),
                 None => break,
             }
         }
-        self.owed = u64::from(self.shown.is_none());
-        if self.shown.is_some() || matches!(self.reader.ahead(), Ahead::End) {
-            self.settle();
+        self.pending_frames = u64::from(self.shown.is_none());
+        if self.shown.is_some() || matches!(self.reader.next_frame(), NextFrame::End) {
+            self.finish_frame();
         }
     }
 
     pub fn jump_into_minute(&mut self, target: Target) {
         let (minute, until) = target.resolve(&self.reader.recording);
-        self.feed_past(minute);
+        self.send_jump(minute);
         self.reader.seek(minute);
         self.shown = None;
-        self.has_map = false;
-        self.feed_minute(minute, until);
+        self.is_map_sent = false;
+        self.send_minute(minute, until);
     }
 
-    fn feed_minute(&mut self, minute: usize, until: Until) {
+    fn send_minute(&mut self, minute: usize, until: Until) {
         let every = self
             .reader
             .frames_of(minute)
             .div_ceil(MAX_JUMP_FRAMES)
             .max(1);
-        let mut held = None;
-        while let Some((place, frame)) = self
+        let mut last_skipped = None;
+        while let Some((position, frame)) = self
             .reader
-            .take_if(|place, frame| place.minute == minute && until.includes(place, frame))
+            .take_if(|position, frame| position.minute == minute && until.includes(position, frame))
         {
-            self.feed_events();
-            self.mark_shown(place, &frame, Instant::now());
-            if place.frame.is_multiple_of(every) {
+            self.send_events();
+            self.mark_shown(position, &frame, Instant::now());
+            if position.frame.is_multiple_of(every) {
                 self.feed.push(Update::Frame(frame));
-                held = None;
+                last_skipped = None;
             } else {
-                held = Some(frame);
+                last_skipped = Some(frame);
             }
         }
-        held.into_iter()
+        last_skipped
+            .into_iter()
             .for_each(|frame| self.feed.push(Update::Frame(frame)));
     }
 
-    fn feed_past(&mut self, minute: usize) {
-        let minutes = minute.saturating_sub(PAST)..minute;
+    fn send_jump(&mut self, minute: usize) {
+        let minutes = minute.saturating_sub(PAST_MINUTES)..minute;
         let start = |minute: usize| self.reader.recording.minutes.get(minute).map(|m| m.start);
         let from = start(minutes.start).min(start(minute)).unwrap_or_default();
         let (summaries, events) = self.notes(minutes);
         self.feed.push(Update::Jump { from, summaries });
-        self.feed_old(events);
+        self.send_past_events(events);
     }
 
-    pub fn feed_more(&mut self, before: Mono) {
+    pub fn send_past(&mut self, before: Mono) {
         let minutes = self.minutes_before(before);
         let oldest = self.reader.recording.minutes.get(minutes.clone());
         let oldest = oldest.and_then(|minutes| minutes.first());
@@ -248,22 +254,22 @@ impl Player {
             from,
             summaries,
         });
-        self.feed_old(events);
+        self.send_past_events(events);
     }
 
-    /// Some minutes that began before a moment, the last of them, and of the boot whose frame is shown: the clock of
-    /// another has nothing in common with it.
+    /// Returns the last minutes before a time that belong to the boot of the shown frame. Times of other boots are
+    /// not comparable.
     fn minutes_before(&self, before: Mono) -> Range<usize> {
         let minutes = &self.reader.recording.minutes;
-        let here = self.shown.map_or(0, |shown| shown.place.minute);
+        let here = self.shown.map_or(0, |shown| shown.position.minute);
         let is_boot = |at: &usize| minutes[at - 1].start > minutes[*at].start;
         let boot = (1..=here).rev().find(is_boot).unwrap_or(0);
         let of_boot = minutes.get(boot..=here).unwrap_or_default();
         let end = boot + of_boot.iter().take_while(|m| m.start < before).count();
-        end.saturating_sub(MORE).max(boot)..end
+        end.saturating_sub(MORE_PAST_MINUTES).max(boot)..end
     }
 
-    /// What the notes of these minutes hold. Newest first, so that a limit on memory costs the oldest.
+    /// Reads the notes of these minutes, newest first, so that the memory limit drops the oldest.
     fn notes(&self, minutes: Range<usize>) -> (Vec<Summary>, Vec<Event>) {
         let recording = &self.reader.recording;
         let mut room = MAX_PAST_BYTES;
@@ -283,7 +289,7 @@ impl Player {
         (summaries, events.into_iter().flatten().collect())
     }
 
-    fn feed_old(&self, events: Vec<Event>) {
+    fn send_past_events(&self, events: Vec<Event>) {
         for event in events {
             self.feed.push(Update::Event(event));
         }

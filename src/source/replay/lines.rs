@@ -1,4 +1,4 @@
-//! The lines of one minute, decompressed as they are asked for and bounded in every direction.
+//! The lines of one minute, decompressed on demand, with limits on line length, size and memory.
 
 use std::io::{BufRead, BufReader, Read, Take};
 use std::sync::Arc;
@@ -8,24 +8,24 @@ use zstd::stream::read::Decoder;
 use super::contents::{Contents, Section};
 use crate::source::layout::{MAX_LINE_BYTES, MAX_MINUTE_BYTES, WINDOW_LOG};
 
-/// Where a minute stops being readable: its end is missing, or it is damaged there.
+/// The rest of a minute is unreadable: it is cut off or damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Broken;
 
 pub struct Lines {
-    // The writer closes a minute after the line that goes over the bound, hence one line more.
+    // The writer closes a minute after the line that exceeds the limit, so one more line is allowed.
     text: Take<BufReader<Decoder<'static, BufReader<Section>>>>,
     line: Vec<u8>,
 }
 
 impl Lines {
     pub fn new(contents: &Arc<Contents>, at: u64, end: u64) -> Result<Self, Broken> {
-        let stretch = Section {
+        let section = Section {
             contents: Arc::clone(contents),
             at,
             end,
         };
-        let mut decoder = Decoder::with_buffer(BufReader::with_capacity(32 << 10, stretch))
+        let mut decoder = Decoder::with_buffer(BufReader::with_capacity(32 << 10, section))
             .map_err(|_| Broken)?
             .single_frame();
         decoder.window_log_max(WINDOW_LOG).map_err(|_| Broken)?;
@@ -36,7 +36,7 @@ impl Lines {
         })
     }
 
-    /// The next whole line without its line feed; `None` after the last.
+    /// Returns the next complete line without its line feed, or `None` after the last.
     pub fn next(&mut self) -> Result<Option<&[u8]>, Broken> {
         self.line.clear();
         let read = (&mut self.text)
@@ -50,7 +50,8 @@ impl Lines {
         }
     }
 
-    /// What is left of the bound on a minute: how much was decompressed can be told from it.
+    /// Returns how many bytes the minute may still contain; the difference between two calls is the amount
+    /// decompressed.
     pub fn left(&self) -> u64 {
         self.text.limit()
     }

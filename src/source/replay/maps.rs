@@ -1,16 +1,16 @@
-//! The map of the pool that a screen shows, at the moment a replay stands at: the newest that was recorded before.
+//! The map of the pool that a screen shows, at the position of the replay: the newest recorded before it.
 //!
-//! Maps on the way are passed on as they come. After a jump, or when another pool is wanted, the newest may lie
-//! further back: in the minute that is shown, which is then read once more, or in an earlier one. Only minutes that
-//! hold maps are looked into, and only a few: a recorder writes all pools' maps in one round, so where some are and
-//! this one is not, it was not readable.
+//! Maps are passed on as they are read. After a jump, or when another pool is selected, the newest map may be further
+//! back: in the current minute, which is then read again, or in an earlier one. Only a few minutes with maps are
+//! searched. A recorder writes the maps of all pools in one round, so if a round lacks this pool, its map could not
+//! be read.
 
 use std::sync::Arc;
 
 use serde::de::IgnoredAny;
 
 use super::file::Recording;
-use super::next_frame::Ahead;
+use super::next_frame::NextFrame;
 use super::player::Player;
 use crate::model::pool::PoolMap;
 use crate::model::process::ProcessKey;
@@ -18,85 +18,86 @@ use crate::model::reading::{Missing, Reason};
 use crate::source::Update;
 use crate::source::wire::WireLine;
 
-/// How many minutes with maps are looked into for one that is not there.
+/// Maximum number of minutes with maps that are searched.
 const MAX_MINUTES: usize = 8;
 
 impl Player {
-    /// Another pool is wanted, or none.
-    pub fn want_map(&mut self, wanted: Option<(ProcessKey, u32)>) {
+    /// Selects another pool, or none.
+    pub fn select_map(&mut self, wanted: Option<(ProcessKey, u32)>) {
         if self.reader.wanted_map == wanted {
             return;
         }
         self.reader.wanted_map = wanted;
-        self.has_map = false;
+        self.is_map_sent = false;
         if wanted.is_some() && self.shown.is_some() {
             self.read_minute_again();
-            self.answer_map();
+            self.send_earlier_map();
         }
     }
 
-    /// Passes on the maps of the minute that is shown, up to its frame, without showing anything else again.
+    /// Sends the maps of the current minute up to the shown frame, and nothing else.
     fn read_minute_again(&mut self) {
         let Some(shown) = self.shown else { return };
-        let was_at_end = matches!(self.reader.ahead(), Ahead::End);
-        self.reader.seek(shown.place.minute);
+        let was_at_end = matches!(self.reader.next_frame(), NextFrame::End);
+        self.reader.seek(shown.position.minute);
         while self
             .reader
-            .take_if(|place, _| {
-                (place.minute, place.frame) <= (shown.place.minute, shown.place.frame)
+            .take_if(|position, _| {
+                (position.minute, position.frame) <= (shown.position.minute, shown.position.frame)
             })
             .is_some()
         {
-            self.forget_events();
+            self.discard_events();
         }
-        while was_at_end && matches!(self.reader.ahead(), Ahead::Unread) {
-            self.reader.look();
+        while was_at_end && matches!(self.reader.next_frame(), NextFrame::Unread) {
+            self.reader.read_ahead();
         }
         if was_at_end {
-            self.forget_events();
+            self.discard_events();
         }
-        self.tell_notices();
+        self.send_notices();
     }
 
-    /// They were told when this was read before.
-    fn forget_events(&mut self) {
+    /// Discards events, which were sent when this minute was read before.
+    fn discard_events(&mut self) {
         self.reader.take_events();
-        self.feed_map();
+        self.send_map();
     }
 
-    /// A map that was passed on the way.
-    pub fn feed_map(&mut self) {
+    /// Sends a map that was read on the way.
+    pub fn send_map(&mut self) {
         if let Some(map) = self.reader.take_map() {
-            self.has_map = true;
+            self.is_map_sent = true;
             self.feed.push(Update::Map(map));
         }
     }
 
-    /// When none was passed on the way: an earlier one, or why there is none.
-    pub fn answer_map(&mut self) {
-        let (Some(wanted), Some(shown), false) = (self.reader.wanted_map, self.shown, self.has_map)
+    /// Sends an earlier map, or the reason why there is none, if no map was read on the way.
+    pub fn send_earlier_map(&mut self) {
+        let (Some(wanted), Some(shown), false) =
+            (self.reader.wanted_map, self.shown, self.is_map_sent)
         else {
             return;
         };
-        self.has_map = true;
-        let update = match earlier(&self.reader.recording, wanted, shown.place.minute) {
+        self.is_map_sent = true;
+        let update = match earlier(&self.reader.recording, wanted, shown.position.minute) {
             Some(map) => Update::Map(Arc::new(map)),
-            None => Update::NoMap(wanted, why_none(&self.reader.recording)),
+            None => Update::NoMap(wanted, missing_map(&self.reader.recording)),
         };
         self.feed.push(update);
     }
 }
 
-fn why_none(recording: &Recording) -> Missing {
+fn missing_map(recording: &Recording) -> Missing {
     let why = if recording.minutes.iter().any(|minute| minute.maps > 0) {
-        "the recording holds no map of this pool up to here"
+        "the recording contains no map of this pool up to this time"
     } else {
-        "the recording holds no maps: `gputop record` writes them unless told `--maps off`"
+        "the recording contains no maps, as with `gputop record --maps off`"
     };
     Missing::new(Reason::NotRead, why)
 }
 
-/// The newest map of a pool in the minutes before this one.
+/// Returns the newest map of a pool in the minutes up to this one.
 fn earlier(recording: &Recording, wanted: (ProcessKey, u32), minute: usize) -> Option<PoolMap> {
     let mut later = recording.minutes.get(minute)?.start;
     let same_boot = recording.minutes[..minute].iter().rev().take_while(|m| {
@@ -110,14 +111,14 @@ fn earlier(recording: &Recording, wanted: (ProcessKey, u32), minute: usize) -> O
         .find_map(|minute| {
             let mut lines = recording.lines(minute).ok()?;
             let mut newest = None;
-            // Behind damage nothing can be read.
+            // Data after damage cannot be read.
             while let Ok(Some(line)) = lines.next() {
                 let line = WireLine::<IgnoredAny>::read(line);
-                let of_it = line
+                let map = line
                     .ok()
                     .filter(|line| line.from == 0)
                     .and_then(|line| line.map);
-                newest = of_it.filter(|map| map.is_of(wanted)).or(newest);
+                newest = map.filter(|map| map.is_of(wanted)).or(newest);
             }
             newest?.read().ok()
         })

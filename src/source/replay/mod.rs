@@ -1,10 +1,11 @@
-//! Plays a recording as a source: the same updates as from a live machine, at the recorded pace.
+//! Plays a recording as a source: the same updates as from a live host, at the recorded speed.
 //!
-//! A jump sends what a screen needs to look as if it had been watching: summaries of the hour before, the events of
-//! that hour, and the current minute's frames. Only that minute is read, and earlier ones where the map of a pool is
-//! wanted that it does not hold; nothing is kept of it but the next frame. What came before that hour is told a quarter
-//! of an hour at a time, as the charts reach for it ([`Play::Past`](super::Play::Past)), so that neither a jump nor the
-//! memory grows with the day. Damage costs the seconds it lies in: a notice says so and playing goes on behind it.
+//! A jump sends everything a screen needs to look as if it had been watching: summaries and events of the hour
+//! before, and the frames of the current minute. Only that minute is read, plus earlier ones if it lacks the map of
+//! the selected pool; only the next frame is kept. Earlier data is sent in steps of a quarter of an hour when the
+//! charts need it ([`Play::Past`](super::Play::Past)). The cost of a jump and the memory therefore do not grow with
+//! the length of the recording. Damage costs the seconds that it affects: a notice reports it, and playback continues
+//! after it.
 
 mod contents;
 mod file;
@@ -23,10 +24,10 @@ pub use group::play_all;
 use self::player::Player;
 use super::stream::{Source, stream};
 
-/// How to play.
+/// Playback options.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// Begin paused on the first frame.
+    /// Start paused on the first frame.
     pub paused: bool,
     pub speed: f32,
     /// Start over at the end instead of pausing there.
@@ -43,7 +44,7 @@ impl Default for Options {
     }
 }
 
-/// Plays on a thread of its own until the reader is gone. A machine that gives no thread ends the stream at once.
+/// Plays on a new thread until the reader is dropped. If no thread can be started, the stream ends immediately.
 pub fn play(recording: Recording, options: Options) -> Source {
     let (feed, requests, source) = stream();
     spawn(move || Player::new(recording, feed, options).run(&requests));
@@ -53,6 +54,6 @@ pub fn play(recording: Recording, options: Options) -> Source {
 fn spawn(work: impl FnOnce() + Send + 'static) {
     let thread = std::thread::Builder::new().name("replay".into());
     if let Err(error) = thread.spawn(work) {
-        tracing::error!("no thread to play the recording: {error}");
+        tracing::error!("cannot play the recording: no thread could be started: {error}");
     }
 }

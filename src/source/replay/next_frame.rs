@@ -1,4 +1,4 @@
-//! Reads the frame that comes next, over the borders of minutes and over damage.
+//! Reads the next frame, across the borders of minutes and past damage.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,62 +13,63 @@ use crate::source::Update;
 use crate::source::map_line::MapLine;
 use crate::source::wire::WireLine;
 
-/// A frame's minute, and its number within that.
+/// Position of a frame: its minute, and its number within the minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FramePosition {
     pub minute: usize,
     pub frame: u64,
 }
 
-pub enum Ahead {
-    /// Not looked yet, or looked to the end of a minute, or over many events, without finding a frame.
+pub enum NextFrame {
+    /// Not read yet. Reading also pauses here at the end of a minute and after many events.
     Unread,
     Frame(FramePosition, Arc<Frame>),
     End,
 }
 
-/// More events between two frames are passed on without waiting for the second.
-const MANY_EVENTS: usize = 1_000;
-/// Reading pauses at this many events until they are passed on. No recorder writes as many between two frames.
+/// Number of events after which they are passed on without waiting for the next frame.
+const EVENT_BATCH_SIZE: usize = 1_000;
+/// Number of events at which reading pauses until they are passed on. No recorder writes this many between two
+/// frames.
 const MAX_EVENTS: usize = 4_096;
 
 pub struct Reader {
     pub recording: Recording,
-    /// Of the next line.
-    place: FramePosition,
+    /// Position of the next line.
+    position: FramePosition,
     lines: Option<Lines>,
-    ahead: Ahead,
-    /// The events before `ahead`, and the stacks and maps that were read because of what happened.
+    next_frame: NextFrame,
+    /// Events before the next frame, with the stacks and maps that belong to them.
     events: Vec<Update>,
-    /// The pool whose maps are read; others are passed over.
+    /// The pool whose maps are read; other maps are skipped.
     pub wanted_map: Option<(ProcessKey, u32)>,
-    /// The newest of them before `ahead`.
+    /// The newest map before the next frame.
     map: Option<Arc<PoolMap>>,
     notices: Vec<String>,
-    /// Minutes whose damage was told.
-    told: HashSet<usize>,
+    /// Minutes whose damage was reported.
+    reported_minutes: HashSet<usize>,
 }
 
 impl Reader {
     pub fn new(recording: Recording) -> Self {
         Self {
             recording,
-            place: FramePosition {
+            position: FramePosition {
                 minute: 0,
                 frame: 0,
             },
             lines: None,
-            ahead: Ahead::Unread,
+            next_frame: NextFrame::Unread,
             events: Vec::new(),
             wanted_map: None,
             map: None,
             notices: Vec::new(),
-            told: HashSet::new(),
+            reported_minutes: HashSet::new(),
         }
     }
 
-    pub fn ahead(&self) -> &Ahead {
-        &self.ahead
+    pub fn next_frame(&self) -> &NextFrame {
+        &self.next_frame
     }
 
     pub fn seek(&mut self, minute: usize) {
@@ -89,8 +90,8 @@ impl Reader {
         self.map.take()
     }
 
-    pub fn holds_many_events(&self) -> bool {
-        self.events.len() >= MANY_EVENTS
+    pub fn has_event_batch(&self) -> bool {
+        self.events.len() >= EVENT_BATCH_SIZE
     }
 
     pub fn take_notices(&mut self) -> Vec<String> {
@@ -101,45 +102,47 @@ impl Reader {
         self.take_if(|_, _| true)
     }
 
-    /// Looks, and takes the frame if it is wanted; one that is not stays ahead.
+    /// Reads ahead and takes the frame if it is wanted; otherwise it remains the next frame.
     pub fn take_if(
         &mut self,
         wanted: impl FnOnce(FramePosition, &Frame) -> bool,
     ) -> Option<(FramePosition, Arc<Frame>)> {
-        self.look();
-        match std::mem::replace(&mut self.ahead, Ahead::Unread) {
-            Ahead::Frame(place, frame) if wanted(place, &frame) => Some((place, frame)),
+        self.read_ahead();
+        match std::mem::replace(&mut self.next_frame, NextFrame::Unread) {
+            NextFrame::Frame(position, frame) if wanted(position, &frame) => {
+                Some((position, frame))
+            }
             other => {
-                self.ahead = other;
+                self.next_frame = other;
                 None
             }
         }
     }
 
-    /// Finds out what is ahead, reading no further than to the end of the current minute, nor over too many events.
-    pub fn look(&mut self) {
-        if !matches!(self.ahead, Ahead::Unread) {
+    /// Reads the next frame. Stops at the end of the current minute and after too many events.
+    pub fn read_ahead(&mut self) {
+        if !matches!(self.next_frame, NextFrame::Unread) {
             return;
         }
-        match self.read_on() {
+        match self.read_frame() {
             Ok(Some(frame)) => {
-                self.ahead = Ahead::Frame(self.place, Arc::new(frame));
-                self.place.frame += 1;
+                self.next_frame = NextFrame::Frame(self.position, Arc::new(frame));
+                self.position.frame += 1;
             }
             Ok(None) if self.lines.is_some() => {}
             Ok(None) => self.leave_minute(),
             Err(Broken) => {
-                // The last minute of a recording that was never finished ends like this.
-                if self.place.minute + 1 < self.recording.minutes.len() {
-                    self.tell_damage();
+                // An unfinished recording always ends like this.
+                if self.position.minute + 1 < self.recording.minutes.len() {
+                    self.report_damage();
                 }
                 self.leave_minute();
             }
         }
     }
 
-    fn read_on(&mut self) -> Result<Option<Frame>, Broken> {
-        let Some(minute) = self.recording.minutes.get(self.place.minute) else {
+    fn read_frame(&mut self) -> Result<Option<Frame>, Broken> {
+        let Some(minute) = self.recording.minutes.get(self.position.minute) else {
             return Ok(None);
         };
         let mut lines = match self.lines.take() {
@@ -148,10 +151,10 @@ impl Reader {
         };
         while let Some(line) = lines.next()? {
             let Ok(line) = WireLine::<Frame>::read(line) else {
-                self.tell_damage();
+                self.report_damage();
                 continue;
             };
-            // Of several hosts only the first can be shown.
+            // Only the first of several hosts can be shown.
             if line.from != 0 {
                 continue;
             }
@@ -161,7 +164,7 @@ impl Reader {
                 self.events.push(update);
             }
             if let Some(map) = line.map {
-                self.pass_map(&map, line.failed_since);
+                self.add_map(&map, line.failed_since);
             }
             if line.frame.is_some() {
                 self.lines = Some(lines);
@@ -175,13 +178,13 @@ impl Reader {
         Ok(None)
     }
 
-    fn pass_map(&mut self, map: &MapLine, failed_since: Option<Mono>) {
+    fn add_map(&mut self, map: &MapLine, failed_since: Option<Mono>) {
         let is_wanted = self.wanted_map.is_some_and(|wanted| map.is_of(wanted));
         if !is_wanted && failed_since.is_none() {
             return;
         }
         let Ok(map) = map.read() else {
-            self.tell_damage();
+            self.report_damage();
             return;
         };
         if is_wanted {
@@ -194,32 +197,32 @@ impl Reader {
     }
 
     fn leave_minute(&mut self) {
-        // What was really there, so that steps count right where a part cannot be read.
-        if let Some(minute) = self.recording.minutes.get_mut(self.place.minute) {
-            minute.frames = self.place.frame;
+        // Sets the real frame count, so that steps count right after unreadable parts.
+        if let Some(minute) = self.recording.minutes.get_mut(self.position.minute) {
+            minute.frames = self.position.frame;
         }
-        self.begin(self.place.minute + 1);
+        self.begin(self.position.minute + 1);
     }
 
     fn begin(&mut self, minute: usize) {
-        self.place = FramePosition { minute, frame: 0 };
+        self.position = FramePosition { minute, frame: 0 };
         self.lines = None;
-        self.ahead = if minute < self.recording.minutes.len() {
-            Ahead::Unread
+        self.next_frame = if minute < self.recording.minutes.len() {
+            NextFrame::Unread
         } else {
-            Ahead::End
+            NextFrame::End
         };
     }
 
-    fn tell_damage(&mut self) {
-        let minute = self.place.minute;
-        if !self.told.insert(minute) {
+    fn report_damage(&mut self) {
+        let minute = self.position.minute;
+        if !self.reported_minutes.insert(minute) {
             return;
         }
         let start = self.recording.span().0;
         let at = self.recording.minutes.get(minute).map(|m| m.start);
         self.notices.push(format!(
-            "The recording is damaged {} after its start; what cannot be read there is left out.",
+            "The recording is damaged {} after its start; unreadable parts are skipped.",
             minutes_and_seconds(at.unwrap_or(start), start)
         ));
     }

@@ -1,4 +1,4 @@
-//! The clock of a replay: shows each frame when it is due and listens in between.
+//! The clock of a replay: shows each frame when it is due, and handles requests in between.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -6,38 +6,38 @@ use std::time::{Duration, Instant};
 
 use super::Options;
 use super::file::Recording;
-use super::next_frame::{Ahead, FramePosition, Reader};
+use super::next_frame::{FramePosition, NextFrame, Reader};
 use super::seek_target::Target;
 use crate::model::frame::{Frame, SCHEMA};
 use crate::model::units::{Millis, Mono};
 use crate::source::stream::Feed;
 use crate::source::{Position, Request, Update};
 
-/// A hole in the recording, as of a suspended laptop, is waited for no longer than this.
-const LONGEST_GAP: Millis = Millis(5_000);
+/// Maximum time to wait for the next frame. Longer gaps, as of a suspended laptop, are shortened to this.
+const MAX_GAP: Millis = Millis(5_000);
 pub(super) struct Player {
     pub reader: Reader,
     pub feed: Feed,
     pub speed: f32,
     pub paused: bool,
     repeat: bool,
-    /// Somebody else has the clock, and says where it stands.
-    is_led: bool,
+    /// True if a group controls the clock and sends the position.
+    is_in_group: bool,
     pub shown: Option<Shown>,
-    /// So many frames are to be shown at once, paused or not: steps, or the one after a jump into damage.
-    pub owed: u64,
-    /// The map that is wanted was told, or why there is none, since the last jump.
-    pub has_map: bool,
+    /// Number of frames to show immediately, even if paused: steps, or the frame after a jump into damage.
+    pub pending_frames: u64,
+    /// True if the selected map, or the reason why there is none, was sent since the last jump.
+    pub is_map_sent: bool,
 }
 
 /// The frame on the screen.
 #[derive(Clone, Copy)]
 pub(super) struct Shown {
-    pub place: FramePosition,
+    pub position: FramePosition,
     pub mono: Mono,
-    /// As it was asked for between frames.
+    /// Recorded interval between frames.
     pub interval: Millis,
-    /// When it was due, not when it was sent, so that delays do not add up.
+    /// Instant at which it was due, not at which it was sent, so that delays do not add up.
     pub due: Instant,
 }
 
@@ -46,26 +46,26 @@ impl Player {
         Self {
             reader: Reader::new(recording),
             feed,
-            speed: sane(options.speed),
+            speed: clamp_speed(options.speed),
             paused: options.paused,
             repeat: options.repeat,
-            is_led: false,
+            is_in_group: false,
             shown: None,
-            owed: 0,
-            has_map: false,
+            pending_frames: 0,
+            is_map_sent: false,
         }
     }
 
-    /// One of several, which does nothing by itself.
-    pub fn led(recording: Recording, feed: Feed) -> Self {
+    /// Creates a member of a group, which does nothing by itself.
+    pub fn in_group(recording: Recording, feed: Feed) -> Self {
         Self {
-            is_led: true,
+            is_in_group: true,
             ..Self::new(recording, feed, Options::default())
         }
     }
 
     pub fn run(mut self, requests: &Receiver<Request>) {
-        self.greet();
+        self.send_hello();
         self.jump(Target::START);
         loop {
             let request = match self.wait() {
@@ -73,85 +73,89 @@ impl Player {
                 None => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match request {
-                Ok(request) => self.obey(std::iter::once(request).chain(requests.try_iter())),
-                Err(RecvTimeoutError::Timeout) => self.go_on(),
+                Ok(request) => {
+                    self.handle_requests(std::iter::once(request).chain(requests.try_iter()));
+                }
+                Err(RecvTimeoutError::Timeout) => self.advance(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
-    pub fn greet(&self) {
+    pub fn send_hello(&self) {
         let hello = self.reader.recording.hello();
         self.feed.push(Update::Hello(Arc::new(hello.clone())));
         if hello.schema > SCHEMA {
             self.feed.push(Update::Notice(format!(
-                "The recording was made by a newer gputop ({}); what this one does not know is left out.",
+                "The recording was made by a newer gputop ({}). Data that this version does not know is skipped.",
                 hello.version
             )));
         }
     }
 
-    /// How long nothing is to be done but to listen; `None` is until someone asks for something.
+    /// Returns how long to wait for requests; `None` means until one arrives.
     fn wait(&self) -> Option<Duration> {
-        match (self.reader.ahead(), self.shown) {
-            (Ahead::Unread, _) => Some(Duration::ZERO),
-            (Ahead::Frame(..), _) if self.owed > 0 => Some(Duration::ZERO),
+        match (self.reader.next_frame(), self.shown) {
+            (NextFrame::Unread, _) => Some(Duration::ZERO),
+            (NextFrame::Frame(..), _) if self.pending_frames > 0 => Some(Duration::ZERO),
             _ if self.paused => None,
-            (Ahead::Frame(_, frame), Some(shown)) => {
-                Some(self.left(shown, frame.mono.since(shown.mono)))
+            (NextFrame::Frame(_, frame), Some(shown)) => {
+                Some(self.time_left(shown, frame.mono.since(shown.mono)))
             }
-            (Ahead::End, Some(shown)) if self.repeat => Some(self.left(shown, Millis(1_000))),
-            (_, None) | (Ahead::End, _) => None,
+            (NextFrame::End, Some(shown)) if self.repeat => {
+                Some(self.time_left(shown, Millis(1_000)))
+            }
+            (_, None) | (NextFrame::End, _) => None,
         }
     }
 
-    fn left(&self, shown: Shown, gap: Millis) -> Duration {
-        (shown.due + self.lasting(gap)).saturating_duration_since(Instant::now())
+    fn time_left(&self, shown: Shown, gap: Millis) -> Duration {
+        (shown.due + self.playback_duration(gap)).saturating_duration_since(Instant::now())
     }
 
-    fn lasting(&self, gap: Millis) -> Duration {
-        lasting(gap, self.speed)
+    fn playback_duration(&self, gap: Millis) -> Duration {
+        playback_duration(gap, self.speed)
     }
 
-    /// Does what is due: reads ahead, shows the next frame, or starts over.
-    fn go_on(&mut self) {
-        match self.reader.ahead() {
-            Ahead::Unread => self.look_ahead(),
-            Ahead::Frame(..) => self.show_next(),
-            Ahead::End => self.jump(Target::START),
+    /// Reads ahead, shows the next frame, or starts over.
+    fn advance(&mut self) {
+        match self.reader.next_frame() {
+            NextFrame::Unread => self.read_ahead(),
+            NextFrame::Frame(..) => self.show_next(),
+            NextFrame::End => self.jump(Target::START),
         }
     }
 
-    /// Reads the next frame, at most to the end of one minute, so that a damaged file cannot keep it from listening.
-    pub fn look_ahead(&mut self) {
-        self.reader.look();
-        self.tell_notices();
-        if self.reader.holds_many_events() {
-            self.feed_events();
+    /// Reads ahead, at most to the end of one minute, so that requests are handled even in a damaged file.
+    pub fn read_ahead(&mut self) {
+        self.reader.read_ahead();
+        self.send_notices();
+        if self.reader.has_event_batch() {
+            self.send_events();
         }
-        if self.came_to_the_end() {
-            self.tell_position();
+        if self.check_end() {
+            self.send_position();
         }
     }
 
-    fn came_to_the_end(&mut self) -> bool {
-        let over = matches!(self.reader.ahead(), Ahead::End);
-        if over {
-            self.feed_events();
+    fn check_end(&mut self) -> bool {
+        let is_at_end = matches!(self.reader.next_frame(), NextFrame::End);
+        if is_at_end {
+            self.send_events();
             self.paused |= !self.repeat;
-            self.owed = 0;
+            self.pending_frames = 0;
         }
-        over
+        is_at_end
     }
 
     pub fn show_next(&mut self) {
-        self.feed_events();
-        if let Some((place, frame)) = self.reader.take() {
+        self.send_events();
+        if let Some((position, frame)) = self.reader.take() {
             let due = self.due(&frame);
-            self.owed = self.owed.saturating_sub(1);
-            self.mark_shown(place, &frame, due);
+            self.pending_frames = self.pending_frames.saturating_sub(1);
+            self.mark_shown(position, &frame, due);
             self.feed.push(Update::Frame(frame));
-            self.settle();
+            self.finish_frame();
         }
     }
 
@@ -159,34 +163,34 @@ impl Player {
         let now = Instant::now();
         let due = self
             .shown
-            .map(|shown| shown.due + self.lasting(frame.mono.since(shown.mono)));
-        // After a long delay, as of a suspended laptop, the pace starts anew instead of catching up.
+            .map(|shown| shown.due + self.playback_duration(frame.mono.since(shown.mono)));
+        // After a long delay, as of a suspended laptop, playback continues from now instead of catching up.
         due.filter(|due| *due <= now && now - *due < Duration::from_secs(1))
             .unwrap_or(now)
     }
 
-    pub fn mark_shown(&mut self, place: FramePosition, frame: &Frame, due: Instant) {
+    pub fn mark_shown(&mut self, position: FramePosition, frame: &Frame, due: Instant) {
         self.shown = Some(Shown {
-            place,
+            position,
             mono: frame.mono,
             interval: frame.interval,
             due,
         });
     }
 
-    /// After a frame: says where the recording stands, with whether it is the last.
-    pub fn settle(&mut self) {
-        if matches!(self.reader.ahead(), Ahead::Unread) {
-            self.reader.look();
-            self.tell_notices();
+    /// Completes a frame: sends the position, and whether it is the last frame.
+    pub fn finish_frame(&mut self) {
+        if matches!(self.reader.next_frame(), NextFrame::Unread) {
+            self.reader.read_ahead();
+            self.send_notices();
         }
-        self.came_to_the_end();
-        self.answer_map();
-        self.tell_position();
+        self.check_end();
+        self.send_earlier_map();
+        self.send_position();
     }
 
-    pub fn tell_position(&self) {
-        if !self.is_led {
+    pub fn send_position(&self) {
+        if !self.is_in_group {
             self.feed.push(self.position());
         }
     }
@@ -199,34 +203,34 @@ impl Player {
             now: self.shown.map_or(start, |shown| shown.mono),
             speed: self.speed,
             paused: self.paused,
-            at_end: matches!(self.reader.ahead(), Ahead::End),
+            at_end: matches!(self.reader.next_frame(), NextFrame::End),
         })
     }
 
-    /// Also the newest map, which like them lies before the frame ahead.
-    pub fn feed_events(&mut self) {
+    /// Sends the events before the next frame, and the newest map.
+    pub fn send_events(&mut self) {
         for event in self.reader.take_events() {
             self.feed.wait_for_room();
             self.feed.push(event);
         }
-        self.feed_map();
+        self.send_map();
     }
 
-    pub fn tell_notices(&mut self) {
+    pub fn send_notices(&mut self) {
         for notice in self.reader.take_notices() {
             self.feed.push(Update::Notice(notice));
         }
     }
 }
 
-/// How long a hole in the recording is waited for.
-pub(super) fn lasting(gap: Millis, speed: f32) -> Duration {
-    let gap = Duration::from_millis(gap.0.min(LONGEST_GAP.0));
+/// Returns the playback time of a gap between two frames.
+pub(super) fn playback_duration(gap: Millis, speed: f32) -> Duration {
+    let gap = Duration::from_millis(gap.0.min(MAX_GAP.0));
     gap.div_f32(speed)
 }
 
-/// Within what the keys offer; also for a number that is none.
-pub(super) fn sane(speed: f32) -> f32 {
+/// Limits the speed to the supported range. A value that is not finite becomes 1.
+pub(super) fn clamp_speed(speed: f32) -> f32 {
     if speed.is_finite() {
         speed.clamp(0.125, 64.0)
     } else {
@@ -254,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_ends_when_the_reader_is_gone_paused_or_playing() {
+    fn the_thread_ends_when_the_reader_is_dropped() {
         for paused in [true, false] {
             let (feed, requests, source) = stream();
             let options = Options {
@@ -263,22 +267,25 @@ mod tests {
             };
             let player = Player::new(recording(), feed, options);
             drop(source);
-            // Returns, or the test hangs.
+            // If this did not return, the test would hang.
             player.run(&requests);
         }
     }
 
     #[test]
-    fn a_gap_is_capped_and_speed_divides_what_is_left() {
+    fn shortens_long_gaps_and_applies_the_speed() {
         let (feed, _requests, _source) = stream();
         let options = Options {
             speed: 2.0,
             ..Options::default()
         };
         let player = Player::new(recording(), feed, options);
-        assert_eq!(player.lasting(Millis(1_000)), Duration::from_millis(500));
         assert_eq!(
-            player.lasting(Millis(86_400_000)),
+            player.playback_duration(Millis(1_000)),
+            Duration::from_millis(500)
+        );
+        assert_eq!(
+            player.playback_duration(Millis(86_400_000)),
             Duration::from_millis(2_500)
         );
     }

@@ -1,4 +1,4 @@
-//! Places in a recording as a person names them: a moment, or so many frames on.
+//! Targets of a jump: a time or a frame number.
 
 use super::file::Recording;
 use super::next_frame::FramePosition;
@@ -7,25 +7,25 @@ use crate::model::units::Mono;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// The last frame that is not after it.
-    Moment(Mono),
-    /// Counted over the whole recording.
+    /// The last frame at or before this time.
+    Time(Mono),
+    /// Frame number in the whole recording.
     Frame(u64),
 }
 
-/// How far into a minute.
+/// Position within a minute up to which frames are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
-    Moment(Mono),
-    /// Counted within the minute.
+    Time(Mono),
+    /// Frame number within the minute.
     Frame(u64),
 }
 
 impl Until {
-    pub fn includes(self, place: FramePosition, frame: &Frame) -> bool {
+    pub fn includes(self, position: FramePosition, frame: &Frame) -> bool {
         match self {
-            Self::Moment(moment) => frame.mono <= moment,
-            Self::Frame(number) => place.frame <= number,
+            Self::Time(time) => frame.mono <= time,
+            Self::Frame(number) => position.frame <= number,
         }
     }
 }
@@ -33,10 +33,10 @@ impl Until {
 impl Target {
     pub const START: Self = Self::Frame(0);
 
-    /// The minute it lies in; beyond either end, the minute there.
+    /// Returns the minute of the target, or the first or last minute if the target is outside the recording.
     pub fn resolve(self, recording: &Recording) -> (usize, Until) {
         match self {
-            Self::Moment(moment) => (minute_at(recording, moment), Until::Moment(moment)),
+            Self::Time(time) => (minute_at(recording, time), Until::Time(time)),
             Self::Frame(frame) => {
                 let (minute, frame) = split(recording, frame);
                 (minute, Until::Frame(frame))
@@ -45,18 +45,19 @@ impl Target {
     }
 }
 
-/// A minute that covers the moment, else the last that began before it: minutes of two boots may be in one file.
-fn minute_at(recording: &Recording, moment: Mono) -> usize {
+/// Returns the minute that covers a time, or the last one that started before it. A file may contain minutes of
+/// several boots.
+fn minute_at(recording: &Recording, time: Mono) -> usize {
     let minutes = &recording.minutes;
     let covers =
-        |m: &crate::source::layout::Minute| m.frames > 0 && m.start <= moment && moment <= m.end;
+        |m: &crate::source::layout::Minute| m.frames > 0 && m.start <= time && time <= m.end;
     minutes
         .iter()
         .position(covers)
         .or_else(|| {
             minutes
                 .iter()
-                .rposition(|m| m.frames > 0 && m.start <= moment)
+                .rposition(|m| m.frames > 0 && m.start <= time)
         })
         .or_else(|| minutes.iter().position(|m| m.frames > 0))
         .unwrap_or(0)
@@ -76,10 +77,10 @@ fn split(recording: &Recording, mut frame: u64) -> (usize, u64) {
     last
 }
 
-/// The number of a frame in the whole recording.
-pub fn ordinal(recording: &Recording, place: FramePosition) -> u64 {
-    let before = recording.minutes.iter().take(place.minute);
-    before.fold(place.frame, |sum, m| sum.saturating_add(m.frames))
+/// Returns the number of a frame in the whole recording.
+pub fn ordinal(recording: &Recording, position: FramePosition) -> u64 {
+    let before = recording.minutes.iter().take(position.minute);
+    before.fold(position.frame, |sum, m| sum.saturating_add(m.frames))
 }
 
 pub fn count(recording: &Recording) -> u64 {

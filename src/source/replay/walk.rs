@@ -1,8 +1,8 @@
-//! Finds the minutes of a recording that has no index: one that is still written, was cut off, or is damaged.
+//! Finds the minutes of a recording without an index: one that is still being written, was cut off, or is damaged.
 //!
-//! zstd frames tell the length of each of their blocks, so the walk reads some bytes per second of recording and
-//! decompresses nothing. What does not parse is passed over to the next place that looks like a beginning; a false
-//! one yields no frame and is dropped when it is measured.
+//! zstd frames contain the length of each of their blocks, so the walk reads a few bytes per second of recording and
+//! decompresses nothing. Data that cannot be parsed is skipped up to the next possible start. A false start yields no
+//! frame and is dropped when the minute is measured.
 //!
 //! One block (RFC 8878, 3.1.1.2): `25 40 00` is, little-endian, last = 1, type = 2 (compressed), size = 0x804.
 
@@ -19,24 +19,26 @@ use crate::source::layout::{
     HELLO_MAGIC, INDEX_MAGIC, MAX_INDEX_BYTES, Minute, NOTE_MAGIC, SKIPPABLE_HEADER, ZSTD_MAGIC,
 };
 
-/// zstd never makes larger blocks.
+/// Maximum block size of zstd.
 const MAX_BLOCK_BYTES: u64 = 128 << 10;
-/// The plain line of a note is far shorter.
-const MAX_NOTE_LINE: usize = 1 << 10;
-/// Minutes without a note are decompressed to learn their times: a crash leaves one, damage a few. The limit is
-/// a number of bytes, plus a number for each byte of the file; minutes beyond it are left out, so that a hostile file is not slow.
-const MIN_MEASURED: u64 = 128 << 20;
-const MEASURED_PER_BYTE: u64 = 40;
+/// Maximum length of the uncompressed first line of a note; real ones are far shorter.
+const MAX_NOTE_LINE_BYTES: usize = 1 << 10;
+/// Minutes without a note are decompressed to find their times: a crash leaves one, damage a few. The limit is a
+/// number of bytes, plus a multiple of the file size. Minutes beyond it are left out, so that a malicious file is not
+/// slow to open.
+const MIN_MEASURED_BYTES: u64 = 128 << 20;
+const MEASURED_BYTES_PER_FILE_BYTE: u64 = 40;
 
-/// The minutes from `at` to the end.
+/// Returns the minutes from `at` to the end.
 pub fn minutes(contents: &Arc<Contents>, at: u64) -> io::Result<Vec<Minute>> {
     let mut walk = Walk {
         window: Window::new(contents),
         length: contents.len()?,
         found: Vec::new(),
     };
-    walk.all(at)?;
-    let max_bytes = MIN_MEASURED.saturating_add(walk.length.saturating_mul(MEASURED_PER_BYTE));
+    walk.find_minutes(at)?;
+    let max_bytes =
+        MIN_MEASURED_BYTES.saturating_add(walk.length.saturating_mul(MEASURED_BYTES_PER_FILE_BYTE));
     Ok(measure(contents, walk.found, max_bytes))
 }
 
@@ -46,39 +48,39 @@ struct Walk<'a> {
     found: Vec<Minute>,
 }
 
-enum Piece {
+enum Part {
     Minute,
     Skippable(u32),
 }
 
 impl Walk<'_> {
-    fn all(&mut self, mut at: u64) -> io::Result<()> {
+    fn find_minutes(&mut self, mut at: u64) -> io::Result<()> {
         while at < self.length {
-            at = match self.piece(at)? {
-                Some((piece, end)) => {
-                    self.take(&piece, at, end)?;
+            at = match self.part(at)? {
+                Some((part, end)) => {
+                    self.add_part(&part, at, end)?;
                     end
                 }
-                None => self.broken(at)?,
+                None => self.skip_damage(at)?,
             };
         }
         Ok(())
     }
 
-    /// What begins here and where it ends, if it is whole and something known follows it.
-    fn piece(&mut self, at: u64) -> io::Result<Option<(Piece, u64)>> {
-        let Some((piece, end)) = self.whole_piece(at)? else {
+    /// Returns the part that starts at `at` and its end, if it is complete and followed by a known part.
+    fn part(&mut self, at: u64) -> io::Result<Option<(Part, u64)>> {
+        let Some((part, end)) = self.complete_part(at)? else {
             return Ok(None);
         };
         let follows = end == self.length || self.magic(end)?.is_some_and(is_known);
-        Ok(follows.then_some((piece, end)))
+        Ok(follows.then_some((part, end)))
     }
 
-    fn whole_piece(&mut self, at: u64) -> io::Result<Option<(Piece, u64)>> {
+    fn complete_part(&mut self, at: u64) -> io::Result<Option<(Part, u64)>> {
         match self.magic(at)? {
             Some(ZSTD_MAGIC) => {
                 let end = self.end_of_zstd(at)?;
-                Ok(end.map(|end| (Piece::Minute, end)))
+                Ok(end.map(|end| (Part::Minute, end)))
             }
             Some(magic) if is_known(magic) => {
                 let Some(length) = number::<4>(self.window.from(at + 4, 4)?) else {
@@ -86,7 +88,7 @@ impl Walk<'_> {
                 };
                 let end = at + SKIPPABLE_HEADER + length;
                 let whole = length <= MAX_INDEX_BYTES && end <= self.length;
-                Ok(whole.then_some((Piece::Skippable(magic), end)))
+                Ok(whole.then_some((Part::Skippable(magic), end)))
             }
             _ => Ok(None),
         }
@@ -118,11 +120,11 @@ impl Walk<'_> {
         }
     }
 
-    fn take(&mut self, piece: &Piece, at: u64, end: u64) -> io::Result<()> {
-        match piece {
-            Piece::Minute => self.push(at, end),
-            Piece::Skippable(NOTE_MAGIC) => self.take_note(at, end)?,
-            Piece::Skippable(_) => {}
+    fn add_part(&mut self, part: &Part, at: u64, end: u64) -> io::Result<()> {
+        match part {
+            Part::Minute => self.push(at, end),
+            Part::Skippable(NOTE_MAGIC) => self.add_note(at, end)?,
+            Part::Skippable(_) => {}
         }
         Ok(())
     }
@@ -135,12 +137,14 @@ impl Walk<'_> {
         });
     }
 
-    /// A note belongs to the minute it stands right behind, whatever offset it was written with: the file may have
-    /// been glued together from others.
-    fn take_note(&mut self, at: u64, end: u64) -> io::Result<()> {
-        let text = self.window.from(at + SKIPPABLE_HEADER, MAX_NOTE_LINE)?;
+    /// Adds a note to the minute directly before it. The offset in the note is ignored, because the file may be
+    /// concatenated from several recordings.
+    fn add_note(&mut self, at: u64, end: u64) -> io::Result<()> {
+        let text = self
+            .window
+            .from(at + SKIPPABLE_HEADER, MAX_NOTE_LINE_BYTES)?;
         let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
-        let Ok(told) = serde_json::from_slice::<Minute>(line) else {
+        let Ok(note) = serde_json::from_slice::<Minute>(line) else {
             return Ok(());
         };
         if let Some(minute) = self.found.last_mut()
@@ -150,14 +154,14 @@ impl Walk<'_> {
                 offset: minute.offset,
                 bytes: minute.bytes,
                 note: end - at,
-                ..told
+                ..note
             };
         }
         Ok(())
     }
 
-    /// Goes on where something known begins. A minute that breaks off is kept: its first seconds may be whole.
-    fn broken(&mut self, at: u64) -> io::Result<u64> {
+    /// Continues at the next known start. A minute that is cut off is kept, because its first seconds may be intact.
+    fn skip_damage(&mut self, at: u64) -> io::Result<u64> {
         let next = self.next_known(at + 1)?;
         if self.magic(at)? == Some(ZSTD_MAGIC) {
             self.push(at, next);
@@ -171,11 +175,11 @@ impl Walk<'_> {
             if bytes.len() < 4 {
                 return Ok(self.length);
             }
-            let here = bytes
+            let found = bytes
                 .windows(4)
                 .position(|four| number::<4>(four).is_some_and(|n| is_known(n as u32)));
-            if let Some(here) = here {
-                return Ok(at + here as u64);
+            if let Some(found) = found {
+                return Ok(at + found as u64);
             }
             at += bytes.len() as u64 - 3;
         }
@@ -191,13 +195,13 @@ fn is_known(magic: u32) -> bool {
     matches!(magic, ZSTD_MAGIC | NOTE_MAGIC | HELLO_MAGIC | INDEX_MAGIC)
 }
 
-/// The little-endian number of `N` bytes at the front.
+/// Returns the little-endian number in the first `N` bytes.
 fn number<const N: usize>(bytes: &[u8]) -> Option<u64> {
     let bytes = bytes.get(..N)?;
     Some(bytes.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b)))
 }
 
-/// Length of a zstd frame header behind its descriptor byte.
+/// Returns the length of a zstd frame header after its descriptor byte.
 fn header_rest(descriptor: u8) -> u64 {
     let single = descriptor >> 5 & 1;
     let window = u64::from(1 - single);
@@ -206,7 +210,7 @@ fn header_rest(descriptor: u8) -> u64 {
     window + dictionary + content
 }
 
-/// Finds out what the minutes without a note cover, and drops those that hold no frame.
+/// Measures the minutes without a note, and drops those without a frame.
 fn measure(contents: &Arc<Contents>, mut minutes: Vec<Minute>, mut budget: u64) -> Vec<Minute> {
     for minute in minutes.iter_mut().filter(|m| m.note == 0) {
         let end = minute.offset + minute.bytes;
@@ -218,17 +222,17 @@ fn measure(contents: &Arc<Contents>, mut minutes: Vec<Minute>, mut budget: u64) 
     minutes
 }
 
-/// Of a line only the moment of its frame: quicker than the whole.
+/// The frame time of a line; parsing only this is faster than parsing the whole line.
 #[derive(Deserialize)]
-struct Moment {
+struct LineTime {
     #[serde(default)]
     from: u32,
-    frame: Option<FrameMoment>,
+    frame: Option<FrameTime>,
     map: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
-struct FrameMoment {
+struct FrameTime {
     #[serde(default)]
     mono: Mono,
 }
@@ -238,7 +242,7 @@ fn measure_one(minute: &mut Minute, mut lines: Lines, budget: &mut u64) {
     while *budget > before - lines.left()
         && let Ok(Some(line)) = lines.next()
     {
-        let Ok(Moment {
+        let Ok(LineTime {
             from: 0,
             frame,
             map,
@@ -284,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_walk_finds_what_the_index_tells() {
+    fn the_walk_finds_the_minutes_of_the_index() {
         let bytes = recording();
         let found = walked(bytes.clone());
         let covered: Vec<_> = found.iter().map(|m| (m.start.0, m.frames)).collect();
@@ -292,16 +296,16 @@ mod tests {
         let footer = &bytes[bytes.len() - 12..];
         let index = bytes.len() - u32::from_le_bytes(footer[..4].try_into().expect("4")) as usize;
         let line = &bytes[index + 8..bytes.len() - 12];
-        let told: crate::source::layout::Index = serde_json::from_slice(line).expect("JSON");
-        assert_eq!(told.minutes, found);
+        let stored: crate::source::layout::Index = serde_json::from_slice(line).expect("JSON");
+        assert_eq!(stored.minutes, found);
     }
 
     #[test]
-    fn a_length_that_leads_astray_is_not_followed() {
+    fn ignores_a_wrong_length() {
         let mut bytes = recording();
         let first = walked(bytes.clone())[0];
         let note = usize::try_from(first.offset + first.bytes).expect("small");
-        // The first note claims to reach to the end of the file.
+        // The first note claims to extend to the end of the file.
         let rest = u32::try_from(bytes.len() - note - 8).expect("small") - 3;
         bytes[note + 4..note + 8].copy_from_slice(&rest.to_le_bytes());
         let covered: Vec<_> = walked(bytes).iter().map(|m| m.frames).collect();
@@ -309,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_found_in_nothing() {
+    fn finds_no_minutes_in_other_data() {
         assert_eq!(walked(Vec::new()), []);
         assert_eq!(walked(vec![0x28; 100_000]), []);
     }

@@ -1,27 +1,29 @@
-//! What the terms of a filter look at: one list, from which the help is made too.
+//! The fields of filter terms. The help is generated from this list.
 
 use super::parse::{Compare, Comparison};
 use crate::allocator::fits::stuck;
 use crate::allocator::warnings::NoteKind;
 use crate::model::process::RunState;
 use crate::model::units::Bytes;
-use crate::tui::rows::{Ended, ProcessRow};
+use crate::tui::rows::{ExitedProcess, ProcessRow};
 
+/// The definition of a field.
 #[derive(Debug)]
 pub struct FieldDef {
     pub name: &'static str,
-    /// One term that is understood.
+    /// A valid term.
     pub example: &'static str,
     /// A noun phrase for the help, with a period.
     pub help: &'static str,
     pub kind: Kind,
 }
 
+/// The type of a field, with access to its value.
 #[derive(Debug)]
 pub enum Kind {
     Text {
         of: for<'r> fn(&'r ProcessRow) -> Option<&'r str>,
-        how: How,
+        matching: Matching,
     },
     Number {
         of: fn(&ProcessRow) -> Option<f64>,
@@ -30,17 +32,18 @@ pub enum Kind {
     State,
 }
 
-/// When a text is the one that was typed.
+/// Matching the typed text is compared to a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
-    Begins,
+pub enum Matching {
+    Prefix,
     Contains,
-    /// As [`Begins`](Self::Begins); `me` is the user at the keyboard.
+    /// Like [`Prefix`](Self::Prefix); `me` is the current user.
     User,
-    /// As [`Begins`](Self::Begins), also of the container's name and of its runtime's.
+    /// Like [`Prefix`](Self::Prefix), also for the container's name and its runtime.
     Container,
 }
 
+/// The unit of a numeric field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     Size,
@@ -50,13 +53,13 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// What a number with this suffix is multiplied by.
+    /// Returns the factor for a suffix.
     pub fn scale(self, suffix: &str) -> Option<f64> {
         const KIB: f64 = 1024.0;
         Some(match (self, suffix) {
             (Self::Size, "k" | "kb" | "kib") => KIB,
             (Self::Size, "m" | "mb" | "mib") => KIB * KIB,
-            // The table's columns are in GiB.
+            // GiB without a suffix, as in the table.
             (Self::Size, "" | "g" | "gb" | "gib") => KIB * KIB * KIB,
             (Self::Size, "t" | "tb" | "tib") => KIB * KIB * KIB * KIB,
             (Self::Percent, "" | "%") | (Self::Count, "") | (Self::Seconds, "s") => 1.0,
@@ -67,7 +70,7 @@ impl Unit {
         })
     }
 
-    pub fn words(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Self::Size => "size",
             Self::Percent => "percentage",
@@ -77,6 +80,7 @@ impl Unit {
     }
 }
 
+/// A state of a process that can be filtered by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     Oom,
@@ -88,11 +92,12 @@ pub enum State {
     Stopped,
 }
 
+/// The definition of a state.
 #[derive(Debug)]
 pub struct StateDef {
     pub name: &'static str,
     pub state: State,
-    /// A clause for the help, with a period.
+    /// Description for the help, with a period.
     pub help: &'static str,
 }
 
@@ -104,30 +109,34 @@ pub const STATES: &[StateDef] = &[
     state(
         "oom",
         State::Oom,
-        "A request of its allocator failed, or it ended for want of the GPU's memory or the host's.",
+        "A memory request of the process failed, or it was killed because the host ran out of memory.",
     ),
-    state("dead", State::Dead, "It has ended."),
+    state("dead", State::Dead, "The process has exited."),
     state(
         "unreadable",
         State::Unreadable,
-        "Its allocator could not be read (! says why).",
+        "The allocator is not readable (! lists the reasons).",
     ),
     state(
         "warned",
         State::Warned,
-        "A word of warning stands before its command.",
+        "A warning is shown before the command.",
     ),
     state(
         "zombie",
         State::Zombie,
-        "Ended, and not collected by its parent.",
+        "The process has exited, but its parent has not waited for it.",
     ),
     state(
         "blocked",
         State::Blocked,
-        "In a system call that cannot be interrupted.",
+        "The process is in an uninterruptible system call.",
     ),
-    state("stopped", State::Stopped, "Held by a signal or a debugger."),
+    state(
+        "stopped",
+        State::Stopped,
+        "The process is stopped by a signal or a debugger.",
+    ),
 ];
 
 const fn text(
@@ -135,9 +144,9 @@ const fn text(
     example: &'static str,
     help: &'static str,
     of: for<'r> fn(&'r ProcessRow) -> Option<&'r str>,
-    how: How,
+    matching: Matching,
 ) -> FieldDef {
-    let kind = Kind::Text { of, how };
+    let kind = Kind::Text { of, matching };
     FieldDef {
         name,
         example,
@@ -166,14 +175,14 @@ pub const FIELDS: &[FieldDef] = &[
     text(
         "user",
         "user:me",
-        "The beginning of the user's name; me is who runs gputop there.",
+        "Prefix of the user name; me is the user running gputop on the host.",
         |row| row.facts()?.user.value().map(String::as_str),
-        How::User,
+        Matching::User,
     ),
     number("gpu", "gpu:0", "Index of the GPU.", Unit::Count, |row| {
         (row.gpu_index() != u32::MAX).then(|| f64::from(row.gpu_index()))
     }),
-    number("pid", "pid:418", "The process.", Unit::Count, |row| {
+    number("pid", "pid:418", "Process ID.", Unit::Count, |row| {
         Some(f64::from(row.pid().0))
     }),
     number(
@@ -186,61 +195,65 @@ pub const FIELDS: &[FieldDef] = &[
     text(
         "job",
         "job:81234",
-        "The beginning of the batch system's job id.",
+        "Prefix of the batch job ID.",
         |row| row.facts()?.job.value().map(String::as_str),
-        How::Begins,
+        Matching::Prefix,
     ),
     text(
         "container",
         "container:train",
-        "The beginning of the container's name or id, or what runs it: docker.",
+        "Prefix of the container's name, ID or runtime, such as docker.",
         |row| row.facts()?.container.value().map(String::as_str),
-        How::Container,
+        Matching::Container,
     ),
     text(
         "cmd",
         "cmd:train",
         "Part of the command line.",
         |row| row.facts()?.command.value().map(String::as_str),
-        How::Contains,
+        Matching::Contains,
     ),
     FieldDef {
         name: "state",
         example: "state:oom",
-        help: "How the process is; the words follow.",
+        help: "State of the process, see below.",
         kind: Kind::State,
     },
     number("vram", "vram>10g", "Device memory.", Unit::Size, |row| {
         row.vram().get().map(bytes)
     }),
-    number("alloc", "alloc>10g", "Live tensors.", Unit::Size, |row| {
-        row.allocated().map(bytes)
-    }),
+    number(
+        "alloc",
+        "alloc>10g",
+        "Memory in live tensors.",
+        Unit::Size,
+        |row| row.allocated().map(bytes),
+    ),
     number(
         "resv",
         "resv>10g",
-        "What the allocator holds from the driver.",
+        "Memory that the allocator has reserved from the driver.",
         Unit::Size,
         |row| row.reserved().map(bytes),
     ),
     number(
         "idle",
         "idle>2g",
-        "Cached, in no tensor.",
+        "Memory cached by the allocator and not in use by tensors.",
         Unit::Size,
         |row| row.idle().map(bytes),
     ),
     number(
         "stuck",
         "stuck>1g",
-        "Idle beside live tensors.",
+        "Idle memory in segments with live tensors.",
         Unit::Size,
         |row| stuck(&row.pool()?.stats).map(bytes),
     ),
     number(
         "fits",
         "fits<1g",
-        "The largest request that would succeed now.",
+        "Largest request that would succeed now.",
         Unit::Size,
         |row| row.fits().map(bytes),
     ),
@@ -257,28 +270,24 @@ pub const FIELDS: &[FieldDef] = &[
     number(
         "cpu",
         "cpu>100",
-        "CPU; 100 is one core.",
+        "CPU usage; 100 is one core.",
         Unit::Percent,
         |row| row.live_fact(|f| &f.cpu).get().map(|v| v.0),
     ),
-    number(
-        "age",
-        "age>2h",
-        "How long it has run.",
-        Unit::Seconds,
-        |row| row.shown_age().map(|age| whole(age.0 / 1_000)),
-    ),
+    number("age", "age>2h", "Run time.", Unit::Seconds, |row| {
+        row.shown_age().map(|age| whole(age.0 / 1_000))
+    }),
     number(
         "retry",
         "retry>0",
-        "How often the allocator flushed its cache.",
+        "Number of times the allocator flushed its cache.",
         Unit::Count,
         |row| Some(whole(row.pool()?.stats.num_alloc_retries)),
     ),
     number(
         "oom",
         "oom>0",
-        "How often a request failed.",
+        "Number of failed requests.",
         Unit::Count,
         |row| Some(whole(row.pool()?.stats.num_ooms)),
     ),
@@ -293,18 +302,18 @@ fn whole(value: u64) -> f64 {
     value as f64
 }
 
-/// True when the row's value is what the term asks for; a value that is not there never is.
+/// Returns true if the row matches the term. A missing value never matches.
 pub fn accepts(field: &FieldDef, compare: &Compare, row: &ProcessRow, me: Option<u32>) -> bool {
     match (&field.kind, compare) {
         (Kind::State, Compare::States(states)) => states.iter().any(|state| is(row, *state)),
-        (Kind::Text { of, how }, Compare::Texts(texts)) => {
+        (Kind::Text { of, matching }, Compare::Texts(texts)) => {
             let value = of(row).map(str::to_lowercase);
-            texts.iter().any(|text| match how {
-                How::User if text == "me" => {
+            texts.iter().any(|text| match matching {
+                Matching::User if text == "me" => {
                     me.is_some() && row.facts().and_then(|facts| facts.uid) == me
                 }
-                How::Contains => value.as_ref().is_some_and(|value| value.contains(text)),
-                How::Container
+                Matching::Contains => value.as_ref().is_some_and(|value| value.contains(text)),
+                Matching::Container
                     if row.facts().is_some_and(|facts| {
                         let words = facts.container_words().unwrap_or_default().to_lowercase();
                         words.split([' ', '/']).any(|word| word.starts_with(text))
@@ -312,13 +321,13 @@ pub fn accepts(field: &FieldDef, compare: &Compare, row: &ProcessRow, me: Option
                 {
                     true
                 }
-                How::Begins | How::User | How::Container => {
+                Matching::Prefix | Matching::User | Matching::Container => {
                     value.as_ref().is_some_and(|value| value.starts_with(text))
                 }
             })
         }
         (Kind::Number { of, .. }, Compare::Numbers(numbers)) => {
-            // Counts are whole numbers far below where a float loses one.
+            // Counts are integers that a float represents exactly.
             of(row).is_some_and(|value| numbers.iter().any(|n| (n - value).abs() < 0.5))
         }
         (Kind::Number { of, .. }, Compare::Bound(order, limit)) => {
@@ -337,7 +346,9 @@ fn is(row: &ProcessRow, state: State) -> bool {
     let runs = |wanted| row.ended().is_none() && row.run_state() == wanted;
     match state {
         State::Oom => {
-            let died = |ended: &Ended| ended.ran_out || ended.exit.oom.killed.get() == Some(true);
+            let died = |ended: &ExitedProcess| {
+                ended.is_gpu_oom || ended.exit.oom.killed.get() == Some(true)
+            };
             row.ended().is_some_and(died)
                 || row.warning() == Some(NoteKind::OomCaught)
                 || row.pool().is_some_and(|pool| pool.stats.num_ooms > 0)

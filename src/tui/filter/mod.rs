@@ -1,7 +1,6 @@
 //! The filter of the process table: free text and terms such as `user:me vram>10g -state:dead`.
 //!
-//! `parse` turns text into terms and knows no process; `fields` says what a term looks at; here both are held
-//! together with the text they came from.
+//! `parse` converts text to terms without access to processes. `fields` evaluates terms. This module combines both.
 
 mod fields;
 mod parse;
@@ -15,21 +14,21 @@ use self::fields::accepts;
 use self::parse::{Term, Test};
 use super::rows::ProcessRow;
 
-/// How terms are written, for the help: what is typed, and what it does.
+/// The filter syntax for the help: examples with descriptions.
 pub const SYNTAX: &[(&str, &str)] = &[
     (
         "train",
-        "Text: in the PID, user, command, job or container, or a whole gpu0 or rank3; quotes hold blanks together.",
+        "Text in the PID, user, command, job or container, or exactly gpu0 or rank3; use quotes for text with spaces.",
     ),
     (
         "user:me sm>50",
-        "Several terms: all of them hold. Sizes end in k, m, g or t, without are GiB; times in s, m, h or d.",
+        "Terms are combined with AND. Units of sizes: k, m, g (default), t; of times: s, m, h, d.",
     ),
-    ("gpu:0,2", "Either value."),
-    ("-user:ana !eval", "Only what the term does not hold for."),
+    ("gpu:0,2", "Any of the values."),
+    ("-user:ana !eval", "Processes that do not match the term."),
 ];
 
-/// A filter that was understood.
+/// A valid filter.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     text: String,
@@ -37,8 +36,10 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// Parses a filter.
+    ///
     /// # Errors
-    /// With the first term that is wrong.
+    /// Returns the first error found.
     pub fn parse(text: &str) -> Result<Self, FilterError> {
         let text = text.to_lowercase();
         Ok(Self {
@@ -51,27 +52,27 @@ impl Filter {
         self.terms.is_empty()
     }
 
-    /// Leaves out the free text that a wrong term was one letter before: nobody looked for `vram` who typed `vram>`.
-    pub fn without(mut self, wrong: &FilterError) -> Self {
-        let was =
-            |term: &Term| matches!(&term.test, Test::Text(text) if Some(&**text) == wrong.name());
-        self.terms.retain(|term| !was(term));
+    /// Removes the free text from which an incomplete term was typed: with `vram>`, the text `vram` must no longer match.
+    pub fn without(mut self, error: &FilterError) -> Self {
+        let is_prefix =
+            |term: &Term| matches!(&term.test, Test::Text(text) if Some(&**text) == error.name());
+        self.terms.retain(|term| !is_prefix(term));
         self
     }
 
-    /// True when every term holds for the row; `me` is the user id that the word stands for.
+    /// Returns true if the row matches all terms. `me` is the user ID for `user:me`.
     pub fn matches(&self, row: &ProcessRow, me: Option<u32>) -> bool {
         self.terms.iter().all(|term| {
-            let holds = match &term.test {
+            let matches = match &term.test {
                 Test::Text(text) => row.matches(text),
                 Test::Field(field, compare) => accepts(field, compare, row, me),
             };
-            holds != term.negated
+            matches != term.negated
         })
     }
 }
 
-/// As it was typed, in small letters.
+/// Shows the filter as typed, in lower case.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.text.trim())

@@ -1,82 +1,84 @@
-//! Text to terms. Pure: what a term looks at in a process is not known here.
+//! Parses text into filter terms, without access to processes.
 //!
-//! `train user:me -vram<10g "a b"` is four words. A word is a term when letters and one of `:` `>` `<` `>=` `<=`, or
-//! a known name and `=`, stand before its value; every other word is free text, also `--lr=1` and what is quoted.
+//! `train user:me -vram<10g "a b"` has four words. A word is a field term if its value follows letters and one of `:` `>` `<`
+//! `>=` `<=`, or a field name and `=`. Every other word is free text, including `--lr=1` and quoted text.
 
 use crate::model::nearest_name::nearest;
 use thiserror::Error;
 
 use super::fields::{FIELDS, FieldDef, Kind, STATES, State, Unit};
 
-/// Each a clause that stands beside the input: short, without a period.
+/// An error in a filter. The messages are shown next to the input, so they are short and have no period.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum FilterError {
-    #[error("`{word}` is no term{}", meant(.nearest))]
+    #[error("unknown field `{word}`; {}", suggestion(.nearest))]
     Name {
         word: String,
         nearest: Option<&'static str>,
     },
-    #[error("`{word}` is no state{}", meant(.nearest))]
+    #[error("unknown state `{word}`; {}", suggestion(.nearest))]
     State {
         word: String,
         nearest: Option<&'static str>,
     },
-    #[error("`{name}{operator}` what? Like {example}")]
+    #[error("`{name}{operator}` needs a value, such as {example}")]
     Empty {
         name: &'static str,
         operator: &'static str,
         example: &'static str,
     },
-    #[error("`{name}` takes no `{operator}`: write {example}")]
+    #[error("`{name}` does not accept `{operator}`; write {example}")]
     Operator {
         name: &'static str,
         operator: &'static str,
         example: &'static str,
     },
-    #[error("`{word}` is no {what}: write {example}")]
+    #[error("`{word}` is not a valid {what}; write {example}")]
     Value {
         word: String,
         what: &'static str,
         example: &'static str,
     },
-    #[error("nothing stands after `!`")]
-    Nothing,
+    #[error("`!` must be followed by a term")]
+    EmptyNegation,
 }
 
 impl FilterError {
-    /// What was typed before its operator made it a term: until then it was free text.
+    /// Returns the text before the operator. It was free text until the operator was typed.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Name { word, .. } => Some(word),
             Self::Empty { name, .. } | Self::Operator { name, .. } => Some(name),
-            Self::State { .. } | Self::Value { .. } | Self::Nothing => None,
+            Self::State { .. } | Self::Value { .. } | Self::EmptyNegation => None,
         }
     }
 }
 
-fn meant(nearest: &Option<&'static str>) -> String {
+fn suggestion(nearest: &Option<&'static str>) -> String {
     match nearest {
-        Some(name) => format!("; did you mean `{name}`?"),
-        None => "; ? lists them, quotes make it text".into(),
+        Some(name) => format!("did you mean `{name}`?"),
+        None => "? lists all, quotes make it text".into(),
     }
 }
 
+/// A term of a filter.
 #[derive(Debug, Clone)]
 pub struct Term {
     pub negated: bool,
     pub test: Test,
 }
 
+/// The condition of a term.
 #[derive(Debug, Clone)]
 pub enum Test {
     Text(String),
     Field(&'static FieldDef, Compare),
 }
 
-/// What the field's value must be.
+/// The condition for a field's value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Compare {
-    /// One of these texts.
+    /// Any of these texts.
     Texts(Vec<String>),
     States(Vec<State>),
     Numbers(Vec<f64>),
@@ -91,10 +93,10 @@ pub enum Comparison {
     AtMost,
 }
 
-/// A letter, and whether quotes take its meaning from it.
+/// A character, and true if it is quoted.
 type Letter = (char, bool);
 
-/// Longer ones first, so that `>=` is not read as `>`.
+/// Longer operators first, so that `>=` is not parsed as `>`.
 const OPERATORS: [&str; 7] = [">=", "<=", "==", ":", "=", ">", "<"];
 
 pub fn parse(text: &str) -> Result<Vec<Term>, FilterError> {
@@ -124,10 +126,10 @@ fn plain(letters: &[Letter]) -> String {
 
 fn term(word: &[Letter]) -> Result<Term, FilterError> {
     let (negated, word) = match word {
-        [('!', false)] => return Err(FilterError::Nothing),
+        [('!', false)] => return Err(FilterError::EmptyNegation),
         [('!', false), rest @ ..] => (true, rest),
-        // `-2` and `--lr` are looked for as they are.
-        [('-', false), rest @ ..] if rest[..].first().is_some_and(begins_a_word) => (true, rest),
+        // `-2` and `--lr` are free text.
+        [('-', false), rest @ ..] if rest[..].first().is_some_and(starts_word) => (true, rest),
         word => (false, word),
     };
     let test = match split(word) {
@@ -137,11 +139,11 @@ fn term(word: &[Letter]) -> Result<Term, FilterError> {
     Ok(Term { negated, test })
 }
 
-fn begins_a_word((letter, quoted): &Letter) -> bool {
+fn starts_word((letter, quoted): &Letter) -> bool {
     *quoted || letter.is_alphabetic()
 }
 
-/// `vram>=10g` as name, operator and value; nothing for what is free text.
+/// Splits `vram>=10g` into name, operator and value. Returns `None` for free text.
 fn split(word: &[Letter]) -> Option<(String, &'static str, &[Letter])> {
     let is_name = |(letter, quoted): &Letter| !quoted && letter.is_ascii_alphabetic();
     let end = word.iter().position(|letter| !is_name(letter))?;
@@ -202,7 +204,7 @@ fn compare(
             let number = number(&values.join(","), *unit, field)?;
             Ok(Compare::Bound(order, number))
         }
-        // Only what is counted is ever equal to what someone types.
+        // Only counts can equal a typed number exactly.
         (Kind::Number { unit, .. }, None) if *unit == Unit::Count => {
             let number = |value: &String| number(value, *unit, field);
             Ok(Compare::Numbers(
@@ -247,7 +249,7 @@ fn number(text: &str, unit: Unit, field: &'static FieldDef) -> Result<f64, Filte
         (Some(value), Some(scale)) => Ok(value * scale),
         _ => Err(FilterError::Value {
             word: text.to_owned(),
-            what: unit.words(),
+            what: unit.description(),
             example: field.example,
         }),
     }
@@ -258,7 +260,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A term as a test reads it.
+    /// Formats terms for comparison.
     fn shown(text: &str) -> Vec<String> {
         let terms = parse(text).expect(text);
         let show = |term: &Term| {
@@ -271,12 +273,12 @@ mod tests {
         terms.iter().map(show).collect()
     }
 
-    fn wrong(text: &str) -> String {
+    fn error(text: &str) -> String {
         parse(text).expect_err(text).to_string()
     }
 
     #[test]
-    fn words_are_text_or_terms() {
+    fn parses_words_as_text_or_terms() {
         let table: &[(&str, &[&str])] = &[
             ("", &[]),
             ("  train  2 ", &["text train", "text 2"]),
@@ -310,28 +312,43 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_the_nearest_name() {
-        assert_eq!(wrong("a usr:me"), "`usr` is no term; did you mean `user`?");
-        assert_eq!(wrong("vrma>1g"), "`vrma` is no term; did you mean `vram`?");
+    fn errors_suggest_the_nearest_name() {
         assert_eq!(
-            wrong("https://x"),
-            "`https` is no term; ? lists them, quotes make it text"
+            error("a usr:me"),
+            "unknown field `usr`; did you mean `user`?"
         );
         assert_eq!(
-            wrong("state:ded"),
-            "`ded` is no state; did you mean `dead`?"
+            error("vrma>1g"),
+            "unknown field `vrma`; did you mean `vram`?"
         );
-        assert_eq!(wrong("vram>"), "`vram>` what? Like vram>10g");
-        assert_eq!(wrong("vram>1x"), "`1x` is no size: write vram>10g");
-        assert_eq!(wrong("vram>1,2"), "`1,2` is no size: write vram>10g");
-        assert_eq!(wrong("vram:10g"), "`vram` takes no `:`: write vram>10g");
-        assert_eq!(wrong("user>me"), "`user` takes no `>`: write user:me");
-        assert_eq!(wrong("pid:x"), "`x` is no number: write pid:418");
-        assert_eq!(wrong("!"), "nothing stands after `!`");
+        assert_eq!(
+            error("https://x"),
+            "unknown field `https`; ? lists all, quotes make it text"
+        );
+        assert_eq!(
+            error("state:ded"),
+            "unknown state `ded`; did you mean `dead`?"
+        );
+        assert_eq!(error("vram>"), "`vram>` needs a value, such as vram>10g");
+        assert_eq!(error("vram>1x"), "`1x` is not a valid size; write vram>10g");
+        assert_eq!(
+            error("vram>1,2"),
+            "`1,2` is not a valid size; write vram>10g"
+        );
+        assert_eq!(
+            error("vram:10g"),
+            "`vram` does not accept `:`; write vram>10g"
+        );
+        assert_eq!(
+            error("user>me"),
+            "`user` does not accept `>`; write user:me"
+        );
+        assert_eq!(error("pid:x"), "`x` is not a valid number; write pid:418");
+        assert_eq!(error("!"), "`!` must be followed by a term");
     }
 
     #[test]
-    fn every_example_of_the_help_is_understood() {
+    fn examples_in_the_help_are_valid() {
         for field in FIELDS {
             assert_eq!(parse(field.example).map(|terms| terms.len()), Ok(1));
         }
@@ -342,12 +359,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(text: String) {
+        fn never_panics(text: String) {
             let _ = parse(&text);
         }
 
         #[test]
-        fn what_looks_like_a_filter_is_one_or_is_explained(
+        fn invalid_filters_are_explained(
             text in "(-|!)?(user|vram|gpu|state|sm|x)(:|=|>|<|>=|,)?[a-z0-9\"|.,]{0,5} ?"
         ) {
             if let Err(error) = parse(&text) {

@@ -1,19 +1,19 @@
-//! The bytes a terminal sends, as events: `\x1b[5~` is PageUp, `\x1b[<0;3;4M` a press in column 3 of row 4.
+//! Parses the bytes sent by a terminal into events: `\x1b[5~` is PageUp, `\x1b[<0;3;4M` a click in column 3 of row 4.
 //!
-//! xterm's control sequences (ctlseqs, "PC-Style Function Keys" and "Mouse Tracking") with what rxvt, the Linux console and
-//! tmux do otherwise. The marks around a bracketed paste are skipped: its text counts as typed, so that one without an
-//! end costs nothing.
+//! Supports xterm's control sequences (ctlseqs, "PC-Style Function Keys" and "Mouse Tracking") and the deviations of rxvt, the
+//! Linux console and tmux. The markers of a bracketed paste are skipped and its text counts as typed, so an unterminated
+//! paste does no harm.
 
 use std::time::Duration;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 
-/// How long an escape character may be the beginning of a sequence rather than the Esc key.
+/// How long to wait for a sequence after an escape character, before it counts as the Esc key.
 const ESCAPE_TIMEOUT: Duration = Duration::from_millis(25);
-/// How long the rest of a longer sequence may take over a slow link.
+/// How long to wait for the rest of a longer sequence, which may be delayed by a slow connection.
 const SEQUENCE_TIMEOUT: Duration = Duration::from_millis(250);
-/// No sequence that is understood is longer.
+/// Maximum length of supported sequences.
 const MAX_SEQUENCE_BYTES: usize = 32;
 
 const ESCAPE: u8 = 0x1b;
@@ -24,18 +24,19 @@ pub(super) fn is_interrupt(event: &Event) -> bool {
     *event == control('c')
 }
 
+/// A parser for a byte stream.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
     /// An unfinished sequence or character.
     pending: Vec<u8>,
 }
 
-/// What the bytes so far are.
+/// The state of a sequence.
 enum Parsed {
     Unfinished,
-    /// A whole sequence; `None` for one that means nothing here.
+    /// A complete sequence; `None` if it is not supported.
     Whole(Option<Event>),
-    /// The last byte cannot belong to the sequence before it.
+    /// The last byte cannot be part of the sequence.
     Broken,
 }
 
@@ -58,7 +59,7 @@ impl Parser {
                 Parsed::Broken => {
                     self.pending.pop();
                     self.give_up(&push);
-                    // A byte by itself is never broken.
+                    // A single byte is never broken.
                     self.pending.push(byte);
                     if let Parsed::Whole(event) = parse(&self.pending) {
                         self.pending.clear();
@@ -78,7 +79,7 @@ impl Parser {
         }
     }
 
-    /// Ends an unfinished sequence: an escape character alone was the Esc key, anything longer is dropped.
+    /// Ends an unfinished sequence: a single escape character is the Esc key, and anything longer is dropped.
     pub(super) fn give_up(&mut self, push: impl Fn(Event)) {
         if self.pending == [ESCAPE] {
             push(key(KeyCode::Esc, KeyModifiers::NONE));
@@ -90,7 +91,7 @@ impl Parser {
 fn parse(bytes: &[u8]) -> Parsed {
     match bytes {
         [] | [ESCAPE] => Parsed::Unfinished,
-        // Alt with Esc is the Esc key twice.
+        // Two escape characters are the Esc key twice, not Alt with Esc.
         [ESCAPE, ESCAPE, ..] => Parsed::Broken,
         [ESCAPE, b'[', rest @ ..] => parse_csi(rest),
         [ESCAPE, b'O'] => Parsed::Unfinished,
@@ -144,7 +145,7 @@ fn control_key(byte: u8) -> Event {
 fn parse_character(bytes: &[u8]) -> Parsed {
     match std::str::from_utf8(bytes) {
         Ok(text) => Parsed::Whole(text.chars().next().map(character_key)),
-        // No error length: the character is not finished.
+        // Without an error length the character is incomplete.
         Err(error) if error.error_len().is_none() => Parsed::Unfinished,
         Err(_) if bytes.len() > 1 => Parsed::Broken,
         Err(_) => Parsed::Whole(None),
@@ -160,18 +161,18 @@ fn character_key(character: char) -> Event {
     key(KeyCode::Char(character), modifiers)
 }
 
-/// What follows `\x1b[`.
+/// Parses the bytes after `\x1b[`.
 fn parse_csi(rest: &[u8]) -> Parsed {
     let Some((&last, before)) = rest.split_last() else {
         return Parsed::Unfinished;
     };
     match (before, last) {
-        // F1 to F5 of the Linux console.
+        // F1 to F5 on the Linux console.
         ([], b'[') => Parsed::Unfinished,
         ([b'['], b'A'..=b'E') => {
             Parsed::Whole(Some(key(KeyCode::F(1 + last - b'A'), KeyModifiers::NONE)))
         }
-        // A mouse report of a terminal without SGR reports: button, column and row, one byte each.
+        // A mouse report from a terminal without SGR reports: button, column and row, one byte each.
         ([], b'M') => Parsed::Unfinished,
         ([b'M', report @ ..], _) if last >= 0x20 => match report {
             &[button, column] => Parsed::Whole(mouse(
@@ -200,7 +201,7 @@ fn csi_event(parameters: &[u8], last: u8) -> Option<Event> {
             _ => None,
         };
     }
-    // `1;5A`; a sub-parameter (`1;5:3A`) says more than is needed.
+    // Such as `1;5A`. Sub-parameters (`1;5:3A`) are ignored.
     let mut numbers = text.split(';').map(|number| {
         let number = number.split(':').next().unwrap_or_default();
         number.parse::<u32>().ok()
@@ -216,7 +217,7 @@ fn csi_event(parameters: &[u8], last: u8) -> Option<Event> {
     Some(key(code, modifiers))
 }
 
-/// 1 and a bit each for Shift, Alt, Control and Super.
+/// Parses a modifier parameter: 1 plus bits for Shift, Alt, Control and Super.
 fn modifiers(parameter: u32) -> KeyModifiers {
     let bits = parameter.saturating_sub(1);
     let each = [
@@ -263,7 +264,7 @@ fn numbered_key(number: u32) -> Option<KeyCode> {
     })
 }
 
-/// A key that tmux (`extended-keys`) or xterm (`modifyOtherKeys`) sends by its code point.
+/// Returns a key that tmux (`extended-keys`) or xterm (`modifyOtherKeys`) sends as a code point.
 fn unicode_key(code: u32, modifiers: KeyModifiers) -> Option<Event> {
     let code = match char::from_u32(code)? {
         '\x1b' => KeyCode::Esc,
@@ -277,7 +278,8 @@ fn unicode_key(code: u32, modifiers: KeyModifiers) -> Option<Event> {
     Some(key(code, modifiers))
 }
 
-/// Column and row count from 1; bits of the button: 3 the number, 4 Shift, 8 Alt, 16 Control, 32 a movement, 64 the wheel.
+/// Returns a mouse event. Column and row are 1-based. Bits of `button`: 3 number, 4 Shift, 8 Alt, 16 Control, 32 movement,
+/// 64 wheel.
 fn mouse(button: u16, column: u16, row: u16, is_release: bool) -> Option<Event> {
     let is_moved = button & 32 != 0;
     let number = (button & 3) | ((button & 0xc0) >> 4);
@@ -321,7 +323,7 @@ mod tests {
 
     use super::*;
 
-    /// All in one read, then nothing more.
+    /// Parses bytes that arrive in one read with nothing after them.
     fn events(bytes: &[u8]) -> Vec<Event> {
         let events = RefCell::new(Vec::new());
         let push = |event| events.borrow_mut().push(event);
@@ -439,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_after_an_unfinished_sequence_count_once_it_timed_out() {
+    fn keys_after_a_timed_out_sequence_are_parsed() {
         let parsed = RefCell::new(Vec::new());
         let push = |event| parsed.borrow_mut().push(event);
         let mut parser = Parser::default();
@@ -449,7 +451,7 @@ mod tests {
         assert_eq!(parser.timeout(), None);
         parser.advance(b"q", push);
         assert_eq!(parsed.into_inner(), [plain(KeyCode::Char('q'))]);
-        // A control character cannot be part of one, nor can another escape.
+        // Neither a control character nor another escape can be part of a sequence.
         assert_eq!(events(b"\x1b[<0;1\r"), [plain(KeyCode::Enter)]);
         assert_eq!(events(b"\x1b[<0;1\x1b[A"), [plain(KeyCode::Up)]);
         assert_eq!(events(b"\xe2q"), [plain(KeyCode::Char('q'))]);
@@ -463,7 +465,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_leave_a_bounded_parser_that_takes_ctrl_c(bytes: Vec<u8>) {
+        fn accepts_ctrl_c_after_any_bytes_and_stays_bounded(bytes: Vec<u8>) {
             let last = RefCell::new(None);
             let push = |event| *last.borrow_mut() = Some(event);
             let mut parser = Parser::default();
@@ -474,7 +476,7 @@ mod tests {
         }
 
         #[test]
-        fn a_sequence_is_the_same_in_pieces(bytes in "(\u{1b}\\[[A-D]|\u{1b}\\[<0;1;1M|[a-zé]|\u{1b}O[A-D]){0,9}") {
+        fn parses_split_sequences_like_whole_ones(bytes in "(\u{1b}\\[[A-D]|\u{1b}\\[<0;1;1M|[a-zé]|\u{1b}O[A-D]){0,9}") {
             let whole = events(bytes.as_bytes());
             let pieces = RefCell::new(Vec::new());
             let mut parser = Parser::default();

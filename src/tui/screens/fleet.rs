@@ -1,4 +1,4 @@
-//! All hosts that are watched, a row each: the one that needs a person first by order of what is wrong.
+//! The host list: one row per watched host. Hosts with incidents or link problems come first.
 
 use std::cell::Cell as Shared;
 
@@ -28,15 +28,16 @@ use crate::tui::widgets::table::{
 pub const DEF: ScreenDef = ScreenDef {
     id: "fleet",
     title: "Hosts",
-    words: &[
+    glossary: &[
         (
             "LINK",
-            "Whether the host is heard, or for how long it was not; its row is of that time then.",
+            "Link state, with the time since the last message if the link is silent or lost. The row then shows the \
+             last known values.",
         ),
         chrome::REDUCED,
         (
             "NOTE",
-            "The newest incident of this host that nobody has read, + and a number where there are more; else why its link is lost.",
+            "Newest unread incident of the host, with +N if there are more. Otherwise the reason for a lost link.",
         ),
     ],
     sample: |app| {
@@ -45,22 +46,22 @@ pub const DEF: ScreenDef = ScreenDef {
     },
 };
 
-/// What the fleet shows of a host.
+/// A row of the host list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FleetRow {
-    /// As it was named on the command line.
+    /// Name from the command line.
     pub name: String,
     link: Option<Link>,
-    is_reduced: bool,
+    is_nvidia_smi: bool,
     gpus: String,
     used: Option<Bytes>,
     total: Option<Bytes>,
-    /// The mean over its GPUs.
+    /// Mean over its GPUs.
     sm: Option<f64>,
     processes: Option<usize>,
     pub time: UnixMillis,
     pub interval: Millis,
-    /// Of the newest unread incident: how grave, its headline, and how many there are in all.
+    /// Newest unread incident: its severity, its headline, and the number of unread incidents.
     incident: Option<(Severity, String, usize)>,
 }
 
@@ -68,14 +69,14 @@ impl FleetRow {
     pub fn of(app: &App) -> Self {
         let frame = &app.frame;
         let is_known = frame.seq > 0 || !frame.gpus.is_empty();
-        // A sum with a part missing is none.
+        // The sum is unknown if one of its parts is.
         let sum = |of: fn(&crate::model::gpu::Gpu) -> Option<Bytes>| {
             let parts = frame.gpus.iter().map(of);
             parts
                 .map(|part| Some(part?.0))
                 .sum::<Option<u64>>()
                 .map(Bytes)
-                // Of no GPU there is no memory, rather than none.
+                // Without GPUs the memory is unknown, not 0.
                 .filter(|_| !frame.gpus.is_empty())
         };
         let sms: Vec<f64> = frame
@@ -83,11 +84,11 @@ impl FleetRow {
             .iter()
             .filter_map(|gpu| Some(gpu.sm.get()?.0))
             .collect();
-        let news = app.incidents.news();
+        let newest = app.incidents.news();
         Self {
             name: app.name.clone().unwrap_or_else(|| app.hello.host.clone()),
             link: app.link.clone(),
-            is_reduced: app.hello.reduced,
+            is_nvidia_smi: app.hello.reduced,
             gpus: if is_known {
                 gpus_words(frame)
             } else {
@@ -102,12 +103,17 @@ impl FleetRow {
                 .map(|processes| processes.list.len()),
             time: frame.time,
             interval: frame.interval,
-            incident: news
-                .map(|news| (news.severity, news.headline.clone(), app.incidents.unread())),
+            incident: newest.map(|newest| {
+                (
+                    newest.severity,
+                    newest.headline.clone(),
+                    app.incidents.unread(),
+                )
+            }),
         }
     }
 
-    /// Whether its link is lost.
+    /// Returns true if the link is lost.
     pub fn is_lost(&self) -> bool {
         matches!(self.link, Some(Link::Lost { .. }))
     }
@@ -118,14 +124,14 @@ impl FleetRow {
         (total > 0).then(|| used as f64 / total as f64)
     }
 
-    /// Whether every word stands somewhere in what is shown of it.
-    fn has(&self, words: &str, theme: &Theme) -> bool {
+    /// Returns true if every word occurs in the visible text of the row.
+    fn matches(&self, words: &str, theme: &Theme) -> bool {
         let texts = [link(self, theme).text, note(self, theme).text];
         let text = format!("{} {} {}", self.name, self.gpus, texts.join(" ")).to_lowercase();
         words.split_whitespace().all(|word| text.contains(word))
     }
 
-    /// Lower needs a person sooner.
+    /// Returns the rank in the default order. Hosts with lower ranks come first.
     fn rank(&self) -> (u8, u8) {
         let link = match &self.link {
             Some(Link::Lost { .. }) => 0,
@@ -163,52 +169,52 @@ const COLUMNS: &[Column<FleetRow>] = &[
             20,
             0,
             |row, _| Cell::new(row.name.clone(), Role::Title),
-            "As it was named.",
+            "Name from the command line.",
         ),
     ),
     sorted(
         First::Smallest,
         |row| SortKey::whole(Some(row.rank().1.into())),
-        Column::left("LINK", 13, 1, link, "Whether it is heard."),
+        Column::left("LINK", 13, 1, link, "Link state."),
     ),
     Column::left(
         "GPUS",
         10,
         5,
         |row, _| Cell::text(row.gpus.clone()),
-        "What it has.",
+        "Number and model of its GPUs.",
     ),
     sorted(
         First::Largest,
         |row| SortKey::number(row.share()),
-        Column::right("VRAM%", 5, 3, vram, "How much of its memory is taken."),
+        Column::right("VRAM%", 5, 3, vram, "Share of its GPU memory in use."),
     ),
     sorted(
         First::Largest,
         |row| SortKey::whole(row.used.map(|bytes| bytes.0)),
         Column::right(
-            "USED",
-            7,
+            "USED GiB",
+            8,
             6,
             |row, theme| size(row.used, theme),
-            "GiB that are taken on all its GPUs.",
+            "Memory in use on all its GPUs, in GiB.",
         ),
     ),
     sorted(
         First::Largest,
         |row| SortKey::whole(row.total.map(|bytes| bytes.0)),
         Column::right(
-            "TOTAL",
-            7,
+            "TOTAL GiB",
+            9,
             7,
             |row, theme| size(row.total, theme),
-            "GiB that all its GPUs have.",
+            "Memory of all its GPUs, in GiB.",
         ),
     ),
     sorted(
         First::Largest,
         |row| SortKey::number(row.sm),
-        Column::right("SM%", 4, 4, sm, "How busy its GPUs are, in the mean."),
+        Column::right("SM%", 4, 4, sm, "SM utilisation, mean over its GPUs."),
     ),
     sorted(
         First::Largest,
@@ -222,7 +228,7 @@ const COLUMNS: &[Column<FleetRow>] = &[
             16,
             2,
             note,
-            "The newest incident, or why the link is lost.",
+            "Newest unread incident, or the reason for a lost link.",
         )
     },
 ];
@@ -230,7 +236,7 @@ const COLUMNS: &[Column<FleetRow>] = &[
 fn link(row: &FleetRow, _: &Theme) -> Cell {
     match row.link.as_ref().and_then(link_words) {
         Some((words, role)) => Cell::new(words.trim(), role),
-        None if row.is_reduced => Cell::new("reduced", Role::Warn),
+        None if row.is_nvidia_smi => Cell::new("nvidia-smi", Role::Warn),
         None => Cell::new("live", Role::Good),
     }
 }
@@ -265,40 +271,43 @@ fn note(row: &FleetRow, _: &Theme) -> Cell {
             Cell::new(format!("{headline} +{}", count - 1), role(*severity))
         }
         (None, Some(Link::Lost { why, asks, .. })) => {
-            let asks = if *asks { "needs an answer: " } else { "" };
+            let asks = if *asks { "login needed: " } else { "" };
             Cell::new(format!("{asks}{why}"), Role::Bad)
         }
         (None, _) => Cell::text(""),
     }
 }
 
-/// As much as anybody types.
-const MAX_TYPED: usize = 100;
+/// Maximum length of the filter in characters.
+const MAX_FILTER_CHARS: usize = 100;
 
 #[derive(Debug, Default)]
 pub struct FleetScreen {
-    /// The host under the cursor; at first the first.
-    at: Option<String>,
+    /// Name of the host under the cursor. Initially the first host.
+    selected: Option<String>,
     page: Shared<usize>,
-    /// Index into the columns; else what needs a person comes first.
+    /// Index of the sort column. Without one, hosts that need attention come first.
     sort: Option<usize>,
     inverted: bool,
-    /// Words that a host that is shown has.
+    /// Words that every shown host must contain.
     filter: Input,
     typing: bool,
 }
 
 impl FleetScreen {
     fn cursor(&self, rows: &[(usize, &FleetRow)]) -> usize {
-        let is_it = |(_, row): &(usize, &FleetRow)| Some(&row.name) == self.at.as_ref();
-        rows.iter().position(is_it).unwrap_or(0)
+        let is_selected = |(_, row): &(usize, &FleetRow)| Some(&row.name) == self.selected.as_ref();
+        rows.iter().position(is_selected).unwrap_or(0)
     }
 
-    /// Each with its number, filtered and in order; in the natural one those that are alike as they were named.
+    /// Returns the hosts with their index, filtered and sorted. Hosts of the same rank keep the order of the command
+    /// line.
     fn rows<'a>(&self, app: &'a App) -> Vec<(usize, &'a FleetRow)> {
         let words = self.filter.value().to_lowercase();
         let all = app.fleet.iter().enumerate();
-        let mut rows: Vec<_> = all.filter(|(_, row)| row.has(&words, &app.theme)).collect();
+        let mut rows: Vec<_> = all
+            .filter(|(_, row)| row.matches(&words, &app.theme))
+            .collect();
         rows.sort_by_key(|(at, row)| (row.rank(), *at));
         if let Some(sort) = self.sort.and_then(|at| COLUMNS[at].sort.as_ref()) {
             rows.sort_by(|(_, a), (_, b)| {
@@ -316,12 +325,12 @@ impl FleetScreen {
             offset: scrolled(cursor, rows.len(), page),
             sorted: self.sort,
             descending: first.is_some_and(|sort| sort.first.descends(self.inverted)),
-            late: &[],
+            low_priority: &[],
             hidden: Hidden::default(),
         }
     }
 
-    /// The table, and below it the filter where there is one.
+    /// Splits the area into the table and, if there is a filter, the line below it.
     fn areas(&self, area: Rect) -> (Rect, Option<Rect>) {
         if (!self.typing && self.filter.value().is_empty()) || area.height < 3 {
             return (area, None);
@@ -338,7 +347,7 @@ impl FleetScreen {
         )
     }
 
-    /// The next column that orders, or the one before; behind the last the natural order.
+    /// Selects the next or the previous sortable column. Past the last one, the default order returns.
     fn cycle(&mut self, is_next: bool) {
         let sortable = |at: &usize| COLUMNS[*at].sort.is_some();
         self.sort = match (self.sort, is_next) {
@@ -356,7 +365,7 @@ impl FleetScreen {
             return;
         }
         let words = format!(
-            " {shown} of {} with \"{}\"",
+            " {shown} of {} hosts match \"{}\"",
             app.fleet.len(),
             self.filter.value()
         );
@@ -372,8 +381,8 @@ impl Screen for FleetScreen {
         let page = usize::from(table.height.saturating_sub(1));
         self.page.set(page);
         let cell = |column: &Column<FleetRow>, (_, row): &(usize, &FleetRow)| {
-            let is_old = row.is_lost();
-            (column.cell)(row, &app.theme).quiet(is_old)
+            let is_lost = row.is_lost();
+            (column.cell)(row, &app.theme).dim_if(is_lost)
         };
         let view = self.view(&rows, page);
         draw(COLUMNS, &rows, cell, &view, table, buffer, &app.theme);
@@ -405,16 +414,16 @@ impl Screen for FleetScreen {
                 self.typing = false;
                 return false;
             }
-            KeyCode::Char(_) if self.filter.value().chars().count() >= MAX_TYPED => {}
+            KeyCode::Char(_) if self.filter.value().chars().count() >= MAX_FILTER_CHARS => {}
             _ => drop(self.filter.handle_event(&TerminalEvent::Key(key))),
         }
         true
     }
 
     fn follow(&mut self, app: &App) {
-        // The cursor stays on a host that moves up or down.
-        if self.at.is_none() {
-            self.at = self.rows(app).first().map(|(_, row)| row.name.clone());
+        // Remembers the host by name, so that the cursor follows it when its row moves.
+        if self.selected.is_none() {
+            self.selected = self.rows(app).first().map(|(_, row)| row.name.clone());
         }
     }
 
@@ -444,7 +453,7 @@ impl Screen for FleetScreen {
         match rows.get(row) {
             Some(_) if Some(row) == view.cursor => Hit::SameRow,
             Some((_, host)) if table.contains(at) => {
-                self.at = Some(host.name.clone());
+                self.selected = Some(host.name.clone());
                 Hit::Row
             }
             _ => Hit::Nothing,
@@ -483,7 +492,7 @@ impl FleetScreen {
         let Some(to) = moved(cursor, rows.len(), self.page.get(), action) else {
             return Step::Ignored;
         };
-        self.at = rows.get(to).map(|(_, row)| row.name.clone());
+        self.selected = rows.get(to).map(|(_, row)| row.name.clone());
         Step::Stay
     }
 }

@@ -1,4 +1,4 @@
-//! The GPU table: one row for each GPU and each MIG instance, drawn alike on every screen that lists GPUs.
+//! The GPU table: one row for each GPU and each MIG instance, drawn the same way on every screen that lists GPUs.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::tui::widgets::table::{Align, Cell, Column, Hidden, View, draw, place}
 use crate::tui::widgets::time_axis::TimeAxis;
 use crate::tui::widgets::timeline::{span_words, sparkline};
 
-/// A GPU or a MIG instance of a frame.
+/// A GPU or a MIG instance in a frame.
 #[derive(Debug, Clone)]
 pub struct GpuRow {
     frame: Arc<Frame>,
@@ -30,7 +30,7 @@ pub struct GpuRow {
 }
 
 impl GpuRow {
-    /// All GPUs in NVML's order, each followed by its instances.
+    /// Returns all GPUs in NVML's order, each followed by its MIG instances.
     pub fn of_frame(frame: &Arc<Frame>) -> Vec<Self> {
         let row = |gpu, mig| Self {
             frame: Arc::clone(frame),
@@ -56,7 +56,7 @@ impl GpuRow {
         self.gpu().mig.get(self.mig?)
     }
 
-    /// Position among the GPUs, instances not counted.
+    /// Returns the position among the GPUs, without counting instances.
     pub fn position(&self) -> usize {
         self.gpu
     }
@@ -73,8 +73,8 @@ impl GpuRow {
         self.gpu().health.state != HealthState::Answering
     }
 
-    /// The cell of what only whole GPUs have.
-    fn whole(&self, theme: &Theme, cell: impl FnOnce(&Gpu) -> Cell) -> Cell {
+    /// Returns the cell of a GPU, or a dash for a MIG instance.
+    fn gpu_only(&self, theme: &Theme, cell: impl FnOnce(&Gpu) -> Cell) -> Cell {
         if self.is_instance() {
             Cell::absent(theme)
         } else {
@@ -82,14 +82,14 @@ impl GpuRow {
         }
     }
 
-    /// The cell of a reading that only whole GPUs have.
+    /// Returns the cell of a reading that MIG instances do not have.
     fn figure<T>(
         &self,
         theme: &Theme,
         of: fn(&Gpu) -> &Reading<T>,
         text: fn(&T) -> String,
     ) -> Cell {
-        self.whole(theme, |gpu| Cell::reading(of(gpu), theme, text))
+        self.gpu_only(theme, |gpu| Cell::reading(of(gpu), theme, text))
     }
 }
 
@@ -120,7 +120,7 @@ fn megahertz(clock: &MegaHertz) -> String {
 }
 
 fn temperature(row: &GpuRow, theme: &Theme) -> Cell {
-    row.whole(theme, |gpu| {
+    row.gpu_only(theme, |gpu| {
         let mut cell = Cell::reading(&gpu.temperature, theme, |t| t.0.to_string());
         let limit = gpu.board.slowdown_temperature.get();
         if let (Some(now), Some(limit)) = (gpu.temperature.get(), limit)
@@ -133,7 +133,7 @@ fn temperature(row: &GpuRow, theme: &Theme) -> Cell {
 }
 
 fn pcie(row: &GpuRow, theme: &Theme) -> Cell {
-    row.whole(theme, |gpu| {
+    row.gpu_only(theme, |gpu| {
         match (gpu.pcie.generation.get(), gpu.pcie.width.get()) {
             (Some(generation), Some(width)) => Cell::text(format!("{generation}x{width}")),
             _ => Cell::absent(theme),
@@ -151,7 +151,7 @@ fn note(row: &GpuRow, _: &Theme) -> Cell {
         .unwrap_or_else(|| Cell::text(""))
 }
 
-/// What a person should know about a GPU, the worst first.
+/// Returns the messages about a GPU, most urgent first.
 pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<Cell> {
     let mut notes = Vec::new();
     let mut add = |role, text: String| notes.push(Cell::new(text, role));
@@ -171,7 +171,7 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<Cell> {
         add(Role::Bad, format!("{errors} ECC uncorrected"));
     }
     if gpu.ecc.remap_pending.get() == Some(true) {
-        add(Role::Warn, "row remap waits for reset".into());
+        add(Role::Warn, "row remap pending reset".into());
     }
     for reason in gpu
         .throttle
@@ -182,10 +182,10 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<Cell> {
     {
         add(Role::Bad, reason.words().into());
     }
-    if let (Some(width), Some(most)) = (gpu.pcie.width.get(), gpu.pcie.max_width.get())
-        && width < most
+    if let (Some(width), Some(max)) = (gpu.pcie.width.get(), gpu.pcie.max_width.get())
+        && width < max
     {
-        add(Role::Warn, format!("PCIe x{width} of x{most}"));
+        add(Role::Warn, format!("PCIe x{width} of x{max}"));
     }
     if let Some(why) = gpu
         .processes
@@ -213,8 +213,8 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<Cell> {
     if !gpu.mig.is_empty() {
         add(Role::Dim, format!("MIG, {} instances", gpu.mig.len()));
     }
-    let quiet = |r: &&Throttle| !r.is_trouble() && **r != Throttle::Idle;
-    for reason in gpu.throttle.value().into_iter().flatten().filter(quiet) {
+    let is_minor = |r: &&Throttle| !r.is_trouble() && **r != Throttle::Idle;
+    for reason in gpu.throttle.value().into_iter().flatten().filter(is_minor) {
         add(Role::Dim, reason.words().into());
     }
     if let Some(count) = gpu.ecc.corrected.get().filter(|&n| n > 0) {
@@ -223,12 +223,12 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<Cell> {
     notes
 }
 
-/// Drawn over the table, since they are shapes and not text.
+/// Drawn over the table because they are graphics, not text.
 const BAR: &str = "VRAM";
 const SPARK: &str = "SM 2 MIN";
 
 pub const GPU_COLUMNS: &[Column<GpuRow>] = &[
-    Column::right("GPU", 3, 0, label, "NVML's index; :N is a MIG instance."),
+    Column::right("GPU", 3, 0, label, "NVML index; :N is a MIG instance."),
     Column {
         title: BAR,
         width: 16,
@@ -236,28 +236,28 @@ pub const GPU_COLUMNS: &[Column<GpuRow>] = &[
         priority: 1,
         cell: |_, _| Cell::text(""),
         sort: None,
-        help: "The card's memory in parts that add up.",
+        help: "Memory of the GPU in parts that add up to its total.",
     },
     Column::right(
         "USED",
         6,
         2,
         |row, theme| bytes(row.memory().taken(), theme),
-        "GiB that are not free, the driver's included.",
+        "Memory in use in GiB, including the driver's part.",
     ),
     Column::right(
         "FREE",
         6,
         2,
         |row, theme| bytes(row.memory().free.get(), theme),
-        "GiB the driver can still hand out.",
+        "Memory in GiB that the driver can still allocate.",
     ),
     Column::right(
         "SM%",
         4,
         3,
         |row, theme| row.figure(theme, |gpu| &gpu.sm, percent),
-        "Share of time in which a kernel ran; it says nothing about how much of the GPU that kernel used.",
+        "Share of time in which a kernel ran. It does not show how much of the GPU the kernel used.",
     ),
     Column {
         title: SPARK,
@@ -280,14 +280,14 @@ pub const GPU_COLUMNS: &[Column<GpuRow>] = &[
         4,
         4,
         |row, theme| row.figure(theme, |gpu| &gpu.power, watts),
-        "Power drawn, in watts.",
+        "Power draw in watts.",
     ),
     Column::right(
         "CAP",
         4,
         8,
         |row, theme| row.figure(theme, |gpu| &gpu.power_cap, watts),
-        "The power limit in force, in watts.",
+        "Current power limit in watts.",
     ),
     Column::right("C", 3, 5, temperature, "Temperature in degrees Celsius."),
     Column::right(
@@ -295,14 +295,14 @@ pub const GPU_COLUMNS: &[Column<GpuRow>] = &[
         5,
         9,
         |row, theme| row.figure(theme, |gpu| &gpu.sm_clock, megahertz),
-        "Clock of the SMs.",
+        "SM clock in MHz.",
     ),
     Column::right(
         "MEMHZ",
         5,
         11,
         |row, theme| row.figure(theme, |gpu| &gpu.memory_clock, megahertz),
-        "Clock of the memory, in MHz.",
+        "Memory clock in MHz.",
     ),
     Column::right(
         "P",
@@ -316,7 +316,7 @@ pub const GPU_COLUMNS: &[Column<GpuRow>] = &[
         5,
         10,
         pcie,
-        "PCIe generation and width now; an idle card lowers the generation.",
+        "Current PCIe generation and width. An idle GPU lowers the generation.",
     ),
     Column {
         title: "NOTE",
@@ -325,20 +325,20 @@ pub const GPU_COLUMNS: &[Column<GpuRow>] = &[
         priority: 3,
         cell: note,
         sort: None,
-        help: "The worst thing known about the GPU: lost, no answer, ECC, throttled, narrow PCIe.",
+        help: "Most urgent message: lost, no answer, ECC errors, throttling, reduced PCIe width.",
     },
 ];
 
-/// Some process on the GPU is split into what is in its pool and what is not.
+/// Returns true if the memory of a process on the GPU is split into its pool and the rest.
 pub fn has_pools(split: &Accounting) -> bool {
     split.allocated.0 > 0 || split.idle.0 > 0 || split.other.0 > 0
 }
 
-/// Glyph and role of each part in the order they are drawn. Where any bar shows the inside of processes (`pooled`),
-/// the ones that were not looked into are drawn otherwise than tensors.
+/// Returns glyph and role of each part in drawing order. If any bar shows pools (`pooled`), processes with an
+/// unreadable allocator get a glyph of their own.
 fn shapes(pooled: bool, theme: &Theme) -> [(&'static str, Role); 7] {
     let glyphs = &theme.glyphs;
-    let whole = if pooled {
+    let processes = if pooled {
         glyphs.whole
     } else {
         glyphs.processes
@@ -347,14 +347,14 @@ fn shapes(pooled: bool, theme: &Theme) -> [(&'static str, Role); 7] {
         (glyphs.allocated, Role::Allocated),
         (glyphs.idle, Role::Idle),
         (glyphs.other, Role::OtherVram),
-        (whole, Role::Processes),
+        (processes, Role::Processes),
         (glyphs.unattributed, Role::Unattributed),
         (glyphs.driver, Role::Driver),
         (glyphs.free, Role::Free),
     ]
 }
 
-/// The parts of a bar in the order they are drawn.
+/// Returns the parts of a bar in drawing order.
 pub fn parts(split: &Accounting, pooled: bool, theme: &Theme) -> [Part<'static>; 7] {
     let amounts = [
         split.allocated,
@@ -373,7 +373,7 @@ pub fn parts(split: &Accounting, pooled: bool, theme: &Theme) -> [Part<'static>;
     })
 }
 
-/// An instance's memory has no process list of its own here: used and free.
+/// Splits the memory of a MIG instance into used and free, because it has no process list of its own.
 fn instance_split(memory: &Memory) -> Option<Accounting> {
     let (total, free) = (memory.total.get()?, memory.free.get()?);
     Some(Accounting {
@@ -384,7 +384,7 @@ fn instance_split(memory: &Memory) -> Option<Accounting> {
     })
 }
 
-/// Draws the table; `rows` is what is to be seen of it.
+/// Draws the table. `rows` are the visible rows.
 pub fn draw_gpus(
     rows: &[GpuRow],
     cursor: Option<usize>,
@@ -398,13 +398,13 @@ pub fn draw_gpus(
         offset: 0,
         sorted: None,
         descending: false,
-        late: &[],
+        low_priority: &[],
         hidden: Hidden::default(),
     };
     draw(
         GPU_COLUMNS,
         rows,
-        |column, row| (column.cell)(row, theme).quiet(row.is_stale()),
+        |column, row| (column.cell)(row, theme).dim_if(row.is_stale()),
         &view,
         area,
         buffer,
@@ -460,27 +460,28 @@ fn draw_spark(row: &GpuRow, cell: Rect, app: &App, buffer: &mut Buffer) {
     );
 }
 
-/// Words of the legend, the fullest first; an empty one leaves its part out.
-const LEGENDS: [[&str; 7]; 2] = [
-    ["", "", "", "processes", "other", "driver", "free"],
-    ["", "", "", "proc", "other", "drv", "free"],
+/// Labels of the legend, longest first. A part with an empty label is omitted.
+const LEGENDS: [[&str; 7]; 3] = [
+    ["", "", "", "processes", "unattributed", "driver", "free"],
+    ["", "", "", "proc", "unattr", "drv", "free"],
+    ["", "", "", "proc", "unattr", "", "free"],
 ];
 const POOLED_LEGENDS: [[&str; 7]; 4] = [
     [
         "alloc",
         "idle",
         "other",
-        "not looked into",
-        "nobody here",
+        "not readable",
+        "unattributed",
         "driver",
         "free",
     ],
-    ["alloc", "idle", "other", "proc", "nobody", "driver", "free"],
+    ["alloc", "idle", "other", "proc", "unattr", "driver", "free"],
     ["alloc", "idle", "other", "", "", "driver", "free"],
     ["alloc", "idle", "other", "", "", "", "free"],
 ];
 
-/// What the glyphs of the bar mean, over the bar, in as many letters as there is room for.
+/// Draws the legend of the bar above it, with the longest labels that fit.
 fn legend(x: u16, width: u16, y: u16, pooled: bool, buffer: &mut Buffer, theme: &Theme) {
     let legends: &[[&str; 7]] = if pooled { &POOLED_LEGENDS } else { &LEGENDS };
     let fits = |words: &&[&str; 7]| {

@@ -1,4 +1,4 @@
-//! One incident, explained as `gputop explain` prints it.
+//! One incident with its explanation, as `gputop explain` prints it.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::model::incident::{Incident, Severity};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::incidents::moment;
+use crate::tui::incidents::incident_time;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{columns, put, put_right};
@@ -21,34 +21,34 @@ use crate::tui::widgets::scroll::Scroll;
 pub const DEF: ScreenDef = ScreenDef {
     id: "incident",
     title: "Incident",
-    words: &[
+    glossary: &[
         (
-            "DO",
-            "What to change, the likeliest to help first; the text to use stands on a line of its own.",
+            "FIX",
+            "Changes to make, most likely to help first. The text to copy is on a line of its own.",
         ),
-        ("NOT", "What people try that does not help here."),
+        ("AVOID", "Popular advice that does not help here."),
         (
             "WHY",
-            "What may have caused it, each with its evidence; `ruled out` is what the evidence speaks against.",
+            "Possible causes with their evidence. `ruled out` means that the evidence contradicts the cause.",
         ),
-        ("NEED", "What would make it surer, and how to get it."),
-        ("SAID", "The program's own words, and what their parts are."),
-        ("AT", "Where the program was."),
-        ("THEN", "What followed from it."),
+        ("CHECK", "What to run to be sure."),
+        ("LOG", "Excerpt of the log, with annotations."),
+        ("WHERE", "File and line of the user's program."),
+        ("THEN", "Errors that this one caused."),
         (
             "ON",
-            "The GPU as it was last read before: memory, clocks and what held them down.",
+            "Last reading of the GPU before the incident: memory, clocks and throttle reasons.",
         ),
-        ("ALSO", "Other processes on that GPU, and what they held."),
+        ("ALSO", "Other processes on that GPU, with their memory."),
         (
             "MAP",
-            "The allocator's free blocks, read because an allocation failed; the lag says how long after it at most.",
+            "Free blocks of the allocator, read after an allocation failed, with the maximum delay.",
         ),
         (
             "STACK",
-            "The Python functions of the program, innermost first, read because an allocation failed.",
+            "Python functions of the program, innermost first, read after an allocation failed.",
         ),
-        ("WITH", "Versions of the driver and of the library."),
+        ("WITH", "Versions of the driver and the library."),
     ],
     sample: |app| {
         let incident = app.incidents.newest()?;
@@ -56,7 +56,7 @@ pub const DEF: ScreenDef = ScreenDef {
     },
 };
 
-/// Lines wider than this are hard to read.
+/// Maximum width of the text. Wider lines are hard to read.
 const MAX_WIDTH: u16 = 110;
 
 #[derive(Debug)]
@@ -76,8 +76,8 @@ impl IncidentScreen {
 
     fn lines(&self, app: &App, width: usize) -> Vec<StyledLine> {
         let mut shown = (*self.incident).clone();
-        let time = moment(&shown);
-        // By the user's own clock, as everything on the screen.
+        let time = incident_time(&shown);
+        // In the time zone of the user, like every time on the screen.
         shown.time = time.map(|time| app.theme.clock(time, "%H:%M:%S"));
         let mut all: Vec<StyledLine> = lines(&shown, width);
         let text = |text: String| StyledLine(vec![(Tone::Dim, text)]);
@@ -87,9 +87,9 @@ impl IncidentScreen {
             all.pop();
         }
         let known = app.incidents.again(&self.incident);
-        if let Some(there) = known.and_then(|known| known.scene.as_ref()) {
-            let around = scene(there, Others::Named, width);
-            let with = versions(&there.versions(), width);
+        if let Some(recorded) = known.and_then(|known| known.scene.as_ref()) {
+            let around = scene(recorded, Others::Named, width);
+            let with = versions(&recorded.versions(), width);
             if !around.is_empty() {
                 all.push(StyledLine::default());
             }
@@ -101,10 +101,10 @@ impl IncidentScreen {
             all.push(text(format!("WHEN  {day}{host}")));
         }
         if let Some(uid) = &shown.uid {
-            all.push(text(format!("KEPT  gputop incidents show {uid}")));
+            all.push(text(format!("SAVED gputop incidents show {uid}")));
         }
         all.into_iter()
-            .flat_map(|line| broken(line, width))
+            .flat_map(|line| wrap_line(line, width))
             .collect()
     }
 
@@ -113,38 +113,37 @@ impl IncidentScreen {
         Copied::new("the incident as Markdown", &text)
     }
 
-    /// The command that writes the report: gputop itself sends nothing, and its user sees first what would be sent.
+    /// Copies the command that writes a report. gputop sends nothing itself, and the user sees the report first.
     fn report(&self) -> Step {
         match &self.incident.uid {
             Some(uid) => Step::Copy(Copied::new(
-                "explained wrongly? this writes a redacted report, and sends it nowhere",
+                "the command that writes a redacted report (nothing is sent)",
                 &format!("gputop incidents report {uid} -o report.md"),
             )),
-            None => Step::Say("it is not in the store, so no report can be made of it".into()),
+            None => Step::Message("Incident not saved, so no report can be written".into()),
         }
     }
 
-    /// The process that it is of, where that is among those shown. A later one may have got the same PID.
+    /// Returns the row of the process of this incident, if it is listed. A later process with the same PID does not
+    /// count.
     fn row<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
         let known = app.incidents.again(&self.incident)?;
         let key = known
             .process()
-            .filter(|_| known.place.boot_id == app.hello.boot_id)?;
+            .filter(|_| known.subject.boot_id == app.hello.boot_id)?;
         app.all_rows.iter().find(|row| row.id().key == key)
     }
 
     fn log(&self, app: &App) -> Step {
         match self.row(app) {
             Some(row) => Step::Open(Box::new(LogScreen::new(row.id()))),
-            None => {
-                Step::Say("its process is not among those shown, so nothing follows its log".into())
-            }
+            None => Step::Message("Process not listed, so no log is available".into()),
         }
     }
 }
 
-/// A line that is too wide as several: a text to copy is nowhere cut off.
-fn broken(line: StyledLine, width: usize) -> Vec<StyledLine> {
+/// Wraps a line that is too wide, so that text to copy is never cut off.
+fn wrap_line(line: StyledLine, width: usize) -> Vec<StyledLine> {
     let is_wide = line.0.iter().map(|(_, text)| columns(text)).sum::<usize>() > width;
     let has_marks = line.0.iter().any(|(tone, _)| *tone == Tone::Mark);
     if !is_wide || has_marks || width == 0 {
@@ -174,7 +173,7 @@ fn broken(line: StyledLine, width: usize) -> Vec<StyledLine> {
     lines
 }
 
-/// What a severity looks like.
+/// Returns the colour role of a severity.
 #[must_use]
 pub fn role(severity: Severity) -> Role {
     match severity {
@@ -197,14 +196,14 @@ fn role_of(tone: Tone) -> Role {
 
 impl Screen for IncidentScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        // No margin: what is to be copied starts its line.
+        // No margin, so that text to copy starts at the beginning of its line.
         let inner = Rect {
             width: area.width.min(MAX_WIDTH),
             ..area
         };
         let lines = self.lines(app, usize::from(inner.width));
         let fits = lines.len() <= usize::from(inner.height);
-        // The last row says that there is more.
+        // The last row shows how many lines follow.
         let rows = inner
             .height
             .saturating_sub(u16::from(!fits && inner.height > 2));
@@ -219,7 +218,7 @@ impl Screen for IncidentScreen {
         let more = lines.len().saturating_sub(first + usize::from(rows));
         if more > 0 && rows < inner.height {
             let text = format!(
-                "{more} more lines: {} {}",
+                "{more} more lines  {} {}",
                 app.keymap.label(Action::Down),
                 app.keymap.label(Action::PageDown)
             );
@@ -245,11 +244,11 @@ impl Screen for IncidentScreen {
         }
     }
 
-    /// The first text to use; where there is none, all that is said.
+    /// Returns the first fix that can be copied, or the whole explanation.
     fn copied(&self, app: &App) -> Option<Copied> {
         let mut fixes = self.incident.fixes.iter();
         if let Some(fix) = fixes.find(|fix| !fix.change.is_empty()) {
-            return Some(Copied::new("what to change first", &fix.change));
+            return Some(Copied::new("the first fix", &fix.change));
         }
         let lines = self.lines(app, usize::from(MAX_WIDTH));
         let text = |line: StyledLine| line.0.into_iter().map(|(_, text)| text).collect::<String>();

@@ -1,4 +1,4 @@
-//! All incidents that the dashboard knows, the newest first; those that nobody has read are marked.
+//! All incidents known to the dashboard, newest first. Unread ones are marked.
 
 use std::cell::Cell as Shared;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::export::explanation::{program, severity};
 use crate::model::incident::Incident;
 use crate::tui::action::Action;
 use crate::tui::app::App;
-use crate::tui::incidents::{ListedIncident, moment};
+use crate::tui::incidents::{ListedIncident, incident_time};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::cells::{put_lines, wrap_words};
 use crate::tui::widgets::table::{Align, Cell, Column, Hidden, View, draw, scrolled};
@@ -20,11 +20,12 @@ use crate::tui::widgets::table::{Align, Cell, Column, Hidden, View, draw, scroll
 pub const DEF: ScreenDef = ScreenDef {
     id: "incidents",
     title: "Incidents",
-    words: &[
-        ("*", "Nobody has read it yet."),
+    glossary: &[
+        ("*", "Unread."),
         (
             "SEVERITY",
-            "`fatal` ended a process, `caught` failed and was survived, `note` is worth knowing.",
+            "`fatal`: the process exited. `caught`: an allocation failed and the process continued. `note`: \
+             information.",
         ),
     ],
     sample: |app| {
@@ -33,24 +34,24 @@ pub const DEF: ScreenDef = ScreenDef {
     },
 };
 
-/// What is said where there is none.
-pub const NONE: &str = "no incident is known; `gputop incidents` lists what the store has";
+/// Shown if there are no incidents.
+pub const NO_INCIDENTS: &str = "No incidents here. To list saved incidents, run `gputop incidents`";
 
 #[derive(Debug, Default)]
 pub struct IncidentList {
-    /// The one under the cursor; at first the newest.
-    at: Option<Arc<Incident>>,
-    /// The rows there were when it was drawn.
+    /// The incident under the cursor. Initially the newest.
+    selected: Option<Arc<Incident>>,
+    /// Number of rows when last drawn.
     page: Shared<usize>,
 }
 
 impl IncidentList {
     fn cursor(&self, rows: &[&ListedIncident]) -> usize {
-        let is_it = |known: &&ListedIncident| {
-            let at = self.at.as_ref();
-            at.is_some_and(|at| Arc::ptr_eq(at, &known.incident))
+        let is_selected = |listed: &&ListedIncident| {
+            let selected = self.selected.as_ref();
+            selected.is_some_and(|selected| Arc::ptr_eq(selected, &listed.incident))
         };
-        rows.iter().position(is_it).unwrap_or(0)
+        rows.iter().position(is_selected).unwrap_or(0)
     }
 }
 
@@ -61,50 +62,50 @@ fn rows(app: &App) -> Vec<&ListedIncident> {
 const HOST: &str = "HOST";
 
 const COLUMNS: &[Column<ListedIncident>] = &[
-    Column::left("", 1, 0, unread, "Whether nobody has read it."),
-    Column::left("WHEN", 11, 1, when, "By this machine's clock."),
+    Column::left("", 1, 0, unread, "Marks unread incidents."),
+    Column::left(
+        "WHEN",
+        11,
+        1,
+        when,
+        "Time of the incident, by the clock of this host.",
+    ),
     Column::left(
         HOST,
         10,
         3,
         host,
-        "Where it happened; shown where there are several.",
+        "Host of the incident. Shown only if there are several.",
     ),
-    Column::left("SEVERITY", 8, 4, severity_cell, "How grave it was."),
-    Column::left("HEADLINE", 20, 2, headline, "What happened."),
-    Column::left("PROCESS", 14, 5, process, "The program and its PID."),
+    Column::left("SEVERITY", 8, 4, severity_cell, "Severity of the incident."),
+    Column::left("HEADLINE", 20, 2, headline, "Kind of error."),
+    Column::left("PROCESS", 14, 5, process, "Program and its PID."),
     Column {
         align: Align::Rest,
-        ..Column::left(
-            "IN A SENTENCE",
-            13,
-            6,
-            title,
-            "What happened, with its figures.",
-        )
+        ..Column::left("SUMMARY", 13, 6, title, "What happened, with figures.")
     },
 ];
 
-fn unread(known: &ListedIncident, _: &Theme) -> Cell {
-    Cell::new(if known.is_read { "" } else { "*" }, Role::Key)
+fn unread(listed: &ListedIncident, _: &Theme) -> Cell {
+    Cell::new(if listed.is_read { "" } else { "*" }, Role::Key)
 }
 
-fn when(known: &ListedIncident, theme: &Theme) -> Cell {
-    match moment(&known.incident) {
+fn when(listed: &ListedIncident, theme: &Theme) -> Cell {
+    match incident_time(&listed.incident) {
         Some(time) => Cell::text(theme.clock(time, "%m-%d %H:%M")),
         None => Cell::absent(theme),
     }
 }
 
-fn host(known: &ListedIncident, theme: &Theme) -> Cell {
-    let host = known.incident.host.clone();
+fn host(listed: &ListedIncident, theme: &Theme) -> Cell {
+    let host = listed.incident.host.clone();
     host.map_or_else(|| Cell::absent(theme), Cell::text)
 }
 
-/// The host's name says nothing where all are of the same.
+/// Hides the host column if all incidents are of the same host.
 fn hidden(rows: &[&ListedIncident]) -> Hidden {
     let mut hidden = Hidden::default();
-    let mut hosts = rows.iter().map(|known| &known.incident.host);
+    let mut hosts = rows.iter().map(|listed| &listed.incident.host);
     let first = hosts.next();
     if hosts.all(|host| Some(host) == first) {
         let is_host = |column: &Column<ListedIncident>| column.title == HOST;
@@ -114,29 +115,29 @@ fn hidden(rows: &[&ListedIncident]) -> Hidden {
     hidden
 }
 
-fn severity_cell(known: &ListedIncident, _: &Theme) -> Cell {
-    let how = known.incident.severity;
-    Cell::new(severity(how), role(how))
+fn severity_cell(listed: &ListedIncident, _: &Theme) -> Cell {
+    let level = listed.incident.severity;
+    Cell::new(severity(level), role(level))
 }
 
-fn headline(known: &ListedIncident, _: &Theme) -> Cell {
-    let incident = &known.incident;
+fn headline(listed: &ListedIncident, _: &Theme) -> Cell {
+    let incident = &listed.incident;
     Cell::new(incident.headline.clone(), role(incident.severity))
 }
 
-fn process(known: &ListedIncident, theme: &Theme) -> Cell {
-    program(&known.incident).map_or_else(|| Cell::absent(theme), Cell::text)
+fn process(listed: &ListedIncident, theme: &Theme) -> Cell {
+    program(&listed.incident).map_or_else(|| Cell::absent(theme), Cell::text)
 }
 
-fn title(known: &ListedIncident, _: &Theme) -> Cell {
-    Cell::text(known.incident.title.clone())
+fn title(listed: &ListedIncident, _: &Theme) -> Cell {
+    Cell::text(listed.incident.title.clone())
 }
 
 impl Screen for IncidentList {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let rows = rows(app);
         if rows.is_empty() {
-            let lines = wrap_words(NONE, usize::from(area.width.max(1)));
+            let lines = wrap_words(NO_INCIDENTS, usize::from(area.width.max(1)));
             let lines: Vec<_> = lines.into_iter().map(|line| (line, Role::Dim)).collect();
             put_lines(buffer, area, &lines, &app.theme);
             return;
@@ -149,11 +150,11 @@ impl Screen for IncidentList {
             offset: scrolled(cursor, rows.len(), page),
             sorted: None,
             descending: false,
-            late: &[],
+            low_priority: &[],
             hidden: hidden(&rows),
         };
-        let cell = |column: &Column<ListedIncident>, known: &&ListedIncident| {
-            (column.cell)(known, &app.theme)
+        let cell = |column: &Column<ListedIncident>, listed: &&ListedIncident| {
+            (column.cell)(listed, &app.theme)
         };
         draw(COLUMNS, &rows, cell, &view, area, buffer, &app.theme);
     }
@@ -162,28 +163,28 @@ impl Screen for IncidentList {
         let rows = rows(app);
         let cursor = self.cursor(&rows);
         if action == Action::Open {
-            let known = rows.get(cursor);
-            return known.map_or(Step::Stay, |known| {
-                Step::Explain(Arc::clone(&known.incident))
+            let listed = rows.get(cursor);
+            return listed.map_or(Step::Stay, |listed| {
+                Step::Explain(Arc::clone(&listed.incident))
             });
         }
         let Some(to) = moved(cursor, rows.len(), self.page.get(), action) else {
             return Step::Ignored;
         };
-        self.at = rows.get(to).map(|known| Arc::clone(&known.incident));
+        self.selected = rows.get(to).map(|listed| Arc::clone(&listed.incident));
         Step::Stay
     }
 
     fn follow(&mut self, app: &App) {
         let mut all = app.incidents.newest_first();
-        let Some(at) = &self.at else {
-            // What comes later comes above it: the cursor stays on what it was on.
-            self.at = all.next().map(|known| Arc::clone(&known.incident));
+        let Some(at) = &self.selected else {
+            // Newer incidents are inserted above, so the cursor stays on its incident.
+            self.selected = all.next().map(|listed| Arc::clone(&listed.incident));
             return;
         };
-        if all.all(|known| !Arc::ptr_eq(at, &known.incident)) {
+        if all.all(|listed| !Arc::ptr_eq(at, &listed.incident)) {
             let again = app.incidents.again(at);
-            self.at = again.map(|known| Arc::clone(&known.incident));
+            self.selected = again.map(|listed| Arc::clone(&listed.incident));
         }
     }
 
@@ -197,8 +198,8 @@ impl Screen for IncidentList {
         let row = scrolled(cursor, rows.len(), page) + usize::from(below);
         match rows.get(row) {
             Some(_) if row == cursor => Hit::SameRow,
-            Some(known) if body.contains(at) => {
-                self.at = Some(Arc::clone(&known.incident));
+            Some(listed) if body.contains(at) => {
+                self.selected = Some(Arc::clone(&listed.incident));
                 Hit::Row
             }
             _ => Hit::Nothing,

@@ -1,7 +1,7 @@
-//! What a process has written since it was attached to: followed at its end, or held still while one reads.
+//! The log of a process since gputop attached to it. It follows the end, or pauses for reading.
 //!
-//! The text comes from the source on request, once a frame, harmless and bounded (256 KiB). Moving up holds what is
-//! shown; the end follows again, as `less +F` does. Lines that hold an error's words carry a `!`.
+//! The source sends the text on request, once per frame, escaped and bounded (256 KiB). Moving up pauses the view;
+//! moving to the end resumes, as in `less +F`. Lines with a known error are marked `!`.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -23,18 +23,18 @@ use crate::tui::widgets::cells::{put, put_line, put_right, wrap_words};
 pub const DEF: ScreenDef = ScreenDef {
     id: "log",
     title: "Log",
-    words: &[
+    glossary: &[
         (
             "!",
-            "A line with words of an error that gputop knows; n and N go from one to the next.",
+            "Line with the text of a known error. n and N move to the next and the previous one.",
         ),
         (
             "attached",
-            "The moment at which the process was first seen on a GPU: only what it wrote later is shown.",
+            "Time at which the process was first seen on a GPU. Only later output is shown.",
         ),
         (
             "sampled",
-            "The log grows faster than it is worth reading: only its newest part is looked at.",
+            "The log grows too fast to be read completely. Only its newest part is read.",
         ),
     ],
     sample: |app| {
@@ -43,21 +43,22 @@ pub const DEF: ScreenDef = ScreenDef {
     },
 };
 
-/// Columns that one key to the side moves.
-const SIDE: usize = 16;
+/// Columns that the left and right keys scroll by.
+const SCROLL_COLUMNS: usize = 16;
 
 #[derive(Debug)]
 pub struct LogScreen {
     id: RowId,
     view: Option<Arc<LogView>>,
-    /// The first line shown while it is held; none while it follows the end.
-    held: Option<usize>,
-    /// Which of the lines with an error one went to last, while it is held.
+    /// First visible line while paused; `None` while following the end.
+    paused_at: Option<usize>,
+    /// Index of the error line visited last, while paused.
     error: Option<usize>,
-    side: usize,
-    /// The frame with which it was asked for last.
-    asked: Option<u64>,
-    /// The rows there were when it was drawn.
+    /// Columns scrolled to the right.
+    first_column: usize,
+    /// Sequence number of the frame of the last request.
+    requested_at: Option<u64>,
+    /// Number of rows when last drawn.
     page: Cell<usize>,
 }
 
@@ -66,10 +67,10 @@ impl LogScreen {
         Self {
             id,
             view: None,
-            held: None,
+            paused_at: None,
             error: None,
-            side: 0,
-            asked: None,
+            first_column: 0,
+            requested_at: None,
             page: Cell::new(0),
         }
     }
@@ -85,10 +86,11 @@ impl LogScreen {
     }
 
     fn top(&self) -> usize {
-        self.held.unwrap_or(usize::MAX).min(self.last_top())
+        self.paused_at.unwrap_or(usize::MAX).min(self.last_top())
     }
 
-    /// To the next line with an error, or the one before: at first that below the top of the page, or the last.
+    /// Moves to the next or the previous error line. The first move goes to the first error on or below the page, or to
+    /// the last one.
     fn go_to_error(&mut self, forward: bool) {
         let errors = self.errors();
         let Some(last) = errors.len().checked_sub(1) else {
@@ -101,7 +103,7 @@ impl LogScreen {
             (None, true) => errors.partition_point(|line| *line < top).min(last),
             (None, false) => last,
         };
-        self.held = errors.get(at).copied();
+        self.paused_at = errors.get(at).copied();
         self.error = Some(at);
     }
 
@@ -109,15 +111,15 @@ impl LogScreen {
         self.view.as_ref().map_or(&[], |view| &view.errors)
     }
 
-    /// What is there instead of a log.
+    /// Returns the text to show without a log.
     fn absence(&self) -> String {
         let Some(view) = &self.view else {
-            return "being read".into();
+            return "Reading the log".into();
         };
         match &view.missing {
-            Some(why) => format!("no log: {why}"),
-            None if !view.is_attached => "it is being looked where the process writes".into(),
-            None => "no log of this process was found".into(),
+            Some(why) => format!("No log: {why}"),
+            None if !view.is_attached => "Looking for the log of the process".into(),
+            None => "No log of this process was found".into(),
         }
     }
 
@@ -129,8 +131,8 @@ impl LogScreen {
         sources.join(", ")
     }
 
-    /// Where one is, for the last row.
-    fn place(&self, app: &App) -> String {
+    /// Returns the position in the log, for the last row.
+    fn position(&self, app: &App) -> String {
         let label = |action| app.keymap.label(action);
         let errors = match (self.errors().len(), self.error) {
             (0, _) => String::new(),
@@ -142,14 +144,14 @@ impl LogScreen {
                 label(Action::PreviousError)
             ),
         };
-        match self.held {
-            None => format!("{errors}follows the end"),
-            Some(_) => format!("{errors}held, {} follows", label(Action::Last)),
+        match self.paused_at {
+            None => format!("{errors}following the end"),
+            Some(_) => format!("{errors}paused  {} Follow", label(Action::Last)),
         }
     }
 }
 
-/// `train.log (tee, of 8 processes, sampled)`
+/// Returns `train.log (tee, shared by 8 processes, sampled: grows too fast)`.
 fn source_words(source: &LogSource) -> String {
     let mut remarks = Vec::new();
     if let Some(words) = source.origin.words() {
@@ -160,8 +162,8 @@ fn source_words(source: &LogSource) -> String {
     }
     if source.is_sampled {
         remarks.push(match source.skipped {
-            Bytes(0) => "sampled: it grows too fast".into(),
-            skipped => format!("sampled: it grows too fast, skipped {skipped}"),
+            Bytes(0) => "sampled: grows too fast".into(),
+            skipped => format!("sampled: grows too fast, {skipped} skipped"),
         });
     }
     if remarks.is_empty() {
@@ -189,9 +191,9 @@ impl Screen for LogScreen {
             let hint = match &self.view {
                 None => String::new(),
                 Some(view) if !view.sources.is_empty() => {
-                    "nothing was written since it was attached to".to_owned()
+                    "No output since gputop attached to the process".to_owned()
                 }
-                Some(_) => format!("{} names a file to follow", app.keymap.label(Action::Watch)),
+                Some(_) => format!("{} Name a log to watch", app.keymap.label(Action::Watch)),
             };
             let words = wrap_words(&hint, usize::from(line(0).width));
             for (y, text) in rows.zip(&words) {
@@ -201,26 +203,26 @@ impl Screen for LogScreen {
         }
         let top = self.top();
         let errors = self.errors();
-        let here = self.error.and_then(|at| errors.get(at));
+        let current = self.error.and_then(|at| errors.get(at));
         for (y, (number, text)) in rows.zip(self.text().lines().enumerate().skip(top)) {
             let is_error = errors.binary_search(&number).is_ok();
             let (mark, role) = match is_error {
-                true if here == Some(&number) => (">", Role::Bad),
+                true if current == Some(&number) => (">", Role::Bad),
                 true => ("!", Role::Bad),
                 false => (" ", Role::Text),
             };
             put(buffer, area.x, y, mark, 1, theme.style(role));
-            let text: String = text.chars().skip(self.side).collect();
+            let text: String = text.chars().skip(self.first_column).collect();
             put_line(buffer, line(y), &text, role, theme);
         }
-        let place = format!(" {} ", self.place(app));
+        let position = format!(" {} ", self.position(app));
         let bottom = area.bottom() - 1;
         put_right(
             buffer,
             area.x,
             area.right(),
             bottom,
-            &place,
+            &position,
             theme.style(Role::Dim),
         );
     }
@@ -230,17 +232,17 @@ impl Screen for LogScreen {
             Action::Log => {}
             Action::NextError => self.go_to_error(true),
             Action::PreviousError => self.go_to_error(false),
-            Action::Last => (self.held, self.error) = (None, None),
-            Action::Left => self.side = self.side.saturating_sub(SIDE),
-            Action::Right => self.side = (self.side + SIDE).min(4_096),
+            Action::Last => (self.paused_at, self.error) = (None, None),
+            Action::Left => self.first_column = self.first_column.saturating_sub(SCROLL_COLUMNS),
+            Action::Right => self.first_column = (self.first_column + SCROLL_COLUMNS).min(4_096),
             action => {
                 let last = self.last_top();
                 let Some(to) = moved(self.top(), last + 1, self.page.get(), action) else {
                     return Step::Ignored;
                 };
-                // Going down to the end follows it again.
+                // Moving down to the end resumes following.
                 let is_end = to == last && matches!(action, Action::Down | Action::PageDown);
-                self.held = (!is_end).then_some(to);
+                self.paused_at = (!is_end).then_some(to);
                 self.error = self.error.filter(|_| !is_end);
             }
         }
@@ -249,21 +251,21 @@ impl Screen for LogScreen {
 
     fn follow(&mut self, app: &App) {
         let newest = app.log.as_ref().filter(|log| log.process == self.id.key);
-        if self.held.is_none() || self.view.is_none() {
+        if self.paused_at.is_none() || self.view.is_none() {
             self.view = newest.cloned().or(self.view.take());
         }
     }
 
-    fn wants(&mut self, app: &App) -> Option<Request> {
+    fn next_request(&mut self, app: &App) -> Option<Request> {
         let frame = Some(app.frame.seq);
-        let ask = self.asked != frame;
-        self.asked = frame;
-        ask.then_some(Request::Log(self.id.key))
+        let is_new = self.requested_at != frame;
+        self.requested_at = frame;
+        is_new.then_some(Request::Log(self.id.key))
     }
 
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
-        let is_it = |row: &&ProcessRow| row.id().key == self.id.key;
-        app.all_rows.iter().find(is_it)
+        let is_shown = |row: &&ProcessRow| row.id().key == self.id.key;
+        app.all_rows.iter().find(is_shown)
     }
 
     fn footer(&self) -> &'static [Action] {
@@ -282,13 +284,10 @@ impl Screen for LogScreen {
     }
 }
 
-/// The process of a row, for which a log can be named while it lives.
-///
-/// # Errors
-/// With that it has ended.
+/// Returns the process of a row, or a message if it exited. A log can be named only for a running process.
 pub fn key_of(row: &ProcessRow) -> Result<ProcessKey, String> {
     match row.ended() {
-        Some(_) => Err(format!("process {} has ended", row.id().key.pid)),
+        Some(_) => Err(format!("Process {} has exited", row.id().key.pid)),
         None => Ok(row.id().key),
     }
 }

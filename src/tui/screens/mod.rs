@@ -1,5 +1,4 @@
-//! The screens: what each shows and which actions it takes. A screen borrows the [`App`] to draw and cannot change
-//! it; what it wants done it says as a [`Step`].
+//! Screens: each draws the [`App`] and turns actions into [`Step`]s. A screen borrows the app, so it cannot change it.
 
 pub mod fleet;
 pub mod gpu;
@@ -36,123 +35,123 @@ use crate::source::Request;
 pub trait Screen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer);
 
-    /// What an action does here. Actions that mean the same everywhere never arrive.
+    /// Handles an action. Actions that mean the same on every screen can be left to the caller with [`Step::Ignored`].
     fn act(&mut self, action: Action, app: &App) -> Step;
 
-    /// A key while a line is typed here: true when it was taken. What it cannot take is an action.
+    /// Handles a key while a text field is being edited. Returns false if the key should be treated as an action.
     fn type_key(&mut self, _key: KeyEvent) -> bool {
         false
     }
 
-    /// Of a screen that needs no host all actions that it knows; other keys do nothing there.
-    fn alone(&self) -> Option<&'static [Action]> {
+    /// Returns all actions of a screen that works without a host. Other keys do nothing there.
+    fn standalone_actions(&self) -> Option<&'static [Action]> {
         None
     }
 
-    /// What it is about, where that is no host: stands in place of the host's headline.
+    /// Returns the subject of a screen that does not show a host. It replaces the headline of the host.
     fn headline(&self) -> Option<String> {
         None
     }
 
-    /// Called when the app has changed: to keep the cursor on what it was on.
+    /// Called after the app changed, for example to keep the cursor on the same item.
     fn follow(&mut self, _app: &App) {}
 
-    /// What the source should be asked now; called after every change.
-    fn wants(&mut self, _app: &App) -> Option<Request> {
+    /// Returns the next request for the source. Called after every change.
+    fn next_request(&mut self, _app: &App) -> Option<Request> {
         None
     }
 
-    /// The actions worth a place in the footer, the most useful first.
+    /// Returns the actions for the footer, most useful first.
     fn footer(&self) -> &'static [Action];
 
-    /// The GPU whose dear figures this screen shows.
+    /// Returns the GPU whose expensive figures this screen shows.
     fn focus(&self) -> Option<GpuUuid> {
         None
     }
 
-    /// The pool whose map this screen shows in `body`: its process and the device's number inside it.
+    /// Returns the pool whose map this screen shows in `body`: its process and the device ordinal in that process.
     fn map(&self, _app: &App, _body: Rect) -> Option<(ProcessKey, u32)> {
         None
     }
 
-    /// Where its charts over time are drawn, when it is drawn into `body`.
+    /// Returns the area of the charts over time when the screen is drawn into `body`.
     fn charts(&self, _app: &App, _body: Rect) -> Option<Rect> {
         None
     }
 
-    /// When that which it is about ended, if it did: its charts end there by themselves.
-    fn ended(&self, _app: &App) -> Option<Mono> {
+    /// Returns the time at which the process on this screen exited. Its charts end there.
+    fn exited_at(&self, _app: &App) -> Option<Mono> {
         None
     }
 
-    /// A press of the mouse at a place of what was drawn into `body`.
+    /// Handles a mouse press at a position of what was drawn into `body`.
     fn click(&mut self, _app: &App, _at: Position, _body: Rect) -> Hit {
         Hit::Nothing
     }
 
-    /// The process that the cursor is on, or that this screen is about.
+    /// Returns the process under the cursor, or the one that this screen shows.
     fn process<'a>(&self, _app: &'a App) -> Option<&'a ProcessRow> {
         None
     }
 
-    /// The GPU that the cursor is on, or that this screen is about; a process tells its own.
+    /// Returns the GPU under the cursor, or the one that this screen shows. A process knows its own GPU.
     fn gpu(&self, _app: &App) -> Option<GpuUuid> {
         self.focus()
     }
 
-    /// The group that the cursor is on.
+    /// Returns the group under the cursor.
     fn group<'a>(&self, _app: &'a App) -> Option<&'a Group> {
         None
     }
 
-    /// What is worth pasting elsewhere, beside the process or the group that the cursor is on.
+    /// Returns the text to copy. Without one, the process or the group under the cursor is copied.
     fn copied(&self, _app: &App) -> Option<Copied> {
         None
     }
 
-    /// The definition this screen was made from: for its title and its words.
+    /// Returns the definition of this screen, which has its title and glossary.
     fn def(&self) -> &'static ScreenDef;
 }
 
-/// What a screen wants done.
+/// Result of an action.
 pub enum Step {
-    /// It has nothing to do with this action.
+    /// The screen does not handle this action.
     Ignored,
     Stay,
     Open(Box<dyn Screen>),
-    /// Fold the group of this title, or unfold it.
+    /// Collapse or expand the group with this title.
     Fold(String),
-    /// Show the host of this number.
+    /// Show the host with this index.
     Host(usize),
-    /// Connect to the host of this number.
+    /// Connect to the host with this index.
     Connect(usize),
-    /// Explain it; who asks looks at it.
+    /// Explain the incident and mark it as read.
     Explain(Arc<Incident>),
-    /// Send it to the clipboard.
+    /// Send the text to the clipboard.
     Copy(Copied),
-    /// Tell the user this sentence.
-    Say(String),
+    /// Show a message to the user.
+    Message(String),
 }
 
-/// What a press of the mouse hit.
+/// Result of a mouse press.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hit {
     Nothing,
-    /// Another row: the cursor is on it now.
+    /// A row; the cursor moved there.
     Row,
-    /// The row that the cursor was on already.
+    /// The row that already had the cursor.
     SameRow,
-    /// The heading of a column of the process table.
+    /// A column heading of the process table.
     Column(usize),
 }
 
-/// What is known of a screen without opening it.
+/// Definition of a screen, available without opening it.
 pub struct ScreenDef {
     pub id: &'static str,
     pub title: &'static str,
-    /// Words on it that are not self-evident, each with a sentence.
-    pub words: &'static [(&'static str, &'static str)],
-    /// Opens it on the first thing there is, if there is one; every screen can be reached for a test this way.
+    /// Terms that need an explanation, each with one or two sentences.
+    pub glossary: &'static [(&'static str, &'static str)],
+    /// Opens the screen on the first suitable item, if any. Tests reach every screen through this.
     pub sample: fn(&App) -> Option<Box<dyn Screen>>,
 }
 
@@ -171,12 +170,12 @@ pub const SCREENS: &[&ScreenDef] = &[
     &whatif::DEF,
 ];
 
-/// Below this the overview is a strip, and there is no footer.
+/// Returns true if the area is too small for tables and a footer. The overview then shows a few lines.
 pub fn is_small(area: Rect) -> bool {
     area.height < 10 || area.width < 60
 }
 
-/// A number that moves with the cursor keys inside `0..count`.
+/// Returns the new position of a cursor in `0..count`, or `None` if the action does not move it.
 pub fn moved(at: usize, count: usize, page: usize, action: Action) -> Option<usize> {
     let last = count.saturating_sub(1);
     Some(match action {

@@ -1,5 +1,6 @@
-//! The first screen: every GPU, every process, and below them, where there is room, the selected GPU over time; of the
-//! only GPU there is, the memory of its fullest PyTorch process.
+//! The first screen: all GPUs, all processes and, where there is room, the selected GPU over time.
+//!
+//! With a single GPU, the spare rows show the memory of its fullest PyTorch process instead.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -36,42 +37,46 @@ use crate::tui::widgets::timelines::Timelines;
 pub const DEF: ScreenDef = ScreenDef {
     id: "overview",
     title: "Overview",
-    words: &[
+    glossary: &[
         (
             "lighter cells",
-            "In a chart: between the least and the greatest value of that column's time; solid cells are below the least.",
+            "Charts: minimum to maximum within the interval of the column. Solid cells are below the minimum.",
         ),
         marks::WORDS[0],
         marks::WORDS[1],
         marks::WORDS[2],
         (
             "processes",
-            "VRAM that processes hold, as the driver counts it.",
+            "VRAM used by processes, as reported by the driver.",
         ),
         chrome::REDUCED,
-        ("other", "VRAM in use by no process that is visible here."),
+        (
+            "other",
+            "VRAM of processes outside their allocator: CUDA context, libraries, other allocators.",
+        ),
+        ("unattributed", "VRAM used by no visible process."),
         (
             "driver",
-            "VRAM that the driver keeps for itself (NVML: reserved).",
+            "VRAM that the driver reserves for itself (NVML: reserved).",
         ),
         (
             "alloc",
-            "Live tensors of the processes whose allocator can be read.",
+            "Live tensors of the processes whose allocator is readable.",
         ),
-        ("idle", "What their allocators have cached, in no tensor."),
+        ("idle", "Memory cached by those allocators, in no tensor."),
         (
             "USED",
-            "Everything that is not free, the driver's part included.",
+            "All memory that is not free, including the driver's part.",
         ),
         (
             "no answer",
-            "A driver call for that GPU has not returned; its last figures are shown, greyed.",
+            "A driver call for that GPU has not returned. Its last figures are shown in grey.",
         ),
     ],
     sample: |_| Some(Box::new(Overview::default())),
 };
 
-/// What the cursor is on, whatever row it is in now.
+/// The item under the cursor. It stays selected when its row moves.
 #[derive(Debug, Clone, PartialEq)]
 enum Anchor {
     Gpu(GpuUuid),
@@ -81,32 +86,33 @@ enum Anchor {
 
 #[derive(Debug, Default)]
 pub struct Overview {
-    /// Counts GPUs first, then processes.
+    /// Row index: GPUs first, then the lines of the process table.
     cursor: usize,
     anchor: Option<Anchor>,
-    /// Of the only GPU there is: its fullest process whose pool is known.
+    /// Memory of the fullest process with a known pool, if there is a single GPU.
     memory: Option<MemoryScreen>,
 }
 
-/// Where the parts of the screen go.
+/// Areas of the parts of the screen.
 struct Layout {
     host: Option<Rect>,
     gpus: Rect,
     processes: Rect,
-    /// Where the count of unreadable processes stands, if there are any.
+    /// The line with the number of unreadable processes, if there are any.
     unread: Option<Rect>,
     below: Option<Below>,
 }
 
-/// What the rows show that the tables leave.
+/// Content of the rows that the tables leave free.
 #[derive(Debug, Clone, Copy)]
 enum Below {
     Chart(Rect),
     Memory(Rect),
 }
 
-/// With less the memory of a process would be its accounting and no more: the chart says more of the rows above.
-const MIN_MEMORY: u16 = 20;
+/// Rows that the memory of a process needs. With fewer it would show only its accounting, and a chart of the GPU is
+/// more useful.
+const MIN_MEMORY_ROWS: u16 = 20;
 
 impl Overview {
     fn anchor_at(app: &App, at: usize) -> Option<Anchor> {
@@ -129,12 +135,12 @@ impl Overview {
         self.anchor = Self::anchor_at(app, self.cursor);
     }
 
-    /// The line of the process table that the cursor is on.
+    /// Returns the line of the process table that has the cursor.
     fn process_cursor(&self, app: &App) -> Option<usize> {
         self.cursor.checked_sub(app.frame.gpus.len())
     }
 
-    /// The GPU under the cursor, or that of the process under it.
+    /// Returns the GPU under the cursor, or the GPU of the process under it.
     fn selected_gpu<'a>(&self, app: &'a App) -> Option<&'a crate::model::gpu::Gpu> {
         match self.process_cursor(app) {
             None => app.frame.gpus.get(self.cursor),
@@ -159,7 +165,7 @@ impl Overview {
         }
     }
 
-    /// The memory of the process under the cursor; of a GPU, of the largest one whose pool is known.
+    /// Opens the memory of the process under the cursor. For a GPU, this is its largest process with a known pool.
     fn open_memory(&self, app: &App) -> Step {
         let row = match Self::anchor_at(app, self.cursor) {
             Some(Anchor::Process(_)) => self.process(app),
@@ -172,7 +178,7 @@ impl Overview {
         }
     }
 
-    /// Keeps the memory that the spare rows show that of the fullest process.
+    /// Makes the spare rows show the memory of the fullest process.
     fn follow_memory(&mut self, app: &App) {
         let fullest = match app.frame.gpus.as_slice() {
             [gpu] => MemoryScreen::largest(&app.all_rows, &gpu.uuid),
@@ -183,7 +189,7 @@ impl Overview {
             .map(ProcessRow::id);
         let shown = self.memory.as_ref().map(MemoryScreen::process_key);
         if shown != id.as_ref().map(|id| id.key) {
-            self.memory = id.map(MemoryScreen::below);
+            self.memory = id.map(MemoryScreen::embedded);
         }
         if let Some(memory) = &mut self.memory {
             memory.follow(app);
@@ -201,7 +207,7 @@ impl Overview {
         let host = u16::from(!compact && area.height >= 12);
         let rows = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
         let below = area.height - host;
-        // The processes always have a heading and three rows.
+        // The process table always keeps its heading and three rows.
         let gpus = rows(gpu_rows + 1)
             .min(below.saturating_sub(5))
             .max(2)
@@ -210,7 +216,7 @@ impl Overview {
         let gap = u16::from(left >= 10);
         let wanted = rows(app.lines.len().max(1) + 2);
         let spare = left.saturating_sub(gap).saturating_sub(wanted);
-        let memory = self.memory.is_some() && spare >= MIN_MEMORY;
+        let memory = self.memory.is_some() && spare >= MIN_MEMORY_ROWS;
         let below = match spare {
             _ if compact => 0,
             spare if memory => spare,
@@ -253,7 +259,7 @@ impl Overview {
         }
     }
 
-    /// The row of the GPU table that is to be in sight, and the first that is drawn.
+    /// Returns the GPU row that must be visible, and the first row to draw.
     fn gpu_rows(&self, app: &App, rows: &[GpuRow], area: Rect) -> (usize, usize) {
         let on_gpu = self.process_cursor(app).is_none();
         let of_gpu = |row: &GpuRow| on_gpu && row.position() == self.cursor;
@@ -262,7 +268,7 @@ impl Overview {
         (at, scrolled(at, rows.len(), height))
     }
 
-    /// The cursor's place for what is drawn at `place`.
+    /// Returns the row or heading at a position of the mouse.
     fn pressed(&self, app: &App, place: Position, body: Rect) -> Option<Pressed> {
         let rows = GpuRow::of_frame(&app.frame);
         let layout = self.layout(app, rows.len(), body);
@@ -329,25 +335,25 @@ impl Overview {
     }
 }
 
-/// Where the cursor stands on the first such line of the process table.
-fn below_gpus(app: &App, wanted: impl Fn(&TableRow) -> bool) -> Option<usize> {
-    let line = app.lines.iter().position(wanted)?;
+/// Returns the cursor position of the first line of the process table that matches.
+fn below_gpus(app: &App, matches: impl Fn(&TableRow) -> bool) -> Option<usize> {
+    let line = app.lines.iter().position(matches)?;
     Some(line + app.frame.gpus.len())
 }
 
-/// Why the GPU table is empty: a driver that hangs, that failed while we watched, that has no GPU.
-pub fn no_gpus(frame: &Frame) -> String {
+/// Returns why the GPU table is empty: the driver hangs, failed later, or has no GPU.
+pub fn why_no_gpus(frame: &Frame) -> String {
     let why = frame.driver.as_ref().and_then(|driver| driver.gpus.why());
-    why.map_or("no GPU yet".into(), ToString::to_string)
+    why.map_or("No GPU data yet".into(), ToString::to_string)
 }
 
-/// `!  2 processes unreadable (ptrace): ! for the way out`
+/// Draws `!  2 processes unreadable (ptrace)  ! Show fixes`.
 fn draw_unread(app: &App, area: Rect, buffer: &mut Buffer) {
     let Some(words) = unread_words(&app.frame) else {
         return;
     };
     let key = app.keymap.label(Action::Unread);
-    let text = format!("{words}: {key} for the way out");
+    let text = format!("{words}  {key} Show fixes");
     let warn = app.theme.style(Role::Warn);
     let pieces = [("!  ", warn), (text.as_str(), warn)];
     put_all(buffer, area.x, area.y, area.right(), &pieces);
@@ -355,22 +361,22 @@ fn draw_unread(app: &App, area: Rect, buffer: &mut Buffer) {
 
 fn nothing_to_show(app: &App) -> String {
     if !app.filter.is_empty() {
-        return format!("no process matches `{}`", app.filter);
+        return format!("No process matches `{}`", app.filter);
     }
     match app.frame.gpus.iter().find_map(|gpu| gpu.processes.why()) {
-        Some(why) => format!("the driver's process list: {why}"),
-        None => "no process is on a GPU".into(),
+        Some(why) => format!("Process list not available: {why}"),
+        None => "No process uses a GPU".into(),
     }
 }
 
-/// CPU, memory, load, driver: one line, of which a narrow screen shows the beginning in whole pieces.
+/// Draws CPU, memory, load and driver in one line. A narrow screen shows the first items that fit.
 fn draw_host(app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
     let absent = theme.glyphs.absent;
     let Some(host) = &app.frame.host else { return };
     let size = |reading: &Reading<Bytes>| reading.get().map_or(absent.into(), Bytes::short);
     let mut at = area.x + 1;
-    let mut piece = |name: &str, value: &str, role: Role, buffer: &mut Buffer| {
+    let mut draw_item = |name: &str, value: &str, role: Role, buffer: &mut Buffer| {
         let width = u16::try_from(name.width() + value.width() + 1).unwrap_or(u16::MAX);
         if at.saturating_add(width) <= area.right() {
             let pieces = [
@@ -390,10 +396,10 @@ fn draw_host(app: &App, area: Rect, buffer: &mut Buffer) {
         .cores
         .get()
         .map_or(cpu.clone(), |n| format!("{cpu:>4} of {n} cores"));
-    let behind = piece("CPU", &cores, Role::Text, buffer);
+    let end = draw_item("CPU", &cores, Role::Text, buffer);
     if area.width >= 140 {
         let spark = Rect {
-            x: behind,
+            x: end,
             width: 16,
             ..area
         };
@@ -407,37 +413,37 @@ fn draw_host(app: &App, area: Rect, buffer: &mut Buffer) {
             buffer,
             theme,
         );
-        piece("", &" ".repeat(16), Role::Text, buffer);
+        draw_item("", &" ".repeat(16), Role::Text, buffer);
     }
     let memory = format!(
         "{} of {}",
         size(&host.memory_used),
         size(&host.memory_total)
     );
-    piece("RAM", &memory, Role::Text, buffer);
+    draw_item("RAM", &memory, Role::Text, buffer);
     if let Some(swap) = host.swap_used.get().filter(|b| *b > Bytes::gib(1)) {
-        piece("swap", &swap.short(), Role::Warn, buffer);
+        draw_item("swap", &swap.short(), Role::Warn, buffer);
     }
     let load = host.load.value().map_or(absent.into(), |l| {
         l.iter().map(|v| format!("{v:.1} ")).collect::<String>()
     });
-    piece("load", load.trim_end(), Role::Text, buffer);
+    draw_item("load", load.trim_end(), Role::Text, buffer);
     let driver = app.frame.driver.as_ref();
-    let mut of_driver = |name, of: fn(&Driver) -> &Reading<String>| {
+    let mut driver_item = |name, of: fn(&Driver) -> &Reading<String>| {
         let text = driver.and_then(|driver| of(driver).value());
-        piece(
+        draw_item(
             name,
             text.map_or(absent, String::as_str),
             Role::Text,
             buffer,
         );
     };
-    of_driver("driver", |driver| &driver.version);
-    of_driver("CUDA", |driver| &driver.cuda);
+    driver_item("driver", |driver| &driver.version);
+    driver_item("CUDA", |driver| &driver.cuda);
 }
 
-/// Says in the heading that the GPU table goes on, when it does.
-fn out_of_sight(rows: &[GpuRow], offset: usize, area: Rect, app: &App, buffer: &mut Buffer) {
+/// Shows the visible range in the heading if the GPU table does not fit.
+fn draw_range(rows: &[GpuRow], offset: usize, area: Rect, app: &App, buffer: &mut Buffer) {
     let shown = usize::from(area.height.saturating_sub(1)).min(rows.len() - offset.min(rows.len()));
     if shown < rows.len() {
         let text = format!(" {} to {} of {} ", offset + 1, offset + shown, rows.len());
@@ -475,9 +481,9 @@ impl Screen for Overview {
         if rows.is_empty() {
             let (x, y) = (layout.gpus.x + 2, layout.gpus.y + 1);
             let style = app.theme.style(Role::Warn);
-            put(buffer, x, y, &no_gpus(&app.frame), area.width, style);
+            put(buffer, x, y, &why_no_gpus(&app.frame), area.width, style);
         }
-        out_of_sight(&rows, offset, layout.gpus, app, buffer);
+        draw_range(&rows, offset, layout.gpus, app, buffer);
         self.draw_processes(app, layout.processes, buffer);
         match (layout.below, &self.memory) {
             (Some(Below::Memory(rows)), Some(memory)) => memory.draw(app, rows, buffer),

@@ -1,5 +1,5 @@
-//! What a probe of a card found: the driver, the pattern and the process side by side, the policies below each other,
-//! and the probes before it as a heat map.
+//! Results of the probe allocator: driver, pattern and process side by side, the policies below, and earlier probes as
+//! a heat map.
 
 use std::sync::Arc;
 
@@ -24,19 +24,19 @@ use crate::tui::widgets::{heat, histogram};
 pub const DEF: ScreenDef = ScreenDef {
     id: "probe",
     title: "Probe",
-    words: &[
+    glossary: &[
         (
             "DRIVER",
-            "What the driver hands out when everything but the headroom is asked for, the largest power of two first. \
-             At most one piece of each size is a card that is not fragmented.",
+            "Allocations that the driver grants when all memory but the headroom is requested, largest power of two \
+             first. At most one allocation of each size means that the GPU is not fragmented.",
         ),
         (
             "PATTERN",
-            "The free blocks that a pattern of requests leaves of a fresh allocator, in an arena of at most 1 GiB.",
+            "Free blocks that a request pattern leaves in a fresh allocator, in an arena of at most 1 GiB.",
         ),
         (
             "PROCESS",
-            "The free blocks of the process's own cache, when it was probed from one.",
+            "Free blocks in the cache of the process, if the probe was started from a process.",
         ),
         (
             "native, expandable",
@@ -44,11 +44,11 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "pool, plain",
-            "The driver's stream-ordered pool (cudaMallocAsync), and every request the driver's (cudaMalloc).",
+            "The driver's stream-ordered pool (cudaMallocAsync), and cudaMalloc for every request.",
         ),
         (
             "ext.frag",
-            "1 - largest free block / all that is free: 0 % is one hole, near 100 % is dust.",
+            "1 - largest free block / total free: 0 % is a single free block, near 100 % is many small ones.",
         ),
     ],
     sample: |app| Some(Box::new(ProbeScreen::new(app.probes.any()?.clone()))),
@@ -57,24 +57,27 @@ pub const DEF: ScreenDef = ScreenDef {
 #[derive(Debug)]
 pub struct ProbeScreen {
     gpu: GpuUuid,
-    /// When it was asked for again by itself.
-    asked: Option<Mono>,
+    /// Time of the last automatic repetition.
+    repeated_at: Option<Mono>,
 }
 
 impl ProbeScreen {
     pub fn new(gpu: GpuUuid) -> Self {
-        Self { gpu, asked: None }
+        Self {
+            gpu,
+            repeated_at: None,
+        }
     }
 
     fn newest<'a>(&self, app: &'a App) -> Option<&'a Arc<Probe>> {
         app.probes.of(&self.gpu).next()
     }
 
-    /// `PROBE GPU 0 NVIDIA H200   12:04:31, 3s ago`
+    /// Returns `PROBE GPU 0 NVIDIA H200   12:04:31, 3s ago`.
     fn title(&self, app: &App) -> String {
         let name = gpu_words(&self.gpu, app);
         let when = match self.newest(app) {
-            _ if app.probes.is_under_way(&self.gpu) => "under way".into(),
+            _ if app.probes.is_under_way(&self.gpu) => "running".into(),
             Some(probe) => {
                 let clock = app.theme.clock(probe.time, "%H:%M:%S");
                 match probe.at.get() {
@@ -88,7 +91,7 @@ impl ProbeScreen {
     }
 }
 
-/// The sentences above the histograms.
+/// Returns the sentences above the histograms.
 fn sentences(probe: &Probe) -> Vec<(String, Role)> {
     let mut lines = Vec::new();
     if let Some(why) = &probe.reason {
@@ -112,7 +115,7 @@ fn sentences(probe: &Probe) -> Vec<(String, Role)> {
             format!(", {:.0} % fragmented", share * 100.0)
         });
         let words = format!(
-            "pattern  {}: {} in free blocks, the largest {}{external}",
+            "pattern  {}: {} in free blocks, largest {}{external}",
             run.source, run.free_bytes, run.largest_free_block
         );
         lines.push((words, Role::Text));
@@ -123,7 +126,7 @@ fn sentences(probe: &Probe) -> Vec<(String, Role)> {
     lines
 }
 
-/// The run whose histogram stands for the pattern: the first that was run at all.
+/// Returns the run shown as the pattern: the first one that made requests.
 fn headline(probe: &Probe) -> Option<&PatternRun> {
     let has_run = |run: &&PatternRun| run.requests_made > 0;
     probe.patterns.iter().find(has_run)
@@ -138,31 +141,31 @@ fn buckets(bins: &[Bin]) -> Vec<Bucket> {
     bins.iter().map(bucket).collect()
 }
 
-/// Title, what stands where it is empty, the histogram.
+/// Returns title, text without free blocks, and histogram of each column.
 fn columns(probe: &Probe) -> Vec<(String, &'static str, Vec<Bucket>)> {
     let mut columns = Vec::new();
     if let Some(fill) = &probe.driver {
         let list = buckets(&fill.histogram);
-        columns.push(("DRIVER".into(), "it gave nothing", list));
+        columns.push(("DRIVER".into(), "no allocation succeeded", list));
     }
     if let Some(run) = headline(probe) {
         let list = buckets(&run.free_histogram);
         let title = format!("PATTERN {}", run.policy.name());
-        columns.push((title, "nothing is left free", list));
+        columns.push((title, "no free blocks", list));
     }
     if let Some(side) = &probe.process
         && side.missing.is_none()
     {
         let list = buckets(&side.free_histogram);
         let title = format!("PID {}", side.process.pid);
-        columns.push((title, "nothing is free", list));
+        columns.push((title, "no free blocks", list));
     }
     columns
 }
 
-/// The least width of a histogram.
-const HISTOGRAM: u16 = 24;
-/// Blank columns between two.
+/// Minimum width of a histogram.
+const MIN_HISTOGRAM: u16 = 24;
+/// Blank columns between two histograms.
 const GAP: u16 = 2;
 const MAX_BARS: u16 = 20;
 
@@ -228,21 +231,24 @@ impl Screen for ProbeScreen {
         Step::Ignored
     }
 
-    /// Again after the interval that the user set, as long as this is open.
-    fn wants(&mut self, app: &App) -> Option<Request> {
-        let every = app.probe_interval?;
+    /// Repeats the probe after the interval of the user while this screen is open.
+    fn next_request(&mut self, app: &App) -> Option<Request> {
+        let interval = app.probe_interval?;
         is_allowed(app).ok()?;
         let last = self
             .newest(app)?
             .at
             .get()?
-            .max(self.asked.unwrap_or_default());
+            .max(self.repeated_at.unwrap_or_default());
         let now = app.frame.mono;
-        if app.probes.is_under_way(&self.gpu) || now.since(last) < every {
+        if app.probes.is_under_way(&self.gpu) || now.since(last) < interval {
             return None;
         }
-        self.asked = Some(now);
-        app.probes.wish(&self.gpu).cloned().map(Request::Probe)
+        self.repeated_at = Some(now);
+        app.probes
+            .last_request(&self.gpu)
+            .cloned()
+            .map(Request::Probe)
     }
 
     fn gpu(&self, _app: &App) -> Option<GpuUuid> {
@@ -265,7 +271,7 @@ impl Screen for ProbeScreen {
 }
 
 impl ProbeScreen {
-    /// The pattern's free blocks over the probes of this card.
+    /// Draws the free blocks of the pattern over the probes of this GPU.
     fn draw_history(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let probes = || {
             app.probes
@@ -279,7 +285,7 @@ impl ProbeScreen {
             .map(|probe| headline(probe).map_or_else(Vec::new, |run| buckets(&run.free_histogram)))
             .collect();
         let title = format!(
-            "HISTORY of {} probes: the pattern's free blocks",
+            "HISTORY of {} probes: free blocks of the pattern",
             history.len()
         );
         let height = area.height.min(MAX_BARS + 1);
@@ -299,7 +305,7 @@ fn draw_columns(
     buffer: &mut Buffer,
     app: &App,
 ) {
-    let fits = ((area.width + GAP) / (HISTOGRAM + GAP)).max(1);
+    let fits = ((area.width + GAP) / (MIN_HISTOGRAM + GAP)).max(1);
     let shown = &columns[..columns.len().min(usize::from(fits))];
     let count = u16::try_from(shown.len()).unwrap_or(1).max(1);
     let width = ((area.width + GAP) / count).saturating_sub(GAP).min(48);
@@ -309,7 +315,7 @@ fn draw_columns(
             width,
             ..area
         };
-        // Which policy it is stands below.
+        // The policy is named below.
         let title = match title.split_once(' ') {
             Some(("PATTERN", _)) if width < 30 => "PATTERN",
             _ => title,
@@ -318,7 +324,7 @@ fn draw_columns(
     }
 }
 
-/// What is left below so many rows.
+/// Returns the area below this number of rows.
 fn below(area: Rect, rows: usize) -> Rect {
     let rows = u16::try_from(rows).unwrap_or(u16::MAX).min(area.height);
     Rect {
@@ -393,7 +399,7 @@ mod tests {
                 run(Policy::Expandable, free / 2),
                 PatternRun {
                     policy: Policy::Pool,
-                    missing: Some("the driver here is too old for this".into()),
+                    missing: Some("the driver is too old".into()),
                     ..PatternRun::default()
                 },
             ],
@@ -449,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn the_three_histograms_stand_side_by_side() {
+    fn draws_three_histograms_side_by_side() {
         let app = app([
             probe(100_000, 100),
             probe(150_000, 200),
@@ -461,18 +467,18 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_and_a_finding_are_sentences() {
+    fn shows_the_reason_without_a_context() {
         let refused = Probe {
             gpu: GpuUuid("GPU-1".into()),
             outcome: Outcome::NoContext,
-            reason: Some("71.30 GiB are free, but too scattered for a CUDA context (CUDA error 2): no process can start on this GPU".into()),
+            reason: Some("71.30 GiB is free, but too fragmented for a CUDA context (CUDA error 2): no process can start on this GPU".into()),
             ..Probe::default()
         };
         insta::assert_snapshot!("probe-no-context", drawn(&app([refused]), 80, 6));
     }
 
     #[test]
-    fn any_size_can_be_drawn() {
+    fn draws_at_any_size() {
         let app = app([probe(100_000, 100), probe(197_000, 400)]);
         for width in (0..=130).step_by(7) {
             for height in 0..=45 {
@@ -482,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn it_probes_again_after_the_interval_and_only_then() {
+    fn repeats_the_probe_only_after_the_interval() {
         let mut app = app([probe(197_000, 400)]);
         let gpu = GpuUuid("GPU-1".into());
         let mut screen = ProbeScreen::new(gpu.clone());
@@ -491,11 +497,11 @@ mod tests {
             ..Default::default()
         });
         app.update(Update::Probed(Arc::new(probe(197_000, 1))));
-        assert!(screen.wants(&app).is_none(), "without the setting");
+        assert!(screen.next_request(&app).is_none(), "without the setting");
         app.probe_interval = Some(Millis(10_000));
-        assert!(screen.wants(&app).is_none(), "3 s after it");
+        assert!(screen.next_request(&app).is_none(), "3 s after it");
         app.probe_interval = Some(Millis(3_000));
-        assert!(matches!(screen.wants(&app), Some(Request::Probe(wish)) if wish.gpu == gpu));
-        assert!(screen.wants(&app).is_none(), "until it is answered");
+        assert!(matches!(screen.next_request(&app), Some(Request::Probe(wish)) if wish.gpu == gpu));
+        assert!(screen.next_request(&app).is_none(), "until it is answered");
     }
 }

@@ -1,4 +1,4 @@
-//! One process: its memory over time on every GPU it is on, what the kernel says of it, and its environment as far
+//! One process: its memory over time on each of its GPUs, what the kernel reports about it, and its environment as far
 //! as privacy allows.
 
 use std::sync::Arc;
@@ -36,36 +36,36 @@ use crate::tui::widgets::timelines::Timelines;
 pub const DEF: ScreenDef = ScreenDef {
     id: "process",
     title: "Process",
-    words: &[
+    glossary: &[
         marks::WORDS[0],
         marks::WORDS[1],
         marks::WORDS[2],
         (
             "VRAM",
-            "What the driver counts for this process; managed memory is under-reported by NVML.",
+            "Memory of this process as reported by the driver. NVML under-reports managed memory.",
         ),
         (
             "environment",
-            "Variables that matter to GPU programs with their values, all others by name only.",
+            "Variables relevant to GPU programs with their values, all others by name only.",
         ),
         (
             "locked",
-            "Host memory that cannot be swapped; pinned buffers are not all counted here.",
+            "Host memory that cannot be swapped. It does not include all pinned buffers.",
         ),
     ],
     sample: |app| Some(Box::new(ProcessScreen::new(app.rows.first()?.id()))),
 };
 
-/// Where the figures of a framework come from that tells them itself.
-const TOLD: &str = "the program, 1 s";
+/// Source of the figures that a framework reports about itself.
+const REPORTED: &str = "program, 1 s";
 
 #[derive(Debug)]
 pub struct ProcessScreen {
     id: RowId,
     scroll: Scroll,
-    asked: bool,
-    /// The Python stack is to be asked for.
-    ask_stack: bool,
+    is_detail_requested: bool,
+    /// True if the Python stack is to be requested.
+    wants_stack: bool,
 }
 
 impl ProcessScreen {
@@ -73,12 +73,12 @@ impl ProcessScreen {
         Self {
             id,
             scroll: Scroll::default(),
-            asked: false,
-            ask_stack: false,
+            is_detail_requested: false,
+            wants_stack: false,
         }
     }
 
-    /// The process on each of its GPUs.
+    /// Returns the rows of the process, one for each of its GPUs.
     fn rows<'a>(&self, app: &'a App) -> Vec<&'a ProcessRow> {
         app.all_rows
             .iter()
@@ -101,7 +101,7 @@ impl ProcessScreen {
             list.extend(stacks::facts(stack, app.frame.mono, theme));
         }
         if let Some(ended) = rows.iter().find_map(|row| row.ended()) {
-            list.extend(end_facts(&ended.exit, theme));
+            list.extend(exit_facts(&ended.exit, theme));
         }
         if let Some(known) = app.incident_of(self.id.key) {
             list.extend(incident_facts(&known.incident, app));
@@ -126,7 +126,7 @@ impl ProcessScreen {
             ]),
             None => list.extend([
                 Fact::Blank,
-                Fact::Value("detail", "being read".into(), Role::Dim, ""),
+                Fact::Value("detail", "reading".into(), Role::Dim, ""),
             ]),
         }
         list
@@ -161,7 +161,7 @@ impl ProcessScreen {
             .and_then(|host| host.memory_total.get())
             .unwrap_or(Bytes::gib(1));
         charts.push(Timeline::bytes("host memory (RSS)", rss, memory));
-        let ended = self.ended(app);
+        let ended = self.exited_at(app);
         Timelines {
             charts,
             marks: marks::of_process(app, self.id.key, ended),
@@ -171,7 +171,7 @@ impl ProcessScreen {
     }
 }
 
-/// What the charts take, below the title.
+/// Returns the height of the charts below the title.
 fn chart_rows(area: Rect) -> u16 {
     match area.height.saturating_sub(1) {
         left if left >= 14 => (left / 3).clamp(6, 14),
@@ -179,39 +179,47 @@ fn chart_rows(area: Rect) -> u16 {
     }
 }
 
-/// Who tells of VRAM, of shares and of the context.
-fn gpu_sources(is_reduced: bool) -> (&'static str, &'static str, &'static str) {
-    match is_reduced {
-        true => ("nvidia-smi, each tick", "nvidia-smi, 5 s", "nvidia-smi"),
+/// Returns the sources of VRAM, utilisation and context type.
+fn gpu_sources(is_nvidia_smi: bool) -> (&'static str, &'static str, &'static str) {
+    match is_nvidia_smi {
+        true => ("nvidia-smi, every sample", "nvidia-smi, 5 s", "nvidia-smi"),
         false => ("NVML, on change", "NVML, 5 s", "NVML"),
     }
 }
 
-fn gpu_facts(rows: &[&ProcessRow], is_reduced: bool, theme: &Theme) -> Vec<Fact> {
-    let (of_memory, of_shares, of_kind) = gpu_sources(is_reduced);
+fn gpu_facts(rows: &[&ProcessRow], is_nvidia_smi: bool, theme: &Theme) -> Vec<Fact> {
+    let (vram_source, utilization_source, context_source) = gpu_sources(is_nvidia_smi);
     let mut list = vec![Fact::Heading("On the GPU".into())];
     for row in rows {
         let gpu = row
             .gpu_label()
             .map_or("a GPU".into(), |gpu| format!("GPU {gpu}"));
         let name = if row.ended().is_some() {
-            "VRAM at most"
+            "peak VRAM"
         } else {
             "VRAM"
         };
-        list.push(Fact::reading(name, &row.vram(), of_memory, theme, |vram| {
-            format!("{vram}  on {gpu}")
-        }));
+        list.push(Fact::reading(
+            name,
+            &row.vram(),
+            vram_source,
+            theme,
+            |vram| format!("{vram}  on {gpu}"),
+        ));
         if row.ended().is_none() {
-            list.push(Fact::reading("SM", &row.sm(), of_shares, theme, |p| {
-                format!("{:.0} %", p.0)
-            }));
+            list.push(Fact::reading(
+                "SM",
+                &row.sm(),
+                utilization_source,
+                theme,
+                |p| format!("{:.0} %", p.0),
+            ));
         }
         if let Some(listed) = row.listed() {
             list.push(Fact::reading(
                 "memory bandwidth",
                 &listed.memory_bandwidth,
-                of_shares,
+                utilization_source,
                 theme,
                 |p| format!("{:.0} %", p.0),
             ));
@@ -219,7 +227,7 @@ fn gpu_facts(rows: &[&ProcessRow], is_reduced: bool, theme: &Theme) -> Vec<Fact>
                 "context",
                 context_words(listed.kind).into(),
                 Role::Text,
-                of_kind,
+                context_source,
             ));
         }
     }
@@ -227,35 +235,35 @@ fn gpu_facts(rows: &[&ProcessRow], is_reduced: bool, theme: &Theme) -> Vec<Fact>
     list
 }
 
-/// The pool on one GPU in short: the memory screen has the rest.
+/// Returns the pool on one GPU in short. The memory screen has the rest.
 fn pool_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
     if row.ended().is_some() {
         return Vec::new();
     }
-    let told = row.told().flat_map(|told| told_facts(told, theme));
-    let told: Vec<Fact> = told.collect();
-    if row.pool().is_none() && !told.is_empty() {
-        return told;
+    let pools = row.reported_pools();
+    let reported: Vec<Fact> = pools.flat_map(|pool| reported_facts(pool, theme)).collect();
+    if row.pool().is_none() && !reported.is_empty() {
+        return reported;
     }
     let mut list = read_facts(row, theme);
-    list.extend(told);
+    list.extend(reported);
     list
 }
 
-/// What a framework tells of itself: of what it does not tell, the reason.
-fn told_facts(told: &ReportedPool, theme: &Theme) -> [Fact; 6] {
+/// Returns what a framework reports about itself. A missing figure has a reason.
+fn reported_facts(pool: &ReportedPool, theme: &Theme) -> [Fact; 6] {
     let fact = |name, reading: &Reading<Bytes>, peak: Option<Bytes>| {
-        let most = peak.map_or(String::new(), |peak| format!("  at most {peak}"));
-        let words = |now: &Bytes| format!("{now}{most}");
-        Fact::reading(name, reading, TOLD, theme, words)
+        let peak = peak.map_or(String::new(), |peak| format!("  peak {peak}"));
+        let words = |now: &Bytes| format!("{now}{peak}");
+        Fact::reading(name, reading, REPORTED, theme, words)
     };
     [
-        Fact::Value("allocator", told.name(), Role::Text, TOLD),
-        fact("allocated", &told.allocated, told.allocated_peak.get()),
-        fact("reserved", &told.reserved, told.reserved_peak.get()),
-        fact("idle", &told.idle(), None),
-        fact("limit", &told.limit, None),
-        fact("largest free block", &told.largest_free_block, None),
+        Fact::Value("allocator", pool.name(), Role::Text, REPORTED),
+        fact("allocated", &pool.allocated, pool.allocated_peak.get()),
+        fact("reserved", &pool.reserved, pool.reserved_peak.get()),
+        fact("idle", &pool.idle(), None),
+        fact("limit", &pool.limit, None),
+        fact("largest free block", &pool.largest_free_block, None),
     ]
 }
 
@@ -265,10 +273,10 @@ fn read_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
         return vec![Fact::Value("allocator", why, Role::Dim, "")];
     };
     let stats = &pool.stats;
-    let of = |now: Bytes, peak: Bytes| format!("{now}  at most {peak}");
-    let fact = |name, text| Fact::Value(name, text, Role::Text, "20 times a second");
+    let of = |now: Bytes, peak: Bytes| format!("{now}  peak {peak}");
+    let fact = |name, text| Fact::Value(name, text, Role::Text, "20 Hz");
     vec![
-        fact("allocator", format!("{} (M opens it)", pool.library)),
+        fact("allocator", format!("{}  M Show memory", pool.library)),
         fact(
             "allocated",
             of(stats.allocated.last(), stats.allocated_peak),
@@ -283,15 +291,15 @@ fn read_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
     ]
 }
 
-/// How it ended.
-fn end_facts(exit: &Exit, theme: &Theme) -> Vec<Fact> {
+/// Returns the exit status and its evidence.
+fn exit_facts(exit: &Exit, theme: &Theme) -> Vec<Fact> {
     let number = |name, reading: &Reading<i32>| {
         Fact::reading(name, reading, "kernel", theme, i32::to_string)
     };
     let killed = |killed: &bool| if *killed { "yes" } else { "no" }.to_owned();
     let mut list = vec![
         Fact::Blank,
-        Fact::Heading("Its end".into()),
+        Fact::Heading("Exit".into()),
         number("exit code", &exit.status),
         number("signal", &exit.signal),
     ];
@@ -310,17 +318,14 @@ fn end_facts(exit: &Exit, theme: &Theme) -> Vec<Fact> {
     list
 }
 
-/// Why it failed, and the way to the whole explanation.
+/// Returns the incident of the process and the keys that explain it.
 fn incident_facts(incident: &Incident, app: &App) -> [Fact; 4] {
     let keys = [Action::Open, Action::Why].map(|action| app.keymap.label(action));
-    let what = format!("{} ({})", incident.headline, severity(incident.severity));
+    let headline = format!("{} ({})", incident.headline, severity(incident.severity));
     [
         Fact::Blank,
-        Fact::Heading(format!(
-            "Its incident: {} or {} explains it",
-            keys[0], keys[1]
-        )),
-        Fact::Value("what", what, role(incident.severity), ""),
+        Fact::Heading(format!("Incident  {} or {} Explain", keys[0], keys[1])),
+        Fact::Value("error", headline, role(incident.severity), ""),
         Fact::Long("", incident.title.clone()),
     ]
 }
@@ -330,7 +335,7 @@ fn context_words(kind: ContextKind) -> &'static str {
         ContextKind::Compute => "compute",
         ContextKind::Graphics => "graphics",
         ContextKind::Mixed => "compute and graphics",
-        ContextKind::Unknown => "of a kind this version does not know",
+        ContextKind::Unknown => "unknown",
     }
 }
 
@@ -338,14 +343,14 @@ fn state_words(state: RunState) -> &'static str {
     match state {
         RunState::Running => "running",
         RunState::Sleeping => "sleeping",
-        RunState::Blocked => "blocked in the kernel, cannot be ended until that call returns",
+        RunState::Blocked => "blocked in the kernel; cannot be killed until the call returns",
         RunState::Stopped => "stopped",
-        RunState::Zombie => "ended, not yet collected by its parent; its VRAM may still be held",
+        RunState::Zombie => "exited, not yet reaped by its parent; may still hold VRAM",
         RunState::Unknown => "unknown",
     }
 }
 
-fn host_facts(process: &Process, ended: bool, app: &App) -> Vec<Fact> {
+fn host_facts(process: &Process, has_exited: bool, app: &App) -> Vec<Fact> {
     let theme = &app.theme;
     let text =
         |name, reading: &Reading<String>| Fact::reading(name, reading, "", theme, String::clone);
@@ -354,8 +359,8 @@ fn host_facts(process: &Process, ended: bool, app: &App) -> Vec<Fact> {
     } else {
         theme.clock(process.started, "%Y-%m-%d %H:%M:%S")
     };
-    let state = if ended {
-        "ended"
+    let state = if has_exited {
+        "exited"
     } else {
         state_words(process.state)
     };
@@ -363,22 +368,22 @@ fn host_facts(process: &Process, ended: bool, app: &App) -> Vec<Fact> {
         Fact::Blank,
         Fact::Heading("On the host".into()),
         Fact::Value("name", process.name.clone(), Role::Text, "/proc"),
-        Fact::Value("state", state.into(), Role::Text, "each tick"),
+        Fact::Value("state", state.into(), Role::Text, "every sample"),
         text("user", &process.user),
         Fact::Value("started", started, Role::Text, "/proc"),
     ];
-    if !ended {
+    if !has_exited {
         list.push(Fact::reading(
             "CPU",
             &process.cpu,
-            "each tick",
+            "every sample",
             theme,
-            |p| format!("{:.0} % of a core", p.0),
+            |p| format!("{:.0} % of one core", p.0),
         ));
         list.push(Fact::reading(
             "RSS",
             &process.rss,
-            "each tick",
+            "every sample",
             theme,
             ToString::to_string,
         ));
@@ -405,7 +410,7 @@ fn host_facts(process: &Process, ended: bool, app: &App) -> Vec<Fact> {
     list
 }
 
-/// Its name and what runs it, and its id where that is another thing.
+/// Returns the name and runtime of the container, and its ID if that differs.
 fn container_facts(process: &Process, theme: &Theme) -> Vec<Fact> {
     let Some(words) = process.container_words() else {
         let (id, source) = (&process.container, "");
@@ -418,10 +423,10 @@ fn container_facts(process: &Process, theme: &Theme) -> Vec<Fact> {
     let mut list = vec![Fact::Value("container", words, Role::Text, source)];
     match (&process.container_name, &process.container) {
         (Reading::Value(_), Reading::Value(id)) => {
-            list.push(Fact::Value("  its id", id.clone(), Role::Text, source));
+            list.push(Fact::Value("  id", id.clone(), Role::Text, source));
         }
         (name, _) if !name.is_not_read() => {
-            list.push(Fact::reading("  its name", name, "", theme, String::clone));
+            list.push(Fact::reading("  name", name, "", theme, String::clone));
         }
         _ => {}
     }
@@ -439,7 +444,7 @@ fn detail_facts(detail: &ProcessDetail, theme: &Theme) -> Vec<Fact> {
     let limit = detail
         .open_files_limit
         .get()
-        .map_or(String::new(), |n| format!(" of at most {n}"));
+        .map_or(String::new(), |n| format!(" of {n}"));
     let mut list = vec![
         Fact::reading("threads", &detail.threads, "/proc", theme, u32::to_string),
         Fact::reading("open files", &detail.open_files, "/proc", theme, |n| {
@@ -512,7 +517,7 @@ fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buff
     let name = facts
         .map(|f| f.name.as_str())
         .filter(|name| !name.is_empty())
-        .unwrap_or("not visible here");
+        .unwrap_or("name not visible");
     let user = facts
         .and_then(|f| f.user.value())
         .map_or("", String::as_str);
@@ -523,7 +528,7 @@ fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buff
         .iter()
         .filter_map(|row| {
             Some(format!(
-                "{}G on GPU {}",
+                "{} GiB on GPU {}",
                 gib(row.vram().get()?),
                 row.gpu_label()?
             ))
@@ -536,7 +541,7 @@ fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buff
     let ended = rows.iter().find_map(|row| row.ended());
     let ended = ended.map(|e| format!("  {}", e.words(theme, "%H:%M:%S")));
     let vram = if ended.is_some() {
-        format!("at most {}", vram.join(", "))
+        format!("peak {}", vram.join(", "))
     } else {
         vram.join(", ")
     };
@@ -563,7 +568,7 @@ impl Screen for ProcessScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let rows = self.rows(app);
         if rows.is_empty() {
-            let text = format!("process {} has left the GPU", self.id.key.pid);
+            let text = format!("Process {} no longer uses a GPU", self.id.key.pid);
             put(
                 buffer,
                 area.x + 1,
@@ -625,7 +630,7 @@ impl Screen for ProcessScreen {
             return Step::Open(Box::new(MemoryScreen::new(self.id.clone())));
         }
         if action == Action::Stack {
-            self.ask_stack = true;
+            self.wants_stack = true;
             return Step::Stay;
         }
         if self.scroll.act(action) {
@@ -635,12 +640,12 @@ impl Screen for ProcessScreen {
         }
     }
 
-    fn wants(&mut self, _app: &App) -> Option<Request> {
-        let first = !std::mem::replace(&mut self.asked, true);
+    fn next_request(&mut self, _app: &App) -> Option<Request> {
+        let first = !std::mem::replace(&mut self.is_detail_requested, true);
         if first {
             return Some(Request::Detail(self.id.key));
         }
-        std::mem::take(&mut self.ask_stack).then_some(Request::Stacks(self.id.key))
+        std::mem::take(&mut self.wants_stack).then_some(Request::Stacks(self.id.key))
     }
 
     fn charts(&self, _app: &App, body: Rect) -> Option<Rect> {
@@ -651,7 +656,7 @@ impl Screen for ProcessScreen {
         })
     }
 
-    fn ended(&self, app: &App) -> Option<Mono> {
+    fn exited_at(&self, app: &App) -> Option<Mono> {
         self.rows(app)
             .iter()
             .find_map(|row| Some(row.ended()?.mono))

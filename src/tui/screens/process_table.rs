@@ -1,4 +1,4 @@
-//! The process table, drawn alike on every screen that lists processes.
+//! The process table, drawn the same way on every screen that lists processes.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -11,8 +11,8 @@ use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{columns, put, put_line};
 use crate::tui::widgets::table::{self, Cell, Column, Placed, View, placed, scrolled};
 
-/// Draws `rows` so that the row `at` is in sight, and the cursor on it where it is `marked`; returns how many rows
-/// are out of sight below.
+/// Draws `rows` so that row `at` is visible, with the cursor on it if it is `marked`. Returns the number of rows below
+/// the visible ones.
 pub fn draw_processes(
     app: &App,
     rows: &[ProcessRow],
@@ -27,7 +27,7 @@ pub fn draw_processes(
     draw(app, rows, cell, has_tag, &place, buffer)
 }
 
-/// The same for the lines of the app: its rows, as they are grouped.
+/// Draws the lines of the app: its rows with their groups. Returns the number of lines below the visible ones.
 pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut Buffer) -> usize {
     let cell = |column: &Column<ProcessRow>, line: &TableRow| match line {
         TableRow::Group(group) => group.cell(column.title),
@@ -49,7 +49,7 @@ pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut B
     below
 }
 
-/// The names of groups, from the left as far as there is no sum.
+/// Draws the names of groups in the columns to the left of the first sum.
 fn draw_names(app: &App, at: usize, area: Rect, buffer: &mut Buffer) {
     let (_, table) = split(app, area);
     let placed = placed(PROCESS_COLUMNS, &view(app), table);
@@ -73,10 +73,10 @@ fn draw_names(app: &App, at: usize, area: Rect, buffer: &mut Buffer) {
 }
 
 fn cell_of(column: &Column<ProcessRow>, row: &ProcessRow, app: &App) -> Cell {
-    (column.cell)(row, &app.theme).quiet(row.is_stale())
+    (column.cell)(row, &app.theme).dim_if(row.is_stale())
 }
 
-/// What a press of the mouse at a place of a table of so many lines hits: the column of its heading, or a line.
+/// Returns the heading or the line at a position in a table with this number of lines.
 pub fn hit(app: &App, lines: usize, at: usize, place: Position, area: Rect) -> Option<Pressed> {
     let (_, table) = split(app, area);
     if place.y == area.y {
@@ -98,7 +98,7 @@ fn rows_of(area: Rect) -> usize {
     usize::from(area.height.saturating_sub(1))
 }
 
-/// Tags have a column of their own, at the left, while there are any: its width, and what the table has.
+/// Returns the width of the tag column, which exists only while there are tags, and the area of the table.
 fn split(app: &App, area: Rect) -> (u16, Rect) {
     let tags = u16::from(!app.tags.is_empty()).min(area.width);
     let table = Rect {
@@ -109,17 +109,17 @@ fn split(app: &App, area: Rect) -> (u16, Rect) {
     (tags, table)
 }
 
-/// How the table is shown, wherever its cursor is.
+/// Returns the view of the table without its cursor.
 fn view(app: &App) -> View {
-    let order = app
+    let sort = app
         .sort
         .and_then(|column| PROCESS_COLUMNS.get(column)?.sort.as_ref());
     View {
         cursor: None,
         offset: 0,
         sorted: app.sort,
-        descending: order.is_some_and(|order| order.first.descends(app.inverted)),
-        late: late(&app.frame),
+        descending: sort.is_some_and(|sort| sort.first.descends(app.inverted)),
+        low_priority: late(&app.frame),
         hidden: hidden(app.hidden_columns, &app.frame),
     }
 }

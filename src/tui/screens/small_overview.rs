@@ -1,4 +1,4 @@
-//! The overview in a pane too small for tables, down to one cell: one GPU in a few lines, or a cell for each.
+//! The overview in a pane too small for tables: one GPU in a few lines, or one cell for each GPU. It draws at any size.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -21,7 +21,7 @@ use crate::tui::widgets::cells::{put, put_all, put_line, put_right};
 use crate::tui::widgets::table::mark;
 use crate::tui::widgets::timeline::{columns, span_words};
 
-/// Draws one GPU, or all of them as a grid when there are more.
+/// Draws a single GPU, or a grid if there are several.
 pub fn draw(app: &App, selected: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
     match app.frame.gpus.as_slice() {
         [] => {
@@ -29,18 +29,18 @@ pub fn draw(app: &App, selected: Option<&Gpu>, area: Rect, buffer: &mut Buffer) 
                 buffer,
                 area.x,
                 area.y,
-                &super::overview::no_gpus(&app.frame),
+                &super::overview::why_no_gpus(&app.frame),
                 area.width,
                 app.theme.style(Role::Dim),
             );
         }
-        [gpu] => one(app, gpu, area, buffer),
-        gpus => grid(app, gpus, selected, area, buffer),
+        [gpu] => draw_gpu(app, gpu, area, buffer),
+        gpus => draw_grid(app, gpus, selected, area, buffer),
     }
 }
 
-/// Lines in the order of their worth; as many as there are rows.
-fn one(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
+/// Draws the most important lines that fit.
+fn draw_gpu(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
     gauge(
         app,
@@ -104,11 +104,15 @@ fn y_of(area: Rect, row: u16) -> Option<u16> {
     (row < area.height).then_some(area.y + row)
 }
 
-/// `GPU0 ####....  91%`: the bar in parts, and the share in use.
+/// Draws `GPU0 ####....  91%`: a bar with its parts, and the share in use.
 fn gauge(app: &App, gpu: &Gpu, label: &str, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
-    let dead = gpu.health.state != HealthState::Answering;
-    let role = if dead { Role::Bad } else { Role::Text };
+    let is_unresponsive = gpu.health.state != HealthState::Answering;
+    let role = if is_unresponsive {
+        Role::Bad
+    } else {
+        Role::Text
+    };
     let used = put(buffer, area.x, area.y, label, area.width, theme.style(role)) + 1;
     let Some(split) = split_of(app, gpu) else {
         put(
@@ -122,7 +126,7 @@ fn gauge(app: &App, gpu: &Gpu, label: &str, area: Rect, buffer: &mut Buffer) {
         return;
     };
     let share = 100 - u128::from(split.free.0) * 100 / u128::from(split.total.0.max(1));
-    let right = if dead {
+    let right = if is_unresponsive {
         " !".into()
     } else {
         format!("{share:>4}%")
@@ -145,7 +149,7 @@ fn gauge(app: &App, gpu: &Gpu, label: &str, area: Rect, buffer: &mut Buffer) {
     );
 }
 
-/// `21.9 of 24.0G SM 97 388W 61C      12:04:31`
+/// Draws `21.9 of 24.0 GiB SM 97% 388W     12:04:31`.
 fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
     let absent = app.theme.glyphs.absent;
@@ -153,15 +157,11 @@ fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     let sm = gpu
         .sm
         .get()
-        .map_or(absent.into(), |p| format!("{:.0}", p.0));
+        .map_or(absent.into(), |p| format!("{:.0}%", p.0));
     let watts = gpu
         .power
         .get()
         .map_or(absent.into(), |w| format!("{}", w.0 / 1_000));
-    let celsius = gpu
-        .temperature
-        .get()
-        .map_or(absent.into(), |t| t.0.to_string());
     let clock = theme.clock(app.frame.time, " %H:%M:%S");
     let (used, total) = (size(gpu.memory.taken()), size(gpu.memory.total.get()));
     let source = if app.recording.is_some() {
@@ -169,10 +169,10 @@ fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     } else {
         ""
     };
-    let text = format!("{source}{used} of {total}G SM {sm} {watts}W {celsius}C");
+    let text = format!("{source}{used} of {total} GiB SM {sm} {watts}W");
     let style = theme.style(Role::Text);
     put(buffer, area.x, area.y, &text, area.width, style);
-    // In the place of the clock, which stands still then.
+    // A broken link replaces the clock, which stands still.
     let (right, style) = match app.link.as_ref().and_then(chrome::link_words) {
         Some((words, role)) => (words, theme.style(role)),
         None => (clock, style),
@@ -187,7 +187,7 @@ fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     );
 }
 
-/// The worst that a pool on the GPU warns of.
+/// Returns the most urgent warning of the pools on the GPU.
 fn warning(app: &App, gpu: &Gpu) -> Option<Note> {
     let on = app
         .all_rows
@@ -202,7 +202,7 @@ fn split_of(app: &App, gpu: &Gpu) -> Option<Accounting> {
     account_pools(gpu, app.frame.pools.as_ref())
 }
 
-/// The card's memory in words: from inside the one process there is, else in its parts.
+/// Describes the memory of the GPU: from the allocator of its only process, or in parts.
 fn split_words(app: &App, gpu: &Gpu) -> String {
     if let Some(words) = pool_words(app, gpu) {
         return words;
@@ -233,7 +233,7 @@ fn split_words(app: &App, gpu: &Gpu) -> String {
     }
 }
 
-/// `retries 2 OOM 1`, of all pools on the GPU; nothing while nothing happened.
+/// Returns `RETRY 2 OOM 1` for all pools on the GPU, or an empty string.
 fn trouble_words(app: &App, gpu: &Gpu) -> String {
     let on = app
         .all_rows
@@ -246,13 +246,13 @@ fn trouble_words(app: &App, gpu: &Gpu) -> String {
     }
     match (retries, ooms) {
         (0, 0) => String::new(),
-        (retries, 0) => format!(" retries {retries}"),
-        (retries, ooms) => format!(" retries {retries} OOM {ooms}"),
+        (retries, 0) => format!(" RETRY {retries}"),
+        (retries, ooms) => format!(" RETRY {retries} OOM {ooms}"),
     }
 }
 
-/// `alloc 14.1 idle 6.8 stuck 5.9 FITS 3.0`, when one process alone is on the GPU and its pool is known; `alloc 14.1
-/// idle 6.8 JAX` where its framework tells no more.
+/// Returns `alloc 14.1 idle 6.8 stuck 5.9 FITS 3.0` if a single process with a known pool uses the GPU, or `alloc 14.1
+/// idle 6.8 JAX` if its framework reports only that.
 fn pool_words(app: &App, gpu: &Gpu) -> Option<String> {
     let mut on = app
         .all_rows
@@ -260,20 +260,20 @@ fn pool_words(app: &App, gpu: &Gpu) -> Option<String> {
         .filter(|row| row.ended().is_none() && row.id().gpu.as_ref() == Some(&gpu.uuid));
     let row = on.next().filter(|_| on.next().is_none())?;
     let size = |size: Option<Bytes>| size.map_or(app.theme.glyphs.absent.into(), gib);
-    let told = || Some(row.told().next()?.framework.words());
+    let framework = || Some(row.reported_pools().next()?.framework.words());
     let rest = match row.pool() {
         Some(pool) => format!(
             "stuck {} FITS {}",
             size(stuck(&pool.stats)),
             row.fits().map_or(app.theme.glyphs.absent.into(), gib_down)
         ),
-        None => told()?.to_owned(),
+        None => framework()?.to_owned(),
     };
     let (allocated, idle) = (size(row.allocated()), size(row.idle()));
     Some(format!("alloc {allocated} idle {idle} {rest}"))
 }
 
-/// `train.py 418  3h12  peak 20.1`: the most that was in live tensors, else what it holds.
+/// Returns `train.py 418  3h12  peak 20.1 GiB`: the peak of live tensors, or else the VRAM in use.
 fn process_words(row: &ProcessRow, theme: &Theme) -> String {
     let command = row.command();
     let command = command.value().map_or(theme.glyphs.absent, String::as_str);
@@ -281,20 +281,20 @@ fn process_words(row: &ProcessRow, theme: &Theme) -> String {
     let age = row
         .shown_age()
         .map_or(String::new(), |age| format!("  {}", span_words(age)));
-    let ended = row.ended().map_or(String::new(), |e| {
+    let exited = row.ended().map_or(String::new(), |e| {
         let when = theme.clock(e.time, "%H:%M");
         match e.cause() {
             Some(cause) => format!("{when} {cause} "),
-            None => format!("ended {when} "),
+            None => format!("exited {when} "),
         }
     });
     let peak = row.pool().map(|pool| pool.stats.allocated_peak);
-    let held = match (peak.filter(|peak| peak.0 > 0), row.vram().get()) {
-        (Some(peak), _) => format!("  peak {}", gib(peak)),
-        (None, Some(vram)) => format!("  {}G", gib(vram)),
+    let memory = match (peak.filter(|peak| peak.0 > 0), row.vram().get()) {
+        (Some(peak), _) => format!("  peak {} GiB", gib(peak)),
+        (None, Some(vram)) => format!("  {} GiB", gib(vram)),
         (None, None) => String::new(),
     };
-    format!("{ended}{name} {}{age}{held}", row.pid())
+    format!("{exited}{name} {}{age}{memory}", row.pid())
 }
 
 fn history(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
@@ -335,8 +335,8 @@ fn history(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     );
 }
 
-/// A headline, then a cell for each GPU in as many columns as fit, then the worst note.
-fn grid(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
+/// Draws a headline, a cell for each GPU in as many columns as fit, and the most urgent message.
+fn draw_grid(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
     let headline = headline(app, area, buffer);
     let body = Rect {
         y: area.y + headline,
@@ -370,7 +370,7 @@ fn grid(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer: &mu
         }
     }
     if body.height > 2 {
-        worst(
+        draw_message(
             app,
             gpus,
             selected,
@@ -391,11 +391,11 @@ fn headline(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
     let theme = &app.theme;
     let link = app.link.as_ref().and_then(chrome::link_words);
     let (source, role) = match (&app.recording, &link) {
-        (Some(recording), _) if recording.position.paused => (" REPLAY held ", Role::Banner),
+        (Some(recording), _) if recording.position.paused => (" REPLAY paused", Role::Banner),
         (Some(_), _) => (" REPLAY ", Role::Banner),
         (None, Some((words, role))) => (words.trim(), *role),
-        (None, None) if app.paused => ("held", Role::Warn),
-        (None, None) if app.hello.reduced => ("reduced", Role::Warn),
+        (None, None) if app.paused => ("paused", Role::Warn),
+        (None, None) if app.hello.reduced => ("nvidia-smi", Role::Warn),
         (None, None) => ("live", Role::Good),
     };
     let clock = app.theme.clock(app.frame.time, " %H:%M:%S");
@@ -419,8 +419,8 @@ fn headline(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
     1
 }
 
-/// The line below the grid: what a person must know first.
-fn worst(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
+/// Draws the line below the grid: the most urgent message.
+fn draw_message(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
     let reason = app.recording.as_ref().and_then(|r| r.reason.clone());
     let (text, role) = reason
@@ -438,8 +438,8 @@ fn worst(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer: &m
     put_line(buffer, area, &text, role, theme);
 }
 
-/// The worst note of all GPUs: one that is gone before one that is hot, that before one that is slow, and that before
-/// what a pool warns of.
+/// Returns the most urgent message of all GPUs. Unresponsive GPUs come first, then errors, warnings, and the warnings
+/// of pools.
 fn trouble(app: &App, gpus: &[Gpu]) -> Option<(String, Role)> {
     let rank = |gpu: &Gpu, role: Role| match (gpu.health.state, role) {
         (HealthState::Lost | HealthState::Silent, _) => Some(0),

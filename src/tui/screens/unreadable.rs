@@ -1,5 +1,4 @@
-//! Processes whose allocator cannot be read: each reason once, with the way out that this user has, and who it
-//! concerns.
+//! Processes whose allocator is not readable, grouped by reason, with the fixes that this user has.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -18,19 +17,19 @@ use crate::tui::widgets::cells::wrap_words;
 pub const DEF: ScreenDef = ScreenDef {
     id: "unread",
     title: "Unreadable processes",
-    words: &[
+    glossary: &[
         (
             "ptrace",
-            "The kernel lets a process be read by its ancestors, by whom it named, or by root; `gputop run` names \
-             everyone of its user.",
+            "Linux lets root, ancestors, and processes that the target names read a process. `gputop run` permits all \
+             processes of the same user.",
         ),
         (
             "cudaMallocAsync",
-            "PyTorch on the driver's own pool: the process holds nothing that could be read.",
+            "PyTorch uses the driver's own pool, so the process has no allocator to read.",
         ),
         (
             "pluggable allocator",
-            "The program brought its own allocator library.",
+            "The program uses its own allocator library.",
         ),
     ],
     sample: |_| Some(Box::new(Unreadable::default())),
@@ -41,7 +40,7 @@ pub struct Unreadable {
     scroll: usize,
 }
 
-/// One reason and everyone it holds for.
+/// A reason and the processes that it applies to.
 struct Group<'f> {
     kind: &'static str,
     why: String,
@@ -65,7 +64,7 @@ fn groups(frame: &Frame) -> Vec<Group<'_>> {
     groups
 }
 
-/// `    418  GPU 0   ana       train.py --lr 1`
+/// Returns `    418  GPU 0   ana       train.py --lr 1`.
 fn process_line(unread: &Unread, app: &App) -> String {
     let key = unread.process;
     let rows = || app.all_rows.iter().filter(|row| row.id().key == key);
@@ -103,8 +102,8 @@ fn lines(app: &App, width: u16) -> Vec<(String, Role)> {
     }
     if lines.is_empty() {
         let text = match &app.frame.pools {
-            Some(_) => "every process that was looked into could be read",
-            None => "allocators are not read here",
+            Some(_) => "All allocators that were found are readable",
+            None => "Allocators are not read on this host",
         };
         lines.push((text.into(), Role::Dim));
     }
@@ -141,7 +140,7 @@ impl Screen for Unreadable {
 
     fn copied(&self, app: &App) -> Option<Copied> {
         let lines: Vec<String> = lines(app, 120).into_iter().map(|(line, _)| line).collect();
-        let what = "the reasons and whom they concern";
+        let what = "the list of unreadable processes";
         Some(Copied::new(what, &lines.join("\n")))
     }
 

@@ -1,8 +1,8 @@
-//! A history under several settings of PyTorch's allocator: what each would have reserved over the operations, the
-//! curves on top of each other, and the figures of each below.
+//! An allocation history replayed under several allocator settings: their curves on top of each other, and their
+//! figures in a table below.
 //!
-//! Everything was replayed before the screen opened; nothing here changes but the cursor. The setting under it is
-//! drawn as columns, tensors and the cache above them, the others as their letters.
+//! Everything was replayed before the screen opened, so only the cursor changes. The setting under the cursor is drawn
+//! as columns (tensors, and the cache above them), the others as letters.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -23,40 +23,40 @@ use crate::tui::widgets::table::{self, Align, Cell, Column, Hidden, scrolled};
 pub const DEF: ScreenDef = ScreenDef {
     id: "whatif",
     title: "What if",
-    words: &[
+    glossary: &[
         (
             "curves",
-            "What is reserved after each operation of the history. The setting under the cursor is drawn as columns, the \
-             others as their letters; x is where a request fails. A curve ends with the request that ends the program. Of \
-             curves in the same place the first letter is seen.",
+            "Reserved memory after each operation of the history. The setting under the cursor is drawn as columns, \
+             the others as letters; x marks a failed request. A curve ends at the request that ends the program. \
+             Where curves overlap, the first letter is visible.",
         ),
         (
             "setting",
-            "PYTORCH_CUDA_ALLOC_CONF. `present` is what the program had, `default` none at all.",
+            "Value of PYTORCH_CUDA_ALLOC_CONF. `present` is the setting of the program, `default` means that none is set.",
         ),
-        ("[ ]", "Another device of the history."),
+        ("[ ]", "Show another device of the history."),
         (
             "RESERVED",
-            "The most that the allocator would have held from the driver; ALLOCATED is the most in live tensors.",
+            "Peak memory that the allocator would have held from the driver. ALLOCATED is the peak in live tensors.",
         ),
         (
             "IDLE",
-            "Reserved and in no tensor at the moment when the most was reserved: that is fragmentation.",
+            "Reserved memory in no tensor at the peak of RESERVED. This is fragmentation.",
         ),
         (
             "FITS",
-            "The largest request that would still succeed at the end.",
+            "Largest request that would still succeed at the end.",
         ),
         (
             "RETRIES",
-            "How often the allocator would have given its cache back to make room.",
+            "Number of times the allocator would have flushed its cache to make room.",
         ),
         (
             "OOM AT",
-            "The operation whose request fails. That it failed when it was recorded, too, is said below.",
+            "Operation whose request fails. A line below the table shows if it also failed in the recording.",
         ),
     ],
-    // There is one only where a history was replayed.
+    // The screen needs a replayed history, so there is no sample.
     sample: |_| None,
 };
 
@@ -70,7 +70,7 @@ const fn figure(
 }
 
 const COLUMNS: &[Column<Played>] = &[
-    // The letter of its curve, which is its place.
+    // The letter of the curve, filled in by `table`.
     Column {
         align: Align::Left,
         ..figure("", 1, 0, |_, _| Cell::text(""))
@@ -106,17 +106,17 @@ const COLUMNS: &[Column<Played>] = &[
 #[derive(Debug)]
 pub struct WhatifScreen {
     document: Document,
-    /// Which of its devices.
-    at: usize,
-    /// Which of its settings.
+    /// Index of the shown device.
+    device_index: usize,
+    /// Index of the setting under the cursor.
     selected: usize,
 }
 
 const LABELS: u16 = 6;
-/// A chart of fewer rows says nothing.
+/// Minimum height of a useful chart.
 const MIN_CHART: u16 = 5;
 
-/// How the curves of the others look; their letters tell them apart where there is no colour.
+/// Colours of the other curves. Without colour, their letters distinguish them.
 const ROLES: &[Role] = &[
     Role::Chart,
     Role::Processes,
@@ -126,7 +126,7 @@ const ROLES: &[Role] = &[
     Role::Driver,
 ];
 
-/// x is where a request fails.
+/// Returns the letter of a curve. x is excluded because it marks a failed request.
 fn letter(n: usize) -> &'static str {
     const LETTERS: &str = "abcdefghijklmnopqrstuvw";
     LETTERS.get(n..=n).unwrap_or("+")
@@ -140,13 +140,13 @@ impl WhatifScreen {
     pub fn new(document: Document) -> Self {
         Self {
             document,
-            at: 0,
+            device_index: 0,
             selected: 0,
         }
     }
 
     fn device(&self) -> Option<&Device> {
-        self.document.devices.get(self.at)
+        self.document.devices.get(self.device_index)
     }
 
     fn played(&self) -> Option<&Played> {
@@ -154,20 +154,27 @@ impl WhatifScreen {
     }
 
     fn show_device(&mut self, at: usize) {
-        self.at = at.min(self.document.devices.len().saturating_sub(1));
+        self.device_index = at.min(self.document.devices.len().saturating_sub(1));
         let count = self.device().map_or(0, |device| device.settings.len());
         self.selected = self.selected.min(count.saturating_sub(1));
     }
 
-    /// Which device, on what card, and how long its history is.
+    /// Returns the device with its GPU, and the length of its history.
     fn about(&self, device: &Device) -> [(String, Role); 2] {
         let count = self.document.devices.len();
-        let which = match count {
+        let device_label = match count {
             1 => format!("device {}", device.ordinal),
-            _ => format!("device {} ({} of {count})", device.ordinal, self.at + 1),
+            _ => format!(
+                "device {} ({} of {count})",
+                device.ordinal,
+                self.device_index + 1
+            ),
         };
         [
-            (format!("{which}  {}", device.circumstances()), Role::Text),
+            (
+                format!("{device_label}  {}", device.circumstances()),
+                Role::Text,
+            ),
             (device.recording.words(), Role::Dim),
         ]
     }
@@ -175,7 +182,7 @@ impl WhatifScreen {
     fn table(&self, device: &Device, area: Rect, buffer: &mut Buffer, theme: &Theme) {
         let rows: Vec<(usize, &Played)> = device.settings.iter().enumerate().collect();
         let height = usize::from(area.height.saturating_sub(1));
-        // Little differs in it from setting to setting, and their names are long.
+        // ALLOCATED differs little between settings, and the names of settings are long.
         let mut hidden = Hidden::default();
         if area.width < 100 {
             let allocated = COLUMNS.iter().position(|c| c.title == "ALLOCATED");
@@ -186,7 +193,7 @@ impl WhatifScreen {
             offset: scrolled(self.selected, rows.len(), height),
             sorted: None,
             descending: false,
-            late: &[],
+            low_priority: &[],
             hidden,
         };
         let cell = |column: &Column<Played>, (n, played): &(usize, &Played)| {
@@ -199,7 +206,7 @@ impl WhatifScreen {
         table::draw(COLUMNS, &rows, cell, &view, area, buffer, theme);
     }
 
-    /// Of the setting under the cursor what its figures do not say, and which is the best of all.
+    /// Returns remarks on the setting under the cursor, and the verdict on all settings.
     fn below(&self, device: &Device) -> Vec<(String, Role)> {
         let mut lines = Vec::new();
         if let Some(played) = self.played() {
@@ -212,7 +219,7 @@ impl WhatifScreen {
         lines
     }
 
-    /// Needs a row for the legend, some for the columns, one for the axis.
+    /// Draws the chart. It needs a row for the legend, some for the columns and one for the axis.
     fn chart(&self, device: &Device, area: Rect, buffer: &mut Buffer, theme: &Theme) {
         let Some(selected) = self.played() else {
             return;
@@ -236,7 +243,7 @@ impl WhatifScreen {
         };
         let (allocated, reserved) = columns.spans(selected);
         pool_chart::columns(&allocated, &reserved, top, plot, buffer, theme);
-        // The first is what the others are held against, so it is drawn last.
+        // The first setting is the baseline, so it is drawn last.
         for (n, played) in device.settings.iter().enumerate().rev() {
             if n == self.selected {
                 continue;
@@ -260,7 +267,7 @@ impl WhatifScreen {
             plot.width,
             dim,
         );
-        // What fails last is what a history is mostly kept for: its mark stands beside the number.
+        // Histories often end with a failure, so its mark is placed beside the number.
         let right = plot.right().saturating_sub(2).max(plot.x);
         put_right(
             buffer,
@@ -298,13 +305,13 @@ impl WhatifScreen {
             (" idle  ", dim),
             (glyphs.oom, theme.style(Role::Bad)),
             (" OOM  ", dim),
-            ("letters: the others", dim),
+            ("letters: other settings", dim),
         ];
         put_all(buffer, area.x + LABELS, area.y, area.right(), &pieces);
     }
 }
 
-/// How the operations of a history lie in the columns of a chart.
+/// Maps the operations of a history to the columns of a chart.
 #[derive(Clone, Copy)]
 struct Columns {
     operations: usize,
@@ -312,7 +319,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// The most in each column; nothing behind the end of a curve.
+    /// Returns the maximum in each column, or `None` past the end of a curve.
     fn values(self, played: &Played, value: fn(&Point) -> Bytes) -> Vec<Option<Bytes>> {
         let curve = &played.outlook.curve;
         let all = self.operations.div_ceil(curve.each.max(1));
@@ -329,7 +336,7 @@ impl Columns {
         self.values(played, |point| point.reserved)
     }
 
-    /// Allocated and reserved, as the columns of a pool take them.
+    /// Returns allocated and reserved memory in the form that the pool chart takes.
     #[allow(clippy::cast_precision_loss)]
     fn spans(self, played: &Played) -> (Vec<Option<Span>>, Vec<Option<Span>>) {
         let spans = |values: Vec<Option<Bytes>>| {
@@ -340,7 +347,7 @@ impl Columns {
         (spans(allocated), spans(self.reserved(played)))
     }
 
-    /// Of an operation, counted from 1.
+    /// Returns the column of an operation, counted from 1.
     fn column(self, operation: usize) -> Option<u16> {
         let before = operation.saturating_sub(1);
         let x = before * self.width / self.operations.max(1);
@@ -348,7 +355,7 @@ impl Columns {
     }
 }
 
-/// The row in which the top edge of a column of that height lies.
+/// Returns the row of the top edge of a column of this height.
 fn row_of(value: Bytes, top: Bytes, plot: Rect) -> u16 {
     let rows = u128::from(value.0) * u128::from(plot.height);
     let rows = rows.div_ceil(u128::from(top.0.max(1)));
@@ -375,7 +382,7 @@ impl Screen for WhatifScreen {
             height: 1,
             ..inner
         };
-        // Where there is little room, the figures are what counts.
+        // In a small area, the table matters most.
         let is_small = area.height < 14;
         let about = if is_small {
             &[][..]
@@ -400,7 +407,7 @@ impl Screen for WhatifScreen {
         let count = u16::try_from(device.settings.len()).unwrap_or(u16::MAX);
         let room = bottom.saturating_sub(top);
         let has_curves = device.recording.operations > 0;
-        // The chart first gets what it needs, the table then what it can use.
+        // The chart first gets its minimum height, then the table what it can use.
         let table = (count + 1).min(room.saturating_sub(MIN_CHART + 2).max(room / 2));
         let chart = room.saturating_sub(table + 2);
         if is_small || !has_curves || chart < MIN_CHART || area.width < LABELS + 20 {
@@ -420,8 +427,8 @@ impl Screen for WhatifScreen {
     fn act(&mut self, action: Action, _app: &App) -> Step {
         match action {
             Action::Help | Action::Copy | Action::Quit => return Step::Ignored,
-            Action::NextGpu => self.show_device(self.at + 1),
-            Action::PreviousGpu => self.show_device(self.at.saturating_sub(1)),
+            Action::NextGpu => self.show_device(self.device_index + 1),
+            Action::PreviousGpu => self.show_device(self.device_index.saturating_sub(1)),
             action => {
                 let count = self.device().map_or(0, |device| device.settings.len());
                 self.selected = moved(self.selected, count, count, action).unwrap_or(self.selected);
@@ -430,12 +437,15 @@ impl Screen for WhatifScreen {
         Step::Stay
     }
 
-    fn alone(&self) -> Option<&'static [Action]> {
+    fn standalone_actions(&self) -> Option<&'static [Action]> {
         Some(KEYS)
     }
 
     fn headline(&self) -> Option<String> {
-        Some(format!("{}  under other settings", self.document.source))
+        Some(format!(
+            "{}  under other allocator settings",
+            self.document.source
+        ))
     }
 
     fn footer(&self) -> &'static [Action] {
@@ -445,7 +455,7 @@ impl Screen for WhatifScreen {
         }
     }
 
-    /// The setting under the cursor, as it is set.
+    /// Returns the setting under the cursor as an environment variable.
     fn copied(&self, _app: &App) -> Option<Copied> {
         let conf = &self.played()?.conf;
         let text = format!("PYTORCH_CUDA_ALLOC_CONF={conf}");
@@ -457,7 +467,7 @@ impl Screen for WhatifScreen {
     }
 }
 
-/// All that mean something here.
+/// All actions of this screen.
 const KEYS: &[Action] = &[
     Action::Up,
     Action::Down,

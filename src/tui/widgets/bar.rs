@@ -1,4 +1,4 @@
-//! A bar whose parts add up: every part worth an eighth of a cell gets one, and all cells sum to the width.
+//! A bar whose parts add up to its width. A part worth an eighth of a cell or more gets at least one cell.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
@@ -12,8 +12,8 @@ pub struct Part<'a> {
     pub style: Style,
 }
 
-/// Cells for each part, largest remainder first; a part of an eighth of a cell or more is never invisible while there
-/// is room, and a smaller one does not look like something.
+/// Returns the cells of each part, by largest remainder. A part of an eighth of a cell or more stays visible while
+/// there is room. Smaller parts get no cell.
 pub fn divide(amounts: &[u64], width: usize) -> Vec<usize> {
     let sum: u128 = amounts.iter().map(|&a| u128::from(a)).sum();
     if sum == 0 || width == 0 {
@@ -59,7 +59,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_small_part_stays_visible() {
+    fn keeps_small_parts_visible() {
         assert_eq!(divide(&[2, 0, 100], 10), [1, 0, 9]);
         assert_eq!(divide(&[1, 0, 1_000], 10), [0, 0, 10]);
         assert_eq!(divide(&[0, 0], 10), [0, 0]);
@@ -67,7 +67,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cells_sum_to_the_width(amounts in prop::collection::vec(any::<u64>(), 1..6), width in 0..300_usize) {
+        fn cells_add_up_to_the_width(amounts in prop::collection::vec(any::<u64>(), 1..6), width in 0..300_usize) {
             let cells = divide(&amounts, width);
             let any = amounts.iter().any(|&a| a > 0);
             prop_assert_eq!(cells.iter().sum::<usize>(), if any { width } else { 0 });

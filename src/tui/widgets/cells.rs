@@ -10,7 +10,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::tui::theme::{ASCII, Role, Theme};
 
-/// How many columns `text` takes.
+/// Returns the number of columns of `text`.
 pub fn columns(text: &str) -> usize {
     if text.is_ascii() {
         text.len()
@@ -19,28 +19,28 @@ pub fn columns(text: &str) -> usize {
     }
 }
 
-/// `text` in at most `width` columns; what is cut off leaves `ellipsis` (one column wide) behind.
+/// Returns `text` in at most `width` columns. A cut text ends with `ellipsis`, which is one column wide.
 pub fn fit<'t>(text: &'t str, width: usize, ellipsis: &str) -> Cow<'t, str> {
     if columns(text) <= width {
         return Cow::Borrowed(text);
     }
-    let mut kept = String::new();
+    let mut fitting = String::new();
     let mut used = 0;
     for grapheme in text.graphemes(true) {
         let more = grapheme.width();
         if used + more + 1 > width {
             break;
         }
-        kept.push_str(grapheme);
+        fitting.push_str(grapheme);
         used += more;
     }
     if width > 0 {
-        kept.push_str(ellipsis);
+        fitting.push_str(ellipsis);
     }
-    Cow::Owned(kept)
+    Cow::Owned(fitting)
 }
 
-/// Breaks a sentence between words.
+/// Wraps a text between words.
 pub fn wrap_words(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -58,7 +58,7 @@ pub fn wrap_words(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Breaks a line wherever it is full: of text that is to be copied no blank may go.
+/// Wraps a line wherever it is full, so that text to copy keeps its blanks.
 pub fn wrap_anywhere(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;
@@ -75,7 +75,7 @@ pub fn wrap_anywhere(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Writes `text` at a place, clipped to `width` columns and to the buffer; returns the columns used.
+/// Writes `text`, clipped to `width` columns and to the buffer. Returns the number of columns used.
 pub fn put(buffer: &mut Buffer, x: u16, y: u16, text: &str, width: u16, style: Style) -> u16 {
     let area = buffer.area;
     if y < area.top() || y >= area.bottom() || x < area.left() || x >= area.right() || width == 0 {
@@ -89,7 +89,7 @@ pub fn put(buffer: &mut Buffer, x: u16, y: u16, text: &str, width: u16, style: S
     end - x
 }
 
-/// Most of a screen is ASCII, which needs no search for the borders of characters.
+/// Writes ASCII text. Most of a screen is ASCII, which needs no search for grapheme boundaries.
 fn put_ascii(buffer: &mut Buffer, x: u16, y: u16, text: &str, width: u16, style: Style) -> u16 {
     let mut at = x;
     for letter in text
@@ -103,13 +103,13 @@ fn put_ascii(buffer: &mut Buffer, x: u16, y: u16, text: &str, width: u16, style:
     at - x
 }
 
-/// A sentence in the first row of `area`; where it is cut, one sees that it is.
+/// Writes a line into the first row of `area`. A cut line ends with an ellipsis.
 pub fn put_line(buffer: &mut Buffer, area: Rect, text: &str, role: Role, theme: &Theme) {
     let text = fit(text, usize::from(area.width), theme.glyphs.ellipsis);
     put(buffer, area.x, area.y, &text, area.width, theme.style(role));
 }
 
-/// Sentences below each other, as many as there are rows.
+/// Writes lines below each other, as many as there are rows.
 pub fn put_lines<'l>(
     buffer: &mut Buffer,
     area: Rect,
@@ -121,7 +121,7 @@ pub fn put_lines<'l>(
     }
 }
 
-/// Several pieces one after the other; returns the column behind the last.
+/// Writes several pieces in a row. Returns the column after the last.
 pub fn put_all(buffer: &mut Buffer, x: u16, y: u16, right: u16, pieces: &[(&str, Style)]) -> u16 {
     let mut at = x;
     for (text, style) in pieces {
@@ -130,7 +130,7 @@ pub fn put_all(buffer: &mut Buffer, x: u16, y: u16, right: u16, pieces: &[(&str,
     at
 }
 
-/// Text that ends at `right`.
+/// Writes text that ends at `right`. Returns its first column.
 pub fn put_right(
     buffer: &mut Buffer,
     left: u16,
@@ -146,15 +146,16 @@ pub fn put_right(
     right - width
 }
 
-/// Where only ASCII can be shown: what this program draws is ASCII there, the words of other programs may not be.
-pub fn keep_shown(buffer: &mut Buffer, theme: &Theme) {
+/// Replaces other characters if only ASCII can be shown. gputop draws only ASCII then, but text of other programs may
+/// not be.
+pub fn replace_non_ascii(buffer: &mut Buffer, theme: &Theme) {
     if theme.glyphs != ASCII {
         return;
     }
     for cell in &mut buffer.content {
         match cell.symbol() {
             symbol if symbol.is_ascii() => {}
-            // What the collector cut.
+            // The collector cuts long texts with this character.
             "…" => drop(cell.set_symbol(ASCII.ellipsis)),
             _ => drop(cell.set_symbol("?")),
         }
@@ -166,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wide_characters_are_never_cut_in_half() {
+    fn never_cuts_wide_characters() {
         assert_eq!(fit("train.py", 8, "…"), "train.py");
         assert_eq!(fit("train.py", 5, "…"), "trai…");
         assert_eq!(fit("数据集训练", 5, "…"), "数据…");

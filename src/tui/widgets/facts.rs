@@ -1,4 +1,4 @@
-//! A list of named values, each with where it comes from, and with the reason in place of a missing one.
+//! A list of named values with their sources. A missing value is replaced by its reason.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -9,15 +9,15 @@ use super::cells::{fit, put, put_right, wrap_words};
 use crate::model::reading::Reading;
 use crate::tui::theme::{Role, Theme};
 
-/// One line of a list of facts.
+/// A line of a list of facts.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fact {
     Heading(String),
-    /// Name, text, its role, and a note on the source: `NVML 10 s`.
+    /// Name, text, role of the text, and source: `NVML 10 s`.
     Value(&'static str, String, Role, &'static str),
-    /// Text that may take several lines, such as a command line.
+    /// Long text, such as a command line, wrapped at any character.
     Long(&'static str, String),
-    /// Sentences, broken between words.
+    /// Sentences, wrapped between words.
     Prose(&'static str, String),
     Blank,
 }
@@ -42,15 +42,15 @@ impl Fact {
     }
 }
 
-/// Columns for the names.
-const NAMES: u16 = 22;
+/// Width of the names.
+const NAME_WIDTH: u16 = 22;
 
-/// The lines that `facts` take at a width: long text is wrapped, everything else is one line.
+/// Returns the lines of `facts` at a width. Long text is wrapped; everything else is one line.
 pub fn lines(facts: &[Fact], width: u16) -> Vec<Fact> {
-    let room = usize::from(width.saturating_sub(NAMES)).max(10);
+    let room = usize::from(width.saturating_sub(NAME_WIDTH)).max(10);
     let mut lines = Vec::new();
     for fact in facts {
-        let (name, broken) = match fact {
+        let (name, wrapped) = match fact {
             Fact::Long(name, text) => (*name, wrap(text, room)),
             Fact::Prose(name, text) => (*name, wrap_words(text, room)),
             other => {
@@ -59,13 +59,13 @@ pub fn lines(facts: &[Fact], width: u16) -> Vec<Fact> {
             }
         };
         let names = std::iter::once(name).chain(std::iter::repeat(""));
-        let broken = names.zip(broken);
-        lines.extend(broken.map(|(name, line)| Fact::Value(name, line, Role::Text, "")));
+        let wrapped = names.zip(wrapped);
+        lines.extend(wrapped.map(|(name, line)| Fact::Value(name, line, Role::Text, "")));
     }
     lines
 }
 
-/// Breaks at the column: what is shown here is copied, so no break is hidden in a word and none invented.
+/// Wraps at the last column. Text shown here is copied, so the wrapping must not add or remove blanks.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;
@@ -83,16 +83,16 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Draws lines from `offset` on, in as many columns of `least` width as fit.
+/// Draws lines from `offset` on, in as many columns of at least `min_width` as fit.
 pub fn draw(
     lines: &[Fact],
     offset: usize,
     area: Rect,
-    least: u16,
+    min_width: u16,
     buffer: &mut Buffer,
     theme: &Theme,
 ) {
-    let (columns, width) = columns_of(area.width, least);
+    let (columns, width) = columns_of(area.width, min_width);
     let height = usize::from(area.height);
     for (i, line) in lines
         .iter()
@@ -107,23 +107,23 @@ pub fn draw(
     }
 }
 
-/// How many columns of `least` width there are, and what a line in one of them may take.
-fn columns_of(width: u16, least: u16) -> (u16, u16) {
-    let columns = (width / least.max(1)).max(1);
+/// Returns the number of columns of at least `min_width`, and the width of a line in one of them.
+fn columns_of(width: u16, min_width: u16) -> (u16, u16) {
+    let columns = (width / min_width.max(1)).max(1);
     (
         columns,
         (width / columns).saturating_sub(u16::from(columns > 1)),
     )
 }
 
-/// The width of a line of facts that stand in columns of `least` width.
-pub fn line_width(area: Rect, least: u16) -> u16 {
-    columns_of(area.width, least).1
+/// Returns the width of a line of facts in columns of at least `min_width`.
+pub fn line_width(area: Rect, min_width: u16) -> u16 {
+    columns_of(area.width, min_width).1
 }
 
-/// How many lines a screenful is.
-pub fn capacity(area: Rect, least: u16) -> usize {
-    usize::from((area.width / least.max(1)).max(1)) * usize::from(area.height)
+/// Returns the number of lines that fit.
+pub fn capacity(area: Rect, min_width: u16) -> usize {
+    usize::from((area.width / min_width.max(1)).max(1)) * usize::from(area.height)
 }
 
 fn draw_line(line: &Fact, x: u16, y: u16, width: u16, buffer: &mut Buffer, theme: &Theme) {
@@ -132,7 +132,7 @@ fn draw_line(line: &Fact, x: u16, y: u16, width: u16, buffer: &mut Buffer, theme
             put(buffer, x, y, text, width, theme.style(Role::Title));
         }
         Fact::Value(name, text, role, source) => {
-            let names = NAMES.min(width / 2);
+            let names = NAME_WIDTH.min(width / 2);
             put(
                 buffer,
                 x,

@@ -1,5 +1,5 @@
-//! Histograms beside each other in time: a row for each size, a column for each moment, the newest on the right; the
-//! fuller a cell, the more bytes.
+//! Histograms over time: a row for each size, a column for each time, newest on the right. The fuller a cell, the more
+//! bytes.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,10 +10,10 @@ use crate::allocator::fragmentation::Bucket;
 use crate::model::units::Bytes;
 use crate::tui::theme::{Role, Theme};
 
-/// `<=   1M `
+/// Width of `<=   1M `.
 const LABEL: u16 = 8;
 
-/// `columns` are the newest first, each over powers of two; needs a row for the title and one for each size.
+/// Draws `columns`, newest first, each over powers of two. Needs a row for the title and one for each size.
 pub fn draw(title: &str, columns: &[Vec<Bucket>], area: Rect, buffer: &mut Buffer, theme: &Theme) {
     if area.height < 2 || area.width <= LABEL {
         return;
@@ -35,10 +35,10 @@ pub fn draw(title: &str, columns: &[Vec<Bucket>], area: Rect, buffer: &mut Buffe
         let label = format!("<={:>5}", size_words(row.up_to));
         put(buffer, area.x, y, &label, LABEL, dim);
         for (x, column) in (area.x + LABEL..area.right()).rev().zip(shown) {
-            let here = column
+            let buckets = column
                 .iter()
                 .filter(|bucket| bucket.up_to.0 > above && bucket.up_to <= row.up_to);
-            let bytes: u64 = here.map(|bucket| bucket.bytes.0).sum();
+            let bytes: u64 = buckets.map(|bucket| bucket.bytes.0).sum();
             let all: u64 = column.iter().map(|bucket| bucket.bytes.0).sum();
             let glyph = theme.glyphs.levels[level(bytes, all)];
             put(buffer, x, y, glyph, 1, theme.style(Role::Idle));
@@ -47,14 +47,14 @@ pub fn draw(title: &str, columns: &[Vec<Bucket>], area: Rect, buffer: &mut Buffe
     }
 }
 
-/// In eighths of the column's sum; the least there is shows.
+/// Returns the level in eighths of the sum of the column. Any bytes are visible.
 fn level(bytes: u64, all: u64) -> usize {
     let eighths = u128::from(bytes) * 8 / u128::from(all.max(1));
-    let least = usize::from(bytes > 0);
-    usize::try_from(eighths).unwrap_or(8).clamp(least, 8)
+    let min = usize::from(bytes > 0);
+    usize::try_from(eighths).unwrap_or(8).clamp(min, 8)
 }
 
-/// Every size that any of them has, without a gap.
+/// Returns all sizes from the smallest to the largest, without gaps.
 fn sizes(columns: &[Vec<Bucket>]) -> Vec<Bucket> {
     let powers = || {
         let buckets = columns.iter().flatten();
@@ -62,14 +62,14 @@ fn sizes(columns: &[Vec<Bucket>]) -> Vec<Bucket> {
             .filter(|bucket| bucket.count > 0)
             .map(|bucket| bucket.up_to.0.max(1).ilog2())
     };
-    let (Some(least), Some(most)) = (powers().min(), powers().max()) else {
+    let (Some(min), Some(max)) = (powers().min(), powers().max()) else {
         return Vec::new();
     };
     let bucket = |power| Bucket {
         up_to: Bytes(1_u64 << power),
         ..Bucket::default()
     };
-    (least..=most).map(bucket).collect()
+    (min..=max).map(bucket).collect()
 }
 
 #[cfg(test)]
@@ -79,7 +79,7 @@ mod tests {
     use crate::tui::theme::Palette;
 
     #[test]
-    fn the_newest_is_on_the_right_and_the_fullest_size_stands_out() {
+    fn draws_the_newest_column_on_the_right() {
         let bucket = |power: u32, mib| Bucket {
             up_to: Bytes(1 << power),
             count: 1,

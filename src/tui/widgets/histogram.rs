@@ -1,4 +1,4 @@
-//! Free blocks by size, lengthwise: `<=   1M ########  812  0.20`.
+//! Free blocks by size as horizontal bars: `<=   1M ########  812  0.20`.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -8,15 +8,15 @@ use crate::allocator::fragmentation::Bucket;
 use crate::model::units::{Bytes, apportion};
 use crate::tui::theme::{Role, Theme};
 
-/// `<=   1M `
+/// Width of `<=   1M `.
 const LABEL: u16 = 8;
 const COUNT: u16 = 7;
-/// The least that is left for a bar, before the counts give up a column for it.
-const BAR: u16 = 3;
+/// Minimum width of a bar. Below it, the counts give up a column.
+const MIN_BAR: u16 = 3;
 const SIZE: u16 = 7;
 const STEP: u64 = Bytes::gib(1).0 / 100;
 
-/// Neighbouring powers of two together, so that all fit into `rows`; the largest group ends with the largest power.
+/// Merges neighbouring powers of two so that all fit into `rows`. The last group ends with the largest power.
 pub fn merged(buckets: &[Bucket], rows: usize) -> Vec<Bucket> {
     let size = buckets.len().div_ceil(rows.max(1)).max(1);
     let first = buckets.len() % size;
@@ -32,18 +32,19 @@ pub fn merged(buckets: &[Bucket], rows: usize) -> Vec<Bucket> {
         .collect()
 }
 
-/// The free blocks of a cache.
+/// Draws the free blocks of a cache.
 pub fn draw(buckets: &[Bucket], area: Rect, buffer: &mut Buffer, theme: &Theme) {
     let title = if area.width >= 34 {
-        "IDLE BLOCKS, by size"
+        "FREE BLOCKS by size"
     } else {
-        "IDLE BLOCKS"
+        "FREE BLOCKS"
     };
-    let empty = "nothing is free in the cache";
+    let empty = "no free blocks";
     draw_titled(title, empty, buckets, area, buffer, theme);
 }
 
-/// Needs a row for the heading and one for each bar; the lengths of bars are bytes. `empty` stands where there are none.
+/// Draws a histogram. It needs a row for the heading and one for each bar. The bars show bytes. `empty` is shown
+/// without buckets.
 pub fn draw_titled(
     title: &str,
     empty: &str,
@@ -58,19 +59,18 @@ pub fn draw_titled(
     heading(title, area, buffer, theme);
     let shown = merged(buckets, usize::from(area.height) - 1);
     if shown.is_empty() {
-        let text = empty;
         put(
             buffer,
             area.x,
             area.y + 1,
-            text,
+            empty,
             area.width,
             theme.style(Role::Dim),
         );
         return;
     }
     let sizes: Vec<Bytes> = shown.iter().map(|b| b.bytes).collect();
-    let most = sizes.iter().max().copied().unwrap_or_default();
+    let largest = sizes.iter().max().copied().unwrap_or_default();
     let printed = apportion(&sizes, STEP);
     for (y, (bucket, printed)) in (area.y + 1..area.bottom()).zip(shown.iter().zip(printed)) {
         let row = Rect {
@@ -78,7 +78,7 @@ pub fn draw_titled(
             height: 1,
             ..area
         };
-        draw_row(bucket, printed, most, row, buffer, theme);
+        draw_row(bucket, printed, largest, row, buffer, theme);
     }
 }
 
@@ -94,11 +94,11 @@ fn heading(title: &str, area: Rect, buffer: &mut Buffer, theme: &Theme) {
     let dim = theme.style(Role::Dim);
     let right = area.right();
     put_right(buffer, area.x, right, area.y, "GiB", dim);
-    put_right(buffer, area.x, right - SIZE, area.y, "count", dim);
+    put_right(buffer, area.x, right - SIZE, area.y, "COUNT", dim);
 }
 
 fn count_width(area: Rect) -> u16 {
-    if area.width < LABEL + BAR + COUNT + SIZE {
+    if area.width < LABEL + MIN_BAR + COUNT + SIZE {
         COUNT - 1
     } else {
         COUNT
@@ -108,7 +108,7 @@ fn count_width(area: Rect) -> u16 {
 fn draw_row(
     bucket: &Bucket,
     printed: Bytes,
-    most: Bytes,
+    largest: Bytes,
     row: Rect,
     buffer: &mut Buffer,
     theme: &Theme,
@@ -116,7 +116,7 @@ fn draw_row(
     let label = format!("<={:>5}", size_words(bucket.up_to));
     put(buffer, row.x, row.y, &label, LABEL, theme.style(Role::Dim));
     let room = row.width - LABEL - count_width(row) - SIZE;
-    let cells = u128::from(bucket.bytes.0) * u128::from(room) / u128::from(most.0.max(1));
+    let cells = u128::from(bucket.bytes.0) * u128::from(room) / u128::from(largest.0.max(1));
     let mut cells = u16::try_from(cells).unwrap_or(room).min(room);
     if bucket.count > 0 && room > 0 {
         cells = cells.max(1);
@@ -154,7 +154,7 @@ fn draw_row(
     );
 }
 
-/// Two decimals in GiB; what would read 0.00 says its own unit.
+/// Returns a size in GiB with two decimals. A size that would read 0.00 gets its own unit.
 fn amount(bucket: &Bucket, printed: Bytes) -> String {
     if printed.0 == 0 && bucket.bytes.0 > 0 {
         bucket.bytes.short()
@@ -163,7 +163,7 @@ fn amount(bucket: &Bucket, printed: Bytes) -> String {
     }
 }
 
-/// A power of two without decimals: `512`, `64K`, `1M`, `16G`.
+/// Returns a power of two without decimals: `512`, `64K`, `1M`, `16G`.
 pub fn size_words(size: Bytes) -> String {
     match size.0 {
         n if n >= 1 << 40 => format!("{}T", n >> 40),
@@ -204,9 +204,9 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_bytes_and_an_empty_size_keeps_its_row() {
+    fn draws_bytes_as_bars_and_keeps_rows_of_empty_sizes() {
         insta::assert_snapshot!(drawn(6), @r#"
-        IDLE BLOCKS, by size        count    GiB
+        FREE BLOCKS by size         COUNT    GiB
         <=   1M #                     812   0.20
         <=   2M                         0   0.00
         <=   4M #                       3   0.01
@@ -216,9 +216,9 @@ mod tests {
     }
 
     #[test]
-    fn with_fewer_rows_neighbouring_sizes_are_one() {
+    fn merges_neighbouring_sizes_in_few_rows() {
         insta::assert_snapshot!(drawn(4), @r#"
-        IDLE BLOCKS, by size        count    GiB
+        FREE BLOCKS by size         COUNT    GiB
         <=   1M #                     812   0.20
         <=   4M #                       3   0.01
         <=  16M ##################    209   6.59

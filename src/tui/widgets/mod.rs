@@ -1,4 +1,4 @@
-//! Pieces that screens are made of. A widget borrows what it shows and knows nothing of keys or sources.
+//! Parts of screens. A widget borrows what it shows and does not depend on keys or sources.
 
 pub mod bar;
 pub mod cells;

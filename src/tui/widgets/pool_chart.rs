@@ -1,4 +1,4 @@
-//! A pool over time: tensors below, the cache above them, and marks on the axis where it was flushed or ran out.
+//! A pool over time: live tensors, the cache above them, and marks for cache flushes and failed requests.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -16,15 +16,15 @@ pub struct PoolChart<'a> {
     pub process: ProcessKey,
     pub ordinal: u32,
     pub axis: TimeAxis,
-    /// What happened to the process beside what its counters tell.
+    /// Events of the process besides those in its counters.
     pub marks: Vec<Mark>,
-    /// The value of the top edge: what the card has.
+    /// Value of the top edge: the memory of the GPU.
     pub top: Bytes,
 }
 
 const LABELS: u16 = 6;
 
-/// The edges of one column in eighths of a cell: tensors at least, tensors at most, reserved.
+/// Edges of one column in eighths of a cell: minimum of allocated memory, its maximum, and reserved memory.
 struct Edges {
     low: u32,
     high: u32,
@@ -32,7 +32,7 @@ struct Edges {
 }
 
 impl PoolChart<'_> {
-    /// Needs three rows: what the shapes mean, at least one row of columns, the axis.
+    /// Draws the chart. It needs three rows: the legend, at least one row of columns, and the axis.
     pub fn draw(&self, area: Rect, buffer: &mut Buffer, theme: &Theme) {
         if area.height < 3 || area.width < LABELS + 10 {
             return;
@@ -60,7 +60,7 @@ impl PoolChart<'_> {
             (PoolMetric::Retries, theme.glyphs.retry, Role::Warn),
             (PoolMetric::Ooms, theme.glyphs.oom, Role::Bad),
         ] {
-            let columns = rises(&self.window(metric, plot.width));
+            let columns = increases(&self.window(metric, plot.width));
             marks.extend(columns.into_iter().map(|column| AxisMark {
                 column: u16::try_from(column).unwrap_or(0),
                 glyph,
@@ -84,7 +84,7 @@ impl PoolChart<'_> {
         };
         let shapes = [
             (glyphs.allocated, Role::Allocated, " allocated  "),
-            (glyphs.range, Role::ChartRange, " at its peaks  "),
+            (glyphs.range, Role::ChartRange, " peaks  "),
             (glyphs.idle, Role::Idle, " idle  "),
             (glyphs.retry, Role::Warn, " retry  "),
             (glyphs.oom, Role::Bad, " OOM"),
@@ -113,7 +113,7 @@ impl PoolChart<'_> {
     }
 }
 
-/// Draws tensors and the cache above them, in bytes a column, into `plot`, whose top edge is `top`.
+/// Draws allocated memory and the cache above it into `plot`, whose top edge is `top`.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -148,7 +148,8 @@ pub fn columns(
 }
 
 impl Edges {
-    /// What stands in the cell that begins at `base`: of two things in one cell, the lower one where it fills half.
+    /// Returns glyph and role of the cell that begins at `base`. If two values share a cell, the lower one is drawn if
+    /// it fills half.
     fn cell(&self, base: u32, theme: &Theme) -> (&'static str, Role) {
         let glyphs = &theme.glyphs;
         let half = base + 4;
@@ -167,8 +168,8 @@ impl Edges {
     }
 }
 
-/// Columns in which a counter rose; one that went back was reset and is no rise.
-fn rises(window: &[Option<Span>]) -> Vec<usize> {
+/// Returns the columns in which a counter rose. A counter that went back was reset.
+fn increases(window: &[Option<Span>]) -> Vec<usize> {
     let mut before: Option<f32> = None;
     let mut columns = Vec::new();
     for (column, span) in window.iter().enumerate() {
@@ -192,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_that_goes_back_is_no_mark_and_one_that_rises_then_is() {
+    fn marks_increases_but_not_resets_of_a_counter() {
         let window = [
             None,
             Some(Span(5.0, 5.0)),
@@ -202,7 +203,7 @@ mod tests {
             None,
             Some(Span(1.0, 1.0)),
         ];
-        assert_eq!(rises(&window), [2, 6]);
-        assert_eq!(rises(&[]), [0_usize; 0]);
+        assert_eq!(increases(&window), [2, 6]);
+        assert_eq!(increases(&[]), [0_usize; 0]);
     }
 }

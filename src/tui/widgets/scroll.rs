@@ -1,4 +1,4 @@
-//! How far a list that is longer than its place was scrolled: drawing says how far it can go, keys stay within that.
+//! Scroll position of a list. Drawing determines how far it can scroll, and keys stay within that.
 
 use std::cell::Cell;
 
@@ -8,23 +8,23 @@ use crate::tui::screens::moved;
 #[derive(Debug, Default)]
 pub struct Scroll {
     at: usize,
-    /// The furthest that made sense when it was last drawn: only then are both lengths known.
+    /// Last useful position when last drawn. Only then are both lengths known.
     last: Cell<usize>,
     page: Cell<usize>,
 }
 
 impl Scroll {
-    /// The first line to draw of `total` in a place of `shown`.
+    /// Returns the first line to draw of `total` lines if `shown` fit.
     pub fn first(&self, total: usize, shown: usize) -> usize {
         self.last.set(total.saturating_sub(shown));
         self.page.set(shown);
         self.at.min(self.last.get())
     }
 
-    /// True when the action scrolls.
+    /// Returns true if the action scrolls.
     pub fn act(&mut self, action: Action) -> bool {
         if action == Action::Last {
-            // The end, also of what is still to come.
+            // Stays at the end as the list grows.
             self.at = usize::MAX;
             return true;
         }
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_key_up_after_the_end_moves() {
+    fn scrolls_up_from_the_end_with_the_first_key() {
         let mut scroll = Scroll::default();
         assert_eq!(scroll.first(50, 20), 0);
         assert!(scroll.act(Action::Last));

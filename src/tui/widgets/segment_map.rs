@@ -1,9 +1,10 @@
-//! The map of a pool's memory: segments as rows of cells, each cell so many bytes, drawn by what fills most of it.
+//! The map of the memory of a pool: segments as rows of cells. A cell stands for a number of bytes and is drawn as the
+//! state that fills most of it.
 //!
-//! Segments of the large pool come first, then private ones, then the small pool; within a stream by address. A
-//! segment longer than a row goes on in the next; short ones share a row, with a blank between them, unless each is
-//! no more than a cell. The layout is
-//! computed once for a map and a width, whatever the number of blocks; drawing only looks at the rows in sight.
+//! Segments of the large pool come first, then private ones, then the small pool; each ordered by stream and address. A
+//! segment longer than a row continues in the next. Short segments share a row, with a blank between them unless each
+//! is a single cell. The layout is computed once for a map and a width, whatever the number of blocks. Drawing only
+//! visits the visible rows.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -13,7 +14,7 @@ use crate::model::pool::{Block, BlockState, PoolKind, PoolMap, Segment};
 use crate::model::units::Bytes;
 use crate::tui::theme::{Role, Theme};
 
-/// What fills most of a cell.
+/// State that fills most of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
     Allocated,
@@ -27,7 +28,7 @@ impl Fill {
 
     pub fn of(state: BlockState) -> Self {
         match state {
-            // What a later version calls otherwise is at least not free.
+            // A state that a later version adds is at least not free.
             BlockState::Allocated | BlockState::Unknown => Self::Allocated,
             BlockState::Active => Self::Active,
             BlockState::Free => Self::Free,
@@ -54,45 +55,46 @@ impl Fill {
     }
 }
 
-/// A stretch of one segment in one row.
+/// A part of one segment in one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Piece {
-    /// Index into the map's segments.
+    /// Index into the segments of the map.
     segment: usize,
     x: usize,
-    /// The first byte, counted from the segment's address.
+    /// First byte, counted from the address of the segment.
     from: u64,
     fills: Vec<Fill>,
 }
 
-/// A cell, by row and column.
+/// A cell by row and column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cursor {
     pub row: usize,
     pub x: usize,
 }
 
-/// Where every cell of a map goes.
+/// Positions of all cells of a map.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SegmentLayout {
     pub cell: Bytes,
     rows: Vec<Vec<Piece>>,
 }
 
-/// What a cell holds.
+/// Contents of a cell.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CellContents<'m> {
     pub segment: &'m Segment,
-    /// First byte of the cell, counted from the segment's address, and the byte behind its last.
+    /// First byte of the cell and the byte past its end, counted from the address of the segment.
     pub from: u64,
     pub to: u64,
-    /// Every block that has a part in the cell.
+    /// All blocks that overlap the cell.
     pub blocks: &'m [Block],
 }
 
 impl CellContents<'_> {
-    /// `7f2a00000000 20.0M large stream 0 +4.0M: # 2.0M = 6.0M and 3 more`
-    pub fn words(&self, most: usize, theme: &Theme) -> String {
+    /// Describes the cell with at most `max_blocks` blocks: `7f2a00000000 20.0M large stream 0 +4.0M: # 2.0M = 6.0M and
+    /// 3 more`.
+    pub fn words(&self, max_blocks: usize, theme: &Theme) -> String {
         let segment = self.segment;
         let kind = if segment.expandable {
             " expandable"
@@ -107,56 +109,60 @@ impl CellContents<'_> {
             stream_words(segment.stream),
             Bytes(self.from).short()
         );
-        for block in self.blocks.iter().take(most) {
+        for block in self.blocks.iter().take(max_blocks) {
             let fill = Fill::of(block.state);
             text.push_str(&format!(" {} {}", fill.glyph(theme), block.size.short()));
         }
-        if self.blocks.len() > most {
-            text.push_str(&format!(" and {} more", self.blocks.len() - most));
+        if self.blocks.len() > max_blocks {
+            text.push_str(&format!(" and {} more", self.blocks.len() - max_blocks));
         }
         text
     }
 }
 
-/// Cells are powers of two between these.
-const MIN_CELL: u32 = 16;
-const MAX_CELL: u32 = 36;
-/// 32 MiB: larger than most tensors that part the holes.
-const TELLING_CELL: u32 = 25;
-/// Beyond so many rows nobody scrolls.
+/// Range of the cell size, as powers of two.
+const MIN_CELL_POWER: u32 = 16;
+const MAX_CELL_POWER: u32 = 36;
+/// 32 MiB: larger cells would hide most free blocks between tensors.
+const MAX_PREFERRED_POWER: u32 = 25;
+/// Maximum number of rows to scroll through.
 const MAX_ROWS: usize = 400;
 
 impl SegmentLayout {
-    /// With the smallest cells that let all of the map be seen in `height` rows. Cells above 32 MiB would hide the
-    /// holes between tensors: rather than those, a map is longer than the pane, up to a few hundred rows.
+    /// Returns the layout with the smallest cells that fit the whole map into `height` rows. Cells above 32 MiB would
+    /// hide free blocks between tensors, so a large map gets up to a few hundred rows instead.
     pub fn fitting(map: &PoolMap, cells_per_row: usize, height: usize) -> Self {
-        let order = order(map);
+        let order = row_order(map);
         let rows = |power: u32| count_rows(map, &order, 1 << power, cells_per_row);
-        let seen = |power: &u32| rows(*power) <= height;
-        let scrolled = |power: &u32| rows(*power) <= MAX_ROWS;
-        let power = (MIN_CELL..=TELLING_CELL)
-            .find(seen)
-            .or_else(|| (TELLING_CELL..MAX_CELL).find(scrolled));
-        Self::with_cell(map, cells_per_row, Bytes(1 << power.unwrap_or(MAX_CELL)))
+        let fits = |power: &u32| rows(*power) <= height;
+        let can_scroll = |power: &u32| rows(*power) <= MAX_ROWS;
+        let power = (MIN_CELL_POWER..=MAX_PREFERRED_POWER)
+            .find(fits)
+            .or_else(|| (MAX_PREFERRED_POWER..MAX_CELL_POWER).find(can_scroll));
+        Self::with_cell(
+            map,
+            cells_per_row,
+            Bytes(1 << power.unwrap_or(MAX_CELL_POWER)),
+        )
     }
 
-    /// With cells of 16 MiB, or larger when that needs more than a thousand rows.
+    /// Returns the layout with cells of 16 MiB, or larger ones if it needs more than a thousand rows.
     pub fn new(map: &PoolMap, cells_per_row: usize) -> Self {
-        let order = order(map);
+        let order = row_order(map);
         let fits = |power: &u32| count_rows(map, &order, 1 << *power, cells_per_row) <= 1_000;
-        let power = (24..MAX_CELL).find(fits).unwrap_or(MAX_CELL);
+        let power = (24..MAX_CELL_POWER).find(fits).unwrap_or(MAX_CELL_POWER);
         Self::with_cell(map, cells_per_row, Bytes(1 << power))
     }
 
     pub fn with_cell(map: &PoolMap, cells_per_row: usize, cell: Bytes) -> Self {
         let width = cells_per_row.max(1);
         let mut rows: Vec<Vec<Piece>> = Vec::new();
-        let mut place = Placing::default();
-        for i in order(map) {
+        let mut packer = RowPacker::default();
+        for i in row_order(map) {
             let segment = &map.segments[i];
             let fills = fills(segment, cell.0);
             for (at, part) in fills.chunks(width).enumerate() {
-                let (new_row, x) = place.next(segment, part.len(), width, at > 0);
+                let (new_row, x) = packer.next(segment, part.len(), width, at > 0);
                 if new_row {
                     rows.push(Vec::new());
                 }
@@ -178,7 +184,7 @@ impl SegmentLayout {
         self.rows.len()
     }
 
-    /// The cell of a cursor that was set on another layout: the nearest in its row.
+    /// Returns the nearest cell in its row for a cursor of another layout.
     pub fn nearest(&self, cursor: Cursor) -> Cursor {
         let row = cursor.row.min(self.rows.len().saturating_sub(1));
         let x = self.piece(row, cursor.x).map_or(0, |piece| {
@@ -189,7 +195,7 @@ impl SegmentLayout {
         Cursor { row, x }
     }
 
-    /// The piece at a column, or the last that begins before it.
+    /// Returns the piece at a column, or the last one that begins before it.
     fn piece(&self, row: usize, x: usize) -> Option<&Piece> {
         let row = self.rows.get(row)?;
         row.iter()
@@ -198,7 +204,7 @@ impl SegmentLayout {
             .or_else(|| row.first())
     }
 
-    /// The next cell in a row, or the first of the next row.
+    /// Returns the next cell of the row, or the first of the next row.
     pub fn right(&self, cursor: Cursor) -> Cursor {
         let cursor = self.nearest(cursor);
         let row = self.rows.get(cursor.row).map_or(&[][..], Vec::as_slice);
@@ -216,7 +222,7 @@ impl SegmentLayout {
         }
     }
 
-    /// The cell before, or the last of the row above.
+    /// Returns the previous cell, or the last one of the row above.
     pub fn left(&self, cursor: Cursor) -> Cursor {
         let cursor = self.nearest(cursor);
         match cursor.x.checked_sub(1) {
@@ -229,7 +235,7 @@ impl SegmentLayout {
         }
     }
 
-    /// What is under a cursor.
+    /// Returns the contents of the cell under a cursor.
     pub fn under<'m>(&self, map: &'m PoolMap, cursor: Cursor) -> Option<CellContents<'m>> {
         let cursor = self.nearest(cursor);
         let piece = self.piece(cursor.row, cursor.x)?;
@@ -249,28 +255,28 @@ impl SegmentLayout {
         })
     }
 
-    /// `cell 16 MiB, rows = segments, large first`
+    /// Returns `cell 16 MiB, row = segment, large first`.
     pub fn title(&self, exact: bool, width: u16) -> String {
         let cell = self.cell.to_string();
         let cell = cell
             .strip_suffix(".00 MiB")
             .map_or_else(|| self.cell.short(), |whole| format!("{whole} MiB"));
         let wide = if width >= 60 {
-            ", rows = segments, large first"
+            ", row = segment, large first"
         } else if width >= 40 {
-            ", rows = segments"
+            ", row = segment"
         } else {
             ""
         };
         let exact = if exact {
             ""
         } else {
-            "; approximate: it changed while read"
+            "; approximate: changed during the read"
         };
         format!("cell {cell}{wide}{exact}")
     }
 
-    /// Draws the rows from `offset` on. `cursor` is marked when it is in sight.
+    /// Draws the rows from `offset` on, and marks `cursor` if it is visible.
     pub fn draw(
         &self,
         map: &PoolMap,
@@ -292,16 +298,16 @@ impl SegmentLayout {
             for piece in row {
                 draw_piece(piece, columns.cells + area.x, y, area, buffer, theme);
             }
-            if columns.words > 0 {
-                let words = segment_words(segment, columns.words == WORDS);
-                let text = fit(&words, usize::from(columns.words), theme.glyphs.ellipsis);
-                let left = area.right() - columns.words;
+            if columns.label > 0 {
+                let words = segment_words(segment, columns.label == SEGMENT_LABEL);
+                let text = fit(&words, usize::from(columns.label), theme.glyphs.ellipsis);
+                let left = area.right() - columns.label;
                 put(
                     buffer,
                     left,
                     y,
                     &text,
-                    columns.words,
+                    columns.label,
                     theme.style(Role::Dim),
                 );
             }
@@ -330,43 +336,43 @@ impl SegmentLayout {
 }
 
 const LABEL: u16 = 6;
-/// `private stream ..a8c3`
-const WORDS: u16 = 21;
-/// `private s..a8c3`
-const SHORT_WORDS: u16 = 15;
+/// Width of `private stream ..a8c3`.
+const SEGMENT_LABEL: u16 = 21;
+/// Width of `private s..a8c3`.
+const SHORT_SEGMENT_LABEL: u16 = 15;
 
-/// Where the cells begin and how many columns are left for words behind them.
+/// First column of the cells, and the width of the label behind them.
 struct Columns {
     cells: u16,
-    words: u16,
+    label: u16,
 }
 
 impl Columns {
     fn of(area: Rect) -> Self {
         Self {
             cells: LABEL + 1,
-            words: match area.width {
+            label: match area.width {
                 0..44 => 0,
-                44..70 => SHORT_WORDS,
-                _ => WORDS,
+                44..70 => SHORT_SEGMENT_LABEL,
+                _ => SEGMENT_LABEL,
             },
         }
     }
 }
 
-/// Which cell of its row stands in a column of an area; none left of the cells.
+/// Returns the cell of the row at a column of an area, or `None` left of the cells.
 pub fn cell_at(area: Rect, x: u16) -> Option<usize> {
     x.checked_sub(area.x + Columns::of(area).cells)
         .map(usize::from)
 }
 
-/// How many cells a row has in an area.
+/// Returns the number of cells per row in an area.
 pub fn cells_per_row(area: Rect) -> usize {
     let columns = Columns::of(area);
-    let gap = u16::from(columns.words > 0);
+    let gap = u16::from(columns.label > 0);
     usize::from(
         area.width
-            .saturating_sub(columns.cells + columns.words + gap)
+            .saturating_sub(columns.cells + columns.label + gap)
             .max(1),
     )
 }
@@ -383,7 +389,7 @@ fn draw_piece(piece: &Piece, left: u16, y: u16, area: Rect, buffer: &mut Buffer,
     }
 }
 
-/// The cell reversed, and a mark before its row for a terminal that shows neither colour nor reverse.
+/// Reverses the cell, and marks its row for terminals without colour and reverse.
 fn mark(cursor: Cursor, left: u16, y: u16, area: Rect, buffer: &mut Buffer, theme: &Theme) {
     let x = left.saturating_add(u16::try_from(cursor.x).unwrap_or(u16::MAX));
     let cell = Rect {
@@ -400,7 +406,7 @@ fn mark(cursor: Cursor, left: u16, y: u16, area: Rect, buffer: &mut Buffer, them
     put(buffer, area.x + LABEL, y, glyph, 1, theme.style(Role::Key));
 }
 
-/// `large   stream 0`, or `large   s0`.
+/// Returns `large   stream 0` or `large   s0`.
 fn segment_words(segment: &Segment, long: bool) -> String {
     format!(
         "{:<8}{}{}",
@@ -419,7 +425,7 @@ pub fn pool_words(pool: PoolKind) -> &'static str {
     }
 }
 
-/// The default stream is 0; of a handle the last digits tell it from the others.
+/// Returns 0 for the default stream, or the last digits of a handle.
 pub fn stream_words(stream: u64) -> String {
     match stream {
         0 => "0".into(),
@@ -427,8 +433,8 @@ pub fn stream_words(stream: u64) -> String {
     }
 }
 
-/// Segments in the order of rows.
-fn order(map: &PoolMap) -> Vec<usize> {
+/// Returns the segments in the order of the rows.
+fn row_order(map: &PoolMap) -> Vec<usize> {
     let rank = |pool| match pool {
         PoolKind::Large => 0,
         PoolKind::Private => 1,
@@ -445,33 +451,33 @@ fn order(map: &PoolMap) -> Vec<usize> {
     order
 }
 
-/// Puts stretches of cells side by side while they belong together and fit.
+/// Places parts of segments side by side while they belong together and fit.
 #[derive(Default)]
-struct Placing {
+struct RowPacker {
     /// Pool and stream of the row, and its first free column.
     row: Option<(PoolKind, u64, usize)>,
-    /// The last stretch was a single cell.
-    single: bool,
+    /// True if the last part was a single cell.
+    is_single: bool,
 }
 
-impl Placing {
-    /// Whether a new row begins, and the column.
+impl RowPacker {
+    /// Returns whether a new row begins, and the column.
     fn next(
         &mut self,
         segment: &Segment,
         cells: usize,
         width: usize,
-        goes_on: bool,
+        continues: bool,
     ) -> (bool, usize) {
-        let gap = usize::from(!(self.single && cells == 1));
+        let gap = usize::from(!(self.is_single && cells == 1));
         let shared = self.row.filter(|(pool, stream, end)| {
-            !goes_on
+            !continues
                 && *pool == segment.pool
                 && *stream == segment.stream
                 && end + gap + cells <= width
         });
         let (new_row, x) = shared.map_or((true, 0), |(_, _, end)| (false, end + gap));
-        self.single = cells == 1;
+        self.is_single = cells == 1;
         self.row = Some((segment.pool, segment.stream, x + cells));
         (new_row, x)
     }
@@ -479,17 +485,17 @@ impl Placing {
 
 fn count_rows(map: &PoolMap, order: &[usize], cell: u64, width: usize) -> usize {
     let width = width.max(1);
-    let (mut place, mut rows) = (Placing::default(), 0_usize);
+    let (mut packer, mut rows) = (RowPacker::default(), 0_usize);
     for &i in order {
         let segment = &map.segments[i];
         let mut left = cells_of(segment, cell);
-        // Whole rows of a long segment need no placing one by one.
+        // Whole rows of a long segment need not be placed one by one.
         let whole = (left.saturating_sub(1)) / width;
         if whole > 0 {
             rows = rows.saturating_add(whole);
             left -= whole * width;
         }
-        rows += usize::from(place.next(segment, left, width, whole > 0).0);
+        rows += usize::from(packer.next(segment, left, width, whole > 0).0);
     }
     rows
 }
@@ -498,10 +504,10 @@ fn cells_of(segment: &Segment, cell: u64) -> usize {
     usize::try_from(segment.size.0.div_ceil(cell.max(1)).max(1)).unwrap_or(usize::MAX)
 }
 
-/// A segment that claims more cells is damaged data; the largest card has fewer.
+/// Maximum number of cells of a segment. The largest GPU has fewer; more means damaged data.
 const MAX_CELLS: usize = 1 << 20;
 
-/// One pass over the blocks.
+/// Returns the state of each cell in one pass over the blocks.
 fn fills(segment: &Segment, cell: u64) -> Vec<Fill> {
     let count = cells_of(segment, cell).min(MAX_CELLS);
     let mut fills = Vec::with_capacity(count);
@@ -519,11 +525,11 @@ fn fills(segment: &Segment, cell: u64) -> Vec<Fill> {
             }
             blocks.next();
         }
-        let most = (0..4).rev().max_by_key(|&i| amounts[i]).unwrap_or(0);
-        // Room that no block describes has no memory that is known of.
-        let known = amounts[most] > 0;
+        let largest = (0..4).rev().max_by_key(|&i| amounts[i]).unwrap_or(0);
+        // A range without a block has no known memory.
+        let known = amounts[largest] > 0;
         fills.push(if known {
-            Fill::ALL[most]
+            Fill::ALL[largest]
         } else {
             Fill::Unmapped
         });
@@ -581,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_rows_and_short_ones_share_one() {
+    fn draws_segments_as_rows_and_lets_short_ones_share() {
         let map = two();
         let layout = SegmentLayout::with_cell(&map, 24, Bytes::mib(8));
         insta::assert_snapshot!(drawn(&layout, &map, 48, 3), @r"
@@ -591,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_longer_than_a_row_goes_on_and_cells_grow_until_all_fits() {
+    fn continues_long_segments_and_grows_cells_to_fit() {
         let map = two();
         let layout = SegmentLayout::with_cell(&map, 6, Bytes::mib(8));
         assert_eq!(layout.rows(), 4);
@@ -601,12 +607,12 @@ mod tests {
         assert_eq!(
             SegmentLayout::fitting(&map, 24, 1).cell,
             Bytes::mib(32),
-            "a longer map rather than one without holes"
+            "the map grows so that free blocks stay visible"
         );
     }
 
     #[test]
-    fn the_cursor_says_what_is_under_it_and_walks_over_every_cell() {
+    fn cursor_visits_every_cell_and_describes_it() {
         let map = two();
         let layout = SegmentLayout::with_cell(&map, 24, Bytes::mib(8));
         let under = layout
@@ -629,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn thirty_thousand_blocks_are_laid_out_and_drawn_within_a_frame() {
+    fn draws_thirty_thousand_blocks_within_a_frame() {
         let parts: Vec<(char, u64)> = (0..300)
             .map(|i| (if i % 2 == 0 { 'a' } else { 'f' }, 512 * (1 + i % 7) * 97))
             .collect();
@@ -647,7 +653,7 @@ mod tests {
             layout.draw(&map, 0, None, area, &mut buffer, &ascii());
         }
         let draw = start.elapsed() / 10;
-        // Unoptimised and on a shared machine; optimised it is far below the 2 ms that are promised.
+        // The limits are for unoptimised code on a shared machine. Optimised code takes far less than 2 ms.
         assert!(
             draw.as_millis() < 40 && laid_out.as_millis() < 400,
             "{laid_out:?} {draw:?}"
@@ -656,11 +662,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_block_is_under_some_cell_and_any_cursor_is_harmless(
+        fn every_block_is_in_a_cell_and_any_cursor_is_valid(
             map in any_map(), width in 1..80_usize, height in 0..40_usize, row in 0..99_usize, x: usize,
         ) {
             let layout = SegmentLayout::fitting(&map, width, height);
-            let counted = count_rows(&map, &order(&map), layout.cell.0, width);
+            let counted = count_rows(&map, &row_order(&map), layout.cell.0, width);
             prop_assert_eq!(layout.rows(), counted);
             let _ = layout.under(&map, Cursor { row, x });
             let mut seen = 0;

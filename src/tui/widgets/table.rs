@@ -1,4 +1,5 @@
-//! A table whose column is one value: title, width, cell and order stay together, so none can be off by one.
+//! A table whose columns are single values: title, width, cell and sort key stay together, so they cannot get out of
+//! step.
 
 use std::cmp::Ordering;
 
@@ -10,23 +11,23 @@ use super::cells::{columns, fit, put};
 use crate::model::reading::Reading;
 use crate::tui::theme::{Role, Theme};
 
-/// A column of rows of type `T`.
+/// A column of a table with rows of type `T`.
 pub struct Column<T: ?Sized> {
-    /// Also its name in the sort menu.
+    /// Also the name in the sort menu.
     pub title: &'static str,
-    /// Columns of the terminal; for a flexible one, the least.
+    /// Width in terminal columns; the minimum for a flexible column.
     pub width: u16,
     pub align: Align,
-    /// Smaller goes first when there is not room for all.
+    /// Columns with smaller values are placed first while there is room.
     pub priority: u8,
     pub cell: fn(&T, &Theme) -> Cell,
     pub sort: Option<Sort<T>>,
-    /// A sentence for the help screen.
+    /// Sentence for the help screen.
     pub help: &'static str,
 }
 
 impl<T> Column<T> {
-    /// A column of words that orders nothing.
+    /// Returns a left-aligned column that cannot be sorted.
     pub const fn left(
         title: &'static str,
         width: u16,
@@ -40,7 +41,7 @@ impl<T> Column<T> {
         }
     }
 
-    /// A column of numbers that orders nothing.
+    /// Returns a right-aligned column that cannot be sorted.
     pub const fn right(
         title: &'static str,
         width: u16,
@@ -64,11 +65,11 @@ impl<T> Column<T> {
 pub enum Align {
     Left,
     Right,
-    /// Left, and takes the room that is left over.
+    /// Left-aligned, and takes the remaining width.
     Rest,
 }
 
-/// What stands in one place of a table.
+/// Text and colour role of a table cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
     pub text: String,
@@ -87,20 +88,20 @@ impl Cell {
         Self::new(text, Role::Text)
     }
 
-    /// Of a row that has ended or is stale: in one quiet colour.
-    pub fn quiet(mut self, quiet: bool) -> Self {
-        if quiet && self.role == Role::Text {
+    /// Dims plain text if the row is of an exited process or stale.
+    pub fn dim_if(mut self, is_dim: bool) -> Self {
+        if is_dim && self.role == Role::Text {
             self.role = Role::Dim;
         }
         self
     }
 
-    /// A dash: the detail screen says why.
+    /// Returns a dash. The detail screen shows the reason.
     pub fn absent(theme: &Theme) -> Self {
         Self::new(theme.glyphs.absent, Role::Dim)
     }
 
-    /// The value's text, or a dash.
+    /// Returns the text of the value, or a dash.
     pub fn reading<T>(
         reading: &Reading<T>,
         theme: &Theme,
@@ -113,13 +114,13 @@ impl Cell {
     }
 }
 
-/// How a column orders rows.
+/// Sort order of a column.
 pub struct Sort<T: ?Sized> {
     pub first: First,
     pub key: fn(&T) -> SortKey,
 }
 
-/// What stands at the top before the order is turned round.
+/// Value at the top unless the order is inverted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum First {
     Largest,
@@ -127,13 +128,13 @@ pub enum First {
 }
 
 impl First {
-    /// Values fall from the top of the table to its end.
+    /// Returns true if values decrease from top to bottom.
     pub fn descends(self, inverted: bool) -> bool {
         (self == Self::Largest) != inverted
     }
 }
 
-/// What a row is ordered by.
+/// Sort key of a row.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SortKey {
     Number(f64),
@@ -155,7 +156,7 @@ impl SortKey {
         value.map_or(Self::Missing, |text| Self::Text(text.to_lowercase()))
     }
 
-    /// Missing goes last, whichever way the rest is ordered.
+    /// Compares two keys. Missing values come last in both directions.
     pub fn compare(&self, other: &Self, first: First, inverted: bool) -> Ordering {
         let order = match (self, other) {
             (Self::Missing, Self::Missing) => return Ordering::Equal,
@@ -174,7 +175,7 @@ impl SortKey {
     }
 }
 
-/// A column's place in a table of a certain width.
+/// Position of a column in a table of a certain width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
     /// Index into the slice of columns.
@@ -183,28 +184,33 @@ pub struct Placed {
     pub width: u16,
 }
 
-/// Chooses columns by priority until one does not fit, keeps their order, and gives what is left to the
-/// flexible one.
+/// Selects columns by priority until one does not fit, keeps their order, and gives the remaining width to the flexible
+/// one.
 pub fn place<T: ?Sized>(columns: &[Column<T>], x: u16, width: u16) -> Vec<Placed> {
-    place_late(columns, &[], Hidden::default(), x, width)
+    place_columns(columns, &[], Hidden::default(), x, width)
 }
 
-/// Like [`place`], but columns with these titles come last, whatever their priority.
-fn place_late<T: ?Sized>(
+/// Like [`place`], but columns with the titles in `low_priority` are selected last.
+fn place_columns<T: ?Sized>(
     columns: &[Column<T>],
-    late: &[&str],
+    low_priority: &[&str],
     hidden: Hidden,
     x: u16,
     width: u16,
 ) -> Vec<Placed> {
     let mut order: Vec<usize> = (0..columns.len()).filter(|&i| !hidden.has(i)).collect();
-    order.sort_by_key(|&i| (late.contains(&columns[i].title), columns[i].priority));
+    order.sort_by_key(|&i| {
+        (
+            low_priority.contains(&columns[i].title),
+            columns[i].priority,
+        )
+    });
     let mut chosen = vec![false; columns.len()];
     let mut used = 0;
     for i in order {
         let need = columns[i].width + u16::from(used > 0);
         if used + need > width {
-            // A less wanted column must not slip into the gap: what is shown should not depend on chance.
+            // Stops here, so that a less important column does not fill the gap.
             break;
         }
         chosen[i] = true;
@@ -230,13 +236,13 @@ fn place_late<T: ?Sized>(
     placed
 }
 
-/// Where the columns stand in a table that is drawn into `area`, behind a column for the cursor's mark.
+/// Returns the columns of a table drawn into `area`. The first terminal column is for the cursor.
 pub fn placed<T: ?Sized>(columns: &[Column<T>], view: &View, area: Rect) -> Vec<Placed> {
     let width = area.width.saturating_sub(1);
-    place_late(columns, view.late, view.hidden, area.x + 1, width)
+    place_columns(columns, view.low_priority, view.hidden, area.x + 1, width)
 }
 
-/// Columns that the user does not want, by their index.
+/// Columns hidden by the user, by index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hidden(u64);
 
@@ -254,29 +260,29 @@ impl Hidden {
     }
 }
 
-/// How a table is shown.
+/// View of a table.
 pub struct View {
-    /// Which row the cursor is on, if this table has it.
+    /// Row with the cursor, if this table has it.
     pub cursor: Option<usize>,
-    /// The first row shown.
+    /// First visible row.
     pub offset: usize,
-    /// The column that orders the rows, marked in the heading.
+    /// Sort column, marked in the heading.
     pub sorted: Option<usize>,
-    /// Which way it orders them, told by an arrow there.
+    /// Direction of the sort, shown as an arrow.
     pub descending: bool,
-    /// Titles of columns that have nothing to say now: the first to leave when it is narrow.
-    pub late: &'static [&'static str],
+    /// Titles of columns without information now. They are the first to be omitted in a narrow table.
+    pub low_priority: &'static [&'static str],
     pub hidden: Hidden,
 }
 
-/// The first row to show so that the cursor is in sight.
+/// Returns the first row to show so that the cursor is visible.
 pub fn scrolled(cursor: usize, rows: usize, height: usize) -> usize {
     (cursor + 1)
         .saturating_sub(height)
         .min(rows.saturating_sub(height))
 }
 
-/// Draws heading and rows; `cell` says what of a row stands in a column.
+/// Draws heading and rows. `cell` returns the cell of a row in a column.
 pub fn draw<T, R>(
     columns: &[Column<T>],
     rows: &[R],
@@ -364,8 +370,8 @@ fn heading<T: ?Sized>(
     }
 }
 
-/// Beside the title, on the side where nothing is aligned: the title stays where it is, and where it fills its column
-/// the arrow takes the gap between two.
+/// Draws the sort arrow beside the title, on the side that is not aligned. If the title fills its column, the arrow
+/// takes the gap between two columns.
 fn arrow(
     title: &str,
     align: Align,
@@ -426,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_leave_by_priority_and_the_rest_is_filled() {
+    fn omits_columns_by_priority_and_fills_the_rest() {
         let columns = [
             column("A", 3, Align::Right, 0),
             column("B", 5, Align::Right, 2),
@@ -446,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_goes_last_both_ways() {
+    fn sorts_missing_values_last_in_both_directions() {
         let order = |inverted| {
             let mut keys = vec![
                 SortKey::Missing,
@@ -463,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_beside_the_title_tells_which_way_a_column_orders() {
+    fn shows_the_sort_direction_beside_the_title() {
         let columns = [
             column("A", 3, Align::Right, 0),
             column("FULL", 4, Align::Right, 0),
@@ -478,7 +484,7 @@ mod tests {
                 offset: 0,
                 sorted,
                 descending: first.descends(inverted),
-                late: &[],
+                low_priority: &[],
                 hidden: Hidden::default(),
             };
             draw(
@@ -503,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cursor_stays_in_sight() {
+    fn keeps_the_cursor_visible() {
         assert_eq!(scrolled(0, 100, 10), 0);
         assert_eq!(scrolled(15, 100, 10), 6);
         assert_eq!(scrolled(99, 100, 10), 90);

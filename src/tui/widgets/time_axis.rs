@@ -1,4 +1,4 @@
-//! The line under a chart: which stretch of time its columns are.
+//! The time axis under a chart.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -8,24 +8,24 @@ use super::timeline::span_words;
 use crate::model::units::{Millis, Mono, UnixMillis};
 use crate::tui::theme::{Role, Theme};
 
-/// The stretch of time that a chart shows.
+/// Time window of a chart.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TimeAxis {
     pub end: Mono,
     pub length: Millis,
-    /// Set when it does not end now.
+    /// Set if the window does not end now.
     pub past: Option<AxisEnd>,
 }
 
-/// An end that is not now.
+/// End of a window in the past.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AxisEnd {
-    /// What a clock showed there.
+    /// Clock time of the end.
     pub time: UnixMillis,
     pub ago: Millis,
 }
 
-/// Something that happened in a column, as its letter on the axis.
+/// An event in a column, drawn as a letter on the axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AxisMark {
     pub column: u16,
@@ -34,7 +34,7 @@ pub struct AxisMark {
 }
 
 impl TimeAxis {
-    /// The stretch of `length` before `end`, which is now.
+    /// Returns the window of `length` up to `end`, which is now.
     pub fn until(end: Mono, length: Millis) -> Self {
         Self {
             end,
@@ -43,8 +43,8 @@ impl TimeAxis {
         }
     }
 
-    /// The rule under `plot` with its marks and the times of its columns: how long ago, or by the clock when it does
-    /// not end now. A time gives way to a mark, the end moves beside it.
+    /// Draws the rule under `plot` with its marks and times: ages, or clock times if the window does not end now. A
+    /// time is omitted where it would hide a mark, and the end time moves beside it.
     pub fn draw(&self, marks: &[AxisMark], plot: Rect, buffer: &mut Buffer, theme: &Theme) {
         let y = plot.bottom();
         for x in plot.left()..plot.right() {
@@ -59,13 +59,13 @@ impl TimeAxis {
             None => Role::Dim,
         });
         let is_free = |from: u16, to: u16| {
-            let here = |mark: &AxisMark| (from..to).contains(&mark.column);
-            !marks.iter().any(here)
+            let is_inside = |mark: &AxisMark| (from..to).contains(&mark.column);
+            !marks.iter().any(is_inside)
         };
-        // Beside a mark and not against it, but no further from the end than that; where that cannot be, over them.
+        // Leaves a gap to marks and stays near the end. Without such a place, it is drawn over the marks.
         let [long, short] = [self.end_words(theme), self.short_words(theme)];
         let place = |words: &String| {
-            let free = |end: &u16| is_free(end.saturating_sub(wide(words)), end + 1);
+            let free = |end: &u16| is_free(end.saturating_sub(width_of(words)), end + 1);
             let near = plot.width.saturating_sub(4)..=plot.width;
             Some((words.clone(), near.rev().find(free)?))
         };
@@ -78,18 +78,18 @@ impl TimeAxis {
             let back = Millis(self.length.0 * (ticks - tick) / ticks);
             let at = u16::try_from(u64::from(plot.width) * tick / ticks).unwrap_or(0);
             let words = self.tick_words(back, theme);
-            let width = wide(&words);
+            let width = width_of(&words);
             if plot.x + at + width < end_at && is_free(at, at + width + 1) {
                 put(buffer, plot.x + at, y, &words, width, style);
             }
         }
     }
 
-    /// The column of `width` in which a moment lies.
-    pub fn column(&self, moment: Mono, width: u16) -> Option<u16> {
-        // As a series aligns its columns.
+    /// Returns the column of a time in a chart of `width` columns.
+    pub fn column(&self, time: Mono, width: u16) -> Option<u16> {
+        // Aligned like the columns of a series.
         let step = (self.length.0 / u64::from(width.max(1))).max(1);
-        let back = (self.end.0 / step).checked_sub(moment.0 / step)?;
+        let back = (self.end.0 / step).checked_sub(time.0 / step)?;
         width.checked_sub(1)?.checked_sub(u16::try_from(back).ok()?)
     }
 
@@ -100,7 +100,7 @@ impl TimeAxis {
         }
     }
 
-    /// `now`, or `12:04, 1h02 ago`
+    /// Returns `now` or `12:04, 1h02 ago`.
     pub fn end_words(&self, theme: &Theme) -> String {
         self.past.map_or_else(
             || "now".into(),
@@ -114,13 +114,13 @@ impl TimeAxis {
         )
     }
 
-    /// `now`, or `12:04`
+    /// Returns `now` or `12:04`.
     fn short_words(&self, theme: &Theme) -> String {
         let clock = |past: AxisEnd| self.clock(past.time, theme);
         self.past.map_or_else(|| "now".into(), clock)
     }
 
-    /// `10m to 12:04`, where there is room for no more.
+    /// Returns `10m to 12:04`, for narrow charts.
     pub fn clock_words(&self, theme: &Theme) -> String {
         let length = span_words(self.length);
         self.past.map_or(length.clone(), |past| {
@@ -128,14 +128,14 @@ impl TimeAxis {
         })
     }
 
-    /// With seconds where they can be told apart.
+    /// Returns a clock time, with seconds in short windows.
     fn clock(&self, time: UnixMillis, theme: &Theme) -> String {
         let is_short = self.length < Millis(1_800_000);
         theme.clock(time, if is_short { "%H:%M:%S" } else { "%H:%M" })
     }
 }
 
-fn wide(words: &str) -> u16 {
+fn width_of(words: &str) -> u16 {
     u16::try_from(columns(words)).unwrap_or(u16::MAX)
 }
 
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_says_how_long_ago_or_the_time_of_day() {
+    fn labels_show_ages_or_clock_times() {
         let mut axis = TimeAxis {
             end: Mono(9_000_000),
             length: Millis(3_600_000),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_seen_and_no_word_is_broken_by_one() {
+    fn labels_do_not_hide_marks() {
         let axis = TimeAxis {
             end: Mono(9_000_000),
             length: Millis(3_600_000),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_has_its_column() {
+    fn finds_the_column_of_a_time() {
         let axis = TimeAxis {
             end: Mono(100_000),
             length: Millis(10_000),

@@ -1,5 +1,5 @@
-//! A number over time as columns: solid up to the minimum of each column, lighter up to its maximum, blank where
-//! nothing was read. A spike of a moment is seen in a column of a minute.
+//! A value over time as columns: solid up to the minimum within a column, lighter up to its maximum, blank without
+//! readings. A short spike is visible even in a column of a minute.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,18 +10,18 @@ use crate::model::history::{Series, Span};
 use crate::model::units::{Bytes, Millis, Mono};
 use crate::tui::theme::{Role, Theme};
 
-/// What a chart shows and how it is labelled.
+/// A chart with its labels.
 pub struct Timeline<'a> {
     pub title: String,
     pub series: Option<&'a Series>,
-    /// The value of the top edge.
+    /// Value of the top edge.
     pub top: f32,
-    /// The label of the top edge: `140G`, `100%`.
+    /// Label of the top edge: `140G`, `100%`.
     pub top_label: String,
     pub role: Role,
 }
 
-/// Something that happened at a moment, as its letter on the axis.
+/// An event, drawn as a letter on the axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mark {
     pub at: Mono,
@@ -30,7 +30,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Where it stands under `plot`, if it lies in that stretch of time.
+    /// Returns the mark on the axis under `plot`, if it is in the time window.
     pub fn on(&self, axis: TimeAxis, plot: Rect) -> Option<AxisMark> {
         Some(AxisMark {
             column: axis.column(self.at, plot.width)?,
@@ -40,11 +40,11 @@ impl Mark {
     }
 }
 
-/// Columns kept for the labels of the y axis.
+/// Width of the labels of the y axis.
 const LABELS: u16 = 6;
 
 impl<'a> Timeline<'a> {
-    /// Memory of processes, up to `top`.
+    /// Returns a chart of memory up to `top`.
     pub fn bytes(title: impl Into<String>, series: Option<&'a Series>, top: Bytes) -> Self {
         #[allow(clippy::cast_precision_loss)]
         Self {
@@ -66,7 +66,7 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// Needs three rows: a title, at least one row of columns, the time axis with its marks.
+    /// Draws the chart. It needs three rows: a title, at least one row of columns, and the time axis.
     pub fn draw(
         &self,
         axis: TimeAxis,
@@ -113,7 +113,7 @@ impl<'a> Timeline<'a> {
     }
 }
 
-/// `10m`, `1h`, `30s`: for axes and ages, two characters or three.
+/// Returns a short duration such as `10m`, `1h`, `30s`, for axes and ages.
 pub fn span_words(span: Millis) -> String {
     let seconds = span.0 / 1_000;
     match seconds {
@@ -154,7 +154,7 @@ pub fn columns(
             } else if high > base {
                 (theme.glyphs.levels[usize::from(high - base)], role)
             } else if row == 0 {
-                // Zero was measured: not the same as nothing.
+                // A measured zero must look different from a missing value.
                 (theme.glyphs.levels[1], Role::Free)
             } else {
                 break;
@@ -164,7 +164,7 @@ pub fn columns(
     }
 }
 
-/// One row of columns without labels, with what happened as letters over them.
+/// Draws one row of columns without labels, with the letters of events over them.
 pub fn sparkline(
     series: Option<&Series>,
     axis: TimeAxis,
@@ -190,7 +190,7 @@ mod tests {
     use crate::tui::theme::Palette;
 
     #[test]
-    fn a_spike_is_drawn_above_the_minimum_and_a_gap_is_blank() {
+    fn draws_spikes_above_the_minimum_and_gaps_as_blanks() {
         let theme = Theme::new(Palette::None, true, jiff::tz::TimeZone::UTC);
         let area = Rect::new(0, 0, 4, 2);
         let mut buffer = Buffer::empty(area);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_of_time_are_short() {
+    fn formats_durations_in_a_few_characters() {
         for (ms, words) in [
             (0, "0s"),
             (59_000, "59s"),

@@ -1,9 +1,9 @@
-//! How each runtime names a container in the cgroups of its processes.
+//! Finds a container in the cgroup path of its processes; each runtime has its own naming scheme.
 //!
-//! `0::/system.slice/docker-5f0a…64 hex digits….scope` is docker's container `5f0a…`, shown with twelve digits as
-//! `docker ps` does; below Kubernetes the pod's UID stands before it. LXC and systemd-nspawn have names and no ids;
-//! Slurm keeps the step of a job in `job_81234/step_0`, which its users write `81234.0`. Where containers are nested,
-//! the outermost counts: it is the one that this machine's runtime knows.
+//! `0::/system.slice/docker-5f0a…64 hex digits….scope` is the Docker container `5f0a…`, shown with twelve digits as in
+//! `docker ps`. In Kubernetes the pod's UID is before it. LXC and systemd-nspawn have names but no ids. Slurm has the
+//! step of a job in `job_81234/step_0`, which its users write as `81234.0`. Of nested containers, the outermost one is
+//! returned, because it is the one that this machine's runtime manages.
 
 use super::super::cgroup::segments;
 use super::ContainerMatch;
@@ -14,17 +14,17 @@ const ID_DIGITS: usize = 64;
 const SHORT_DIGITS: usize = 12;
 const MAX_NAME_CHARS: usize = 64;
 
-/// What the lines of `/proc/PID/cgroup` name, of either version.
-pub fn found(cgroup: &str) -> Option<ContainerMatch> {
-    let each = |of: fn(&[&str]) -> Option<ContainerMatch>| {
+/// Returns the container that `/proc/PID/cgroup` names, in either cgroup version.
+pub fn find(cgroup: &str) -> Option<ContainerMatch> {
+    let first_line = |parse: fn(&[&str]) -> Option<ContainerMatch>| {
         cgroup.lines().find_map(|line| {
             let path: Vec<&str> = segments(line).collect();
-            of(&path)
+            parse(&path)
         })
     };
-    each(with_id)
-        .or_else(|| each(with_name))
-        .or_else(|| each(slurm_step))
+    first_line(with_id)
+        .or_else(|| first_line(with_name))
+        .or_else(|| first_line(slurm_step))
 }
 
 fn with_id(path: &[&str]) -> Option<ContainerMatch> {
@@ -50,7 +50,7 @@ fn with_id(path: &[&str]) -> Option<ContainerMatch> {
     })
 }
 
-/// By the prefix of an id, or by a directory over it.
+/// Returns the runtime for the prefix of an id, or for one of its parent directories.
 fn runtime(word: &str) -> Option<Runtime> {
     Some(match word {
         "docker" | "ecs" => Runtime::Docker,
@@ -61,7 +61,8 @@ fn runtime(word: &str) -> Option<Runtime> {
     })
 }
 
-/// `pod8a1c…` and `kubepods-burstable-pod8a1c_….slice`: 36 characters, of which systemd's spelling changes the hyphens.
+/// Returns the UID from `pod8a1c…` or `kubepods-burstable-pod8a1c_….slice`. It has 36 characters; systemd replaces the
+/// hyphens with underscores.
 fn pod_uid(segment: &str) -> Option<String> {
     let bare = segment.strip_suffix(".slice").unwrap_or(segment);
     let uid = bare.rsplit_once("pod")?.1.replace('_', "-");
@@ -83,7 +84,7 @@ fn with_name(path: &[&str]) -> Option<ContainerMatch> {
             )
         } else if is_below("machine.slice") {
             let machine = segment.strip_prefix("machine-")?.strip_suffix(".scope")?;
-            // Virtual machines are registered in the same place.
+            // Virtual machines are registered in the same slice.
             let name = Some(unescaped(machine)).filter(|name| !name.starts_with("qemu-"))?;
             (Runtime::SystemdNspawn, name)
         } else {
@@ -96,7 +97,7 @@ fn with_name(path: &[&str]) -> Option<ContainerMatch> {
     })
 }
 
-/// systemd writes a hyphen within a unit's name as `\x2d`.
+/// Unescapes a unit name, in which systemd writes a hyphen as `\x2d`.
 fn unescaped(unit: &str) -> String {
     unit.replace("\\x2d", "-")
 }
@@ -124,12 +125,12 @@ mod tests {
     const ID: &str = "5f0a8b7c6d5e4f3a2b1c0d9e8f7a6b5c4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a";
     const POD: &str = "8a1c3b52-91d4-4a6e-b1f0-2c7d5e9f0a11";
 
-    fn of(cgroup: &str) -> Option<(Runtime, String)> {
-        found(cgroup).map(|found| (found.runtime, found.shown))
+    fn find_shown(cgroup: &str) -> Option<(Runtime, String)> {
+        find(cgroup).map(|found| (found.runtime, found.shown))
     }
 
     #[test]
-    fn every_runtime_spells_the_container_its_own_way() {
+    fn detects_container_of_each_runtime() {
         let slice = format!("kubepods-burstable-pod{}.slice", POD.replace('-', "_"));
         let spellings = [
             (
@@ -173,25 +174,25 @@ mod tests {
         ];
         for (runtime, cgroup) in spellings {
             let expected = Some((runtime, "5f0a8b7c6d5e".to_owned()));
-            assert_eq!(of(&cgroup), expected, "{cgroup}");
+            assert_eq!(find_shown(&cgroup), expected, "{cgroup}");
         }
     }
 
     #[test]
-    fn a_pod_is_known_by_its_uid_in_both_spellings() {
+    fn finds_pod_uid_in_both_spellings() {
         for pod in [
             format!("pod{POD}"),
             format!("kubepods-pod{}.slice", POD.replace('-', "_")),
         ] {
-            let found = found(&format!("0::/kubepods/{pod}/{ID}")).expect("as laid out");
+            let found = find(&format!("0::/kubepods/{pod}/{ID}")).expect("test setup");
             assert_eq!(found.pod.as_deref(), Some(POD));
         }
-        let short = found(&format!("0::/kubepods/pod1234/{ID}")).expect("as laid out");
+        let short = find(&format!("0::/kubepods/pod1234/{ID}")).expect("test setup");
         assert_eq!((short.pod, short.runtime), (None, Runtime::Unknown));
     }
 
     #[test]
-    fn those_without_an_id_have_a_name() {
+    fn returns_name_for_runtimes_without_ids() {
         let named = |runtime, name: &str| Some((runtime, name.to_owned()));
         for (cgroup, expected) in [
             ("0::/lxc.payload.web/x", named(Runtime::Lxc, "web")),
@@ -218,9 +219,11 @@ mod tests {
             ("0::/", None),
             ("", None),
         ] {
-            assert_eq!(of(cgroup), expected, "{cgroup}");
+            assert_eq!(find_shown(cgroup), expected, "{cgroup}");
         }
-        let hostile = of("0::/lxc.payload.a\u{202e}b").expect("as laid out").1;
+        let hostile = find_shown("0::/lxc.payload.a\u{202e}b")
+            .expect("test setup")
+            .1;
         assert_eq!(hostile, "a\\u{202e}b");
     }
 }

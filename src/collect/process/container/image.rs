@@ -1,9 +1,9 @@
-//! Apptainer and Singularity, which put a process into the file system of an image and into no cgroup.
+//! Detects Apptainer and Singularity, which run a process in the file system of an image but do not create a cgroup.
 //!
-//! Its root is mounted from a session directory of theirs, which `/proc/PID/mountinfo` shows to whoever may read the
-//! process: `… / / ro,relatime - overlay overlay ro,lowerdir=/var/lib/apptainer/mnt/session/rootfs`. Where the mounts
-//! are hidden or made another way, `APPTAINER_CONTAINER` in its environment tells. The mount namespace is the identity:
-//! there is no other.
+//! The root is mounted from the runtime's session directory, which `/proc/PID/mountinfo` shows if this user can read the
+//! process: `… / / ro,relatime - overlay overlay ro,lowerdir=/var/lib/apptainer/mnt/session/rootfs`. If the mounts cannot
+//! be read or look different, `APPTAINER_CONTAINER` in the environment is used instead. The mount namespace serves as the
+//! container's id, because there is no other one.
 
 use super::super::dir::Dir;
 use super::super::environment;
@@ -14,22 +14,22 @@ use crate::model::text::visible;
 
 const MAX_NAME_CHARS: usize = 64;
 
-/// With the image's file name, where it is told.
-pub fn found(
+/// Returns the container, and the image's file name if the environment contains it.
+pub fn find(
     dir: &Dir,
     environment: Option<&List>,
-    ours: Option<u64>,
+    own: Option<u64>,
 ) -> Option<(ContainerMatch, Option<String>)> {
-    // The mounts may be thousands of lines: only those of a process that has mounts of its own are worth reading.
+    // The mounts may be thousands of lines, so they are read only if the process has its own mount namespace.
     let namespace = dir.mount_namespace().ok()?;
-    if ours? == namespace {
+    if own? == namespace {
         return None;
     }
     let variable = |names: &[&str]| Some(environment::first(environment?, names)?.to_vec());
     let runtime = by_mounts(dir).or_else(|| {
-        let told = |name, runtime| variable(&[name]).map(|_| runtime);
-        told("APPTAINER_CONTAINER", Runtime::Apptainer)
-            .or_else(|| told("SINGULARITY_CONTAINER", Runtime::Singularity))
+        let if_set = |name, runtime| variable(&[name]).map(|_| runtime);
+        if_set("APPTAINER_CONTAINER", Runtime::Apptainer)
+            .or_else(|| if_set("SINGULARITY_CONTAINER", Runtime::Singularity))
     })?;
     let name = variable(&[
         "APPTAINER_NAME",
@@ -49,11 +49,11 @@ pub fn found(
 
 fn by_mounts(dir: &Dir) -> Option<Runtime> {
     let mounts = nul_list::read(dir.file("mountinfo").ok()?).ok()?;
-    of_mounts(&String::from_utf8_lossy(&mounts))
+    runtime_from_mounts(&String::from_utf8_lossy(&mounts))
 }
 
-/// The last mount over `/` is the one in force.
-fn of_mounts(mountinfo: &str) -> Option<Runtime> {
+/// Parses the mounts. The last mount of `/` is the visible one.
+fn runtime_from_mounts(mountinfo: &str) -> Option<Runtime> {
     let root = mountinfo
         .lines()
         .rfind(|line| line.split(' ').nth(4) == Some("/"))?;
@@ -71,15 +71,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_root_mount_in_force_tells() {
+    fn detects_runtime_from_visible_root_mount() {
         let root = |source: &str| format!("100 90 0:60 / / ro,relatime - overlay {source}\n");
         let session = root("overlay ro,lowerdir=/var/lib/apptainer/mnt/session/rootfs");
-        assert_eq!(of_mounts(&session), Some(Runtime::Apptainer));
+        assert_eq!(runtime_from_mounts(&session), Some(Runtime::Apptainer));
         let old = root("overlay ro,lowerdir=/usr/local/var/singularity/mnt/session/rootfs");
-        assert_eq!(of_mounts(&old), Some(Runtime::Singularity));
-        assert_eq!(of_mounts(&format!("{session}{}", root("overlay rw"))), None);
+        assert_eq!(runtime_from_mounts(&old), Some(Runtime::Singularity));
+        assert_eq!(
+            runtime_from_mounts(&format!("{session}{}", root("overlay rw"))),
+            None
+        );
         let elsewhere = session.replace(" / / ", " / /mnt ");
-        assert_eq!(of_mounts(&elsewhere), None);
-        assert_eq!(of_mounts("nonsense\n"), None);
+        assert_eq!(runtime_from_mounts(&elsewhere), None);
+        assert_eq!(runtime_from_mounts("nonsense\n"), None);
     }
 }

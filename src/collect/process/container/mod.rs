@@ -1,11 +1,11 @@
-//! The container a process runs in: what runs it, its id, and its name where a file that this user may read tells it.
+//! Finds the container of a process: its runtime, its id, and its name if this user can read a file that contains it.
 //!
-//! `/proc/PID/cgroup`, which everyone may read, gives runtime and id (`spelling`); the names are in the runtimes' own
-//! files (`names`), never asked of a daemon, which might not answer. Apptainer and Singularity make no cgroup: they
-//! are known by the root file system they mounted (`image`).
+//! `/proc/PID/cgroup`, which every user can read, contains the runtime and the id (`cgroup_names`). Names come from the
+//! runtimes' files (`names`). Daemons are not queried, because they may not answer. Apptainer and Singularity do not
+//! create a cgroup and are detected from the root file system that they mount (`image`).
 //!
-//! The spellings and file formats are those of the runtimes' documentation and sources. Docker, Kubernetes, Podman,
-//! CRI-O, LXC, systemd-nspawn, Slurm and Apptainer were not all at hand: the tests lay out their files.
+//! Cgroup names and file formats follow the documentation and sources of the runtimes. Docker, Kubernetes, Podman, CRI-O,
+//! LXC, systemd-nspawn, Slurm and Apptainer were not all available for testing, so the tests create their files.
 
 mod cgroup_names;
 mod image;
@@ -23,29 +23,29 @@ use crate::model::container::Runtime;
 use crate::model::process::Process;
 use crate::model::reading::{Reading, Reason};
 
-/// Where the runtimes' files are looked for.
+/// Directories in which the runtimes' files are searched.
 #[derive(Debug, Clone)]
 pub struct Files {
-    /// `/`, or what stands for it.
+    /// `/`, or a substitute for it.
     pub root: PathBuf,
-    /// The home directory of the user who runs gputop: Podman without root keeps its names there.
+    /// Home directory of the user who runs gputop, in which rootless Podman stores its names.
     pub home: Option<PathBuf>,
 }
 
-/// What a cgroup or a mount says.
+/// A container found in a cgroup or a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerMatch {
     pub runtime: Runtime,
-    /// As the runtime's files know it.
+    /// Id in the runtime's files.
     pub id: String,
-    /// As people write it.
+    /// Id to show, in its usual form.
     pub shown: String,
-    /// The UID of the Kubernetes pod it belongs to.
+    /// UID of the Kubernetes pod that it belongs to.
     pub pod: Option<String>,
 }
 
 impl ContainerMatch {
-    /// Of a runtime that has names and no ids.
+    /// Creates a match for a runtime that has names but no ids.
     fn named(runtime: Runtime, name: String) -> Self {
         Self {
             runtime,
@@ -56,28 +56,28 @@ impl ContainerMatch {
     }
 }
 
-/// The id by which docker's own files name the container of a process; `None` for other runtimes' containers.
+/// Returns the id of the process's Docker container; `None` for containers of other runtimes.
 pub fn docker_id(cgroup: &str) -> Option<String> {
-    let found = cgroup_names::found(cgroup)?;
+    let found = cgroup_names::find(cgroup)?;
     matches!(found.runtime, Runtime::Docker | Runtime::Unknown).then_some(found.id)
 }
 
 pub struct Containers {
     names: Names,
-    /// The inode of our mount namespace: who shares it has started no image.
-    our_mounts: Option<u64>,
+    /// Inode of gputop's own mount namespace. A process in it does not run in an image.
+    own_mount_namespace: Option<u64>,
 }
 
 impl Containers {
     pub fn new(proc_root: &Path, files: Files) -> Self {
-        let ours = fs::metadata(proc_root.join("self/ns/mnt"));
+        let own = fs::metadata(proc_root.join("self/ns/mnt"));
         Self {
             names: Names::new(files),
-            our_mounts: ours.ok().map(|ours| ours.ino()),
+            own_mount_namespace: own.ok().map(|own| own.ino()),
         }
     }
 
-    /// Fills the container's fields. `environment` is there where this user may read it.
+    /// Fills the container's fields. `environment` is `None` if this user cannot read it.
     pub fn fill(
         &mut self,
         process: &mut Process,
@@ -85,26 +85,31 @@ impl Containers {
         dir: &Dir,
         environment: Option<&List>,
     ) {
-        let by_cgroup = cgroup_names::found(cgroup);
-        // A step of Slurm may have started an image.
+        let by_cgroup = cgroup_names::find(cgroup);
+        // A Slurm step may run in an image.
         let by_image = match &by_cgroup {
             Some(found) if found.runtime != Runtime::Slurm => None,
-            _ => image::found(dir, environment, self.our_mounts),
+            _ => image::find(dir, environment, self.own_mount_namespace),
         };
         (process.container_runtime, process.container_name) = (None, Reading::default());
         if let Some((found, name)) = by_image {
             process.container_name = name.map_or_else(
-                || Reading::missing(Reason::Denied, "its environment names the image"),
+                || {
+                    Reading::missing(
+                        Reason::Denied,
+                        "the image name is in its environment, which cannot be read",
+                    )
+                },
                 Reading::Value,
             );
             take(process, found);
         } else if let Some(found) = by_cgroup {
-            process.container_name = self.names.of(&found, environment);
+            process.container_name = self.names.name(&found, environment);
             take(process, found);
         } else {
             process.container = Reading::missing(
                 Reason::Unsupported,
-                "neither its cgroup nor its mounts name a container",
+                "no container found in its cgroup or its mounts",
             );
         }
     }

@@ -1,14 +1,14 @@
-//! What its user called a container, from the files in which the runtimes keep it.
+//! Reads the names of containers from the runtimes' files.
 //!
 //! | runtime | file | name |
 //! |---|---|---|
-//! | docker | `/var/lib/docker/containers/ID/config.v2.json` | `"Name": "/train"` |
-//! | Podman, CRI-O | `…/containers/storage/overlay-containers/containers.json`, of root or of one's own home | `"names": ["train"]` |
+//! | Docker | `/var/lib/docker/containers/ID/config.v2.json` | `"Name": "/train"` |
+//! | Podman, CRI-O | `…/containers/storage/overlay-containers/containers.json`, of root or in the user's home | `"names": ["train"]` |
 //! | Kubernetes | the file name `/var/log/containers/POD_NAMESPACE_CONTAINER-ID.log` | `POD/CONTAINER` |
 //! | | else the directory `/var/log/pods/NAMESPACE_POD_UID` | `POD` |
 //! | | else `HOSTNAME` of the process's environment | `POD` |
 //!
-//! Below Kubernetes docker and CRI-O keep `k8s_CONTAINER_POD_NAMESPACE_UID_N`: the same container, written another way.
+//! In Kubernetes, Docker and CRI-O use the name `k8s_CONTAINER_POD_NAMESPACE_UID_N`, which is shown as `POD/CONTAINER`.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,18 +24,18 @@ use crate::model::reading::{Reading, Reason};
 use crate::model::text::visible;
 
 const MAX_NAME_CHARS: usize = 128;
-/// Podman's list has some 400 bytes for each container and its layers.
+/// Maximum size of a JSON file. Podman's list has about 400 bytes per container.
 const MAX_JSON: u64 = 1 << 20;
-/// The kubelet takes 110 pods on a node by default.
+/// Maximum number of directory entries. The kubelet's default limit is 110 pods per node.
 const MAX_LISTED: usize = 16_384;
-/// Names are kept, since they seldom change; on a host that starts containers all day, not for ever.
+/// Maximum number of cached names. Names rarely change, but a host may start containers all day.
 const MAX_KNOWN: usize = 1_024;
 
 const STORAGE: &str = "containers/storage/overlay-containers/containers.json";
 
 pub struct Names {
     files: Files,
-    /// By id.
+    /// Cached names by container id.
     known: HashMap<String, String>,
 }
 
@@ -60,20 +60,21 @@ impl Names {
         }
     }
 
-    pub fn of(&mut self, found: &ContainerMatch, environment: Option<&List>) -> Reading<String> {
+    /// Returns the name of a container, or the reason why it is unknown.
+    pub fn name(&mut self, found: &ContainerMatch, environment: Option<&List>) -> Reading<String> {
         if let Some(name) = self.known.get(&found.id) {
             return Reading::Value(name.clone());
         }
         let name = match self.look_up(found) {
             Ok(Some(name)) => name,
-            told => {
+            result => {
                 let pod = found
                     .pod
                     .as_ref()
                     .and(environment)
                     .and_then(environment::pod);
                 let Some(pod) = pod else {
-                    return nameless(found.runtime, told.err().as_ref());
+                    return no_name(found.runtime, result.err().as_ref());
                 };
                 String::from_utf8_lossy(pod).into_owned()
             }
@@ -88,39 +89,39 @@ impl Names {
 
     fn look_up(&self, found: &ContainerMatch) -> io::Result<Option<String>> {
         if found.pod.is_some()
-            && let Ok(Some(name)) = self.logged(found)
+            && let Ok(Some(name)) = self.kubelet_name(found)
         {
             return Ok(Some(name));
         }
         match found.runtime {
-            Runtime::Docker => self.docker(&found.id).map(Some),
-            Runtime::Podman | Runtime::CriO => self.stored(&found.id),
+            Runtime::Docker => self.docker_name(&found.id).map(Some),
+            Runtime::Podman | Runtime::CriO => self.storage_name(&found.id),
             _ => Ok(None),
         }
     }
 
-    fn docker(&self, id: &str) -> io::Result<String> {
+    fn docker_name(&self, id: &str) -> io::Result<String> {
         let path = format!("var/lib/docker/containers/{id}/config.v2.json");
         let text = open_beneath::read(&self.files.root, &path, MAX_JSON)?;
         let config: DockerConfig = serde_json::from_slice(&text)?;
-        Ok(plain(&config.name))
+        Ok(display_name(&config.name))
     }
 
-    fn stored(&self, id: &str) -> io::Result<Option<String>> {
-        let of_root = listed(&self.files.root, &format!("var/lib/{STORAGE}"), id);
-        let own = match &self.files.home {
+    fn storage_name(&self, id: &str) -> io::Result<Option<String>> {
+        let system = listed(&self.files.root, &format!("var/lib/{STORAGE}"), id);
+        let rootless = match &self.files.home {
             Some(home) => listed(home, &format!(".local/share/{STORAGE}"), id),
             None => Ok(None),
         };
-        match (own, of_root) {
+        match (rootless, system) {
             (Ok(Some(name)), _) | (_, Ok(Some(name))) => Ok(Some(name)),
             (_, Err(error)) => Err(error),
             _ => Ok(None),
         }
     }
 
-    /// By the names of the log files that the kubelet links, and of its directories.
-    fn logged(&self, found: &ContainerMatch) -> io::Result<Option<String>> {
+    /// Finds the name in the names of the kubelet's log links and log directories.
+    fn kubelet_name(&self, found: &ContainerMatch) -> io::Result<Option<String>> {
         let root = &self.files.root;
         let end = format!("-{}.log", found.id);
         let logs = open_beneath::names(root, "var/log/containers", MAX_LISTED).unwrap_or_default();
@@ -139,12 +140,12 @@ impl Names {
 fn listed(root: &Path, path: &str, id: &str) -> io::Result<Option<String>> {
     let text = open_beneath::read(root, path, MAX_JSON)?;
     let list: Vec<Stored> = serde_json::from_slice(&text)?;
-    let stored = list.into_iter().find(|stored| stored.id == id);
-    Ok(stored.and_then(|stored| stored.names.first().map(|name| plain(name))))
+    let entry = list.into_iter().find(|entry| entry.id == id);
+    Ok(entry.and_then(|entry| entry.names.first().map(|name| display_name(name))))
 }
 
-/// `/train` as `train`, `/k8s_torch_train-0_ns_8a1c…_0` as `train-0/torch`.
-fn plain(name: &str) -> String {
+/// Returns `train` for `/train`, and `train-0/torch` for `/k8s_torch_train-0_ns_8a1c…_0`.
+fn display_name(name: &str) -> String {
     let name = name.strip_prefix('/').unwrap_or(name);
     let mut parts = name.split('_');
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
@@ -153,18 +154,21 @@ fn plain(name: &str) -> String {
     }
 }
 
-fn nameless(runtime: Runtime, error: Option<&io::Error>) -> Reading<String> {
+/// Returns the reason why a container's name is unknown.
+fn no_name(runtime: Runtime, error: Option<&io::Error>) -> Reading<String> {
     match (runtime, error.map(io::Error::kind)) {
         (Runtime::Lxc | Runtime::SystemdNspawn | Runtime::Slurm, _) => Reading::default(),
         (_, Some(io::ErrorKind::PermissionDenied)) => Reading::missing(
             Reason::Denied,
-            format!("root can read the names of {}", runtime.word()),
+            format!(
+                "only root can read the container names of {}",
+                runtime.word()
+            ),
         ),
-        (_, Some(io::ErrorKind::NotFound)) | (_, None) => Reading::missing(
-            Reason::Unsupported,
-            "no file that is read here names the container",
-        ),
-        (_, Some(_)) => Reading::missing(Reason::Unknown, "the runtime's file could not be read"),
+        (_, Some(io::ErrorKind::NotFound)) | (_, None) => {
+            Reading::missing(Reason::Unsupported, "no name found for the container")
+        }
+        (_, Some(_)) => Reading::missing(Reason::Unknown, "cannot read the runtime's file"),
     }
 }
 
@@ -180,13 +184,13 @@ mod tests {
 
     impl Machine {
         fn new() -> Self {
-            Self(tempfile::tempdir().expect("as laid out"))
+            Self(tempfile::tempdir().expect("test setup"))
         }
 
         fn with(self, path: &str, text: &str) -> Self {
             let path = self.0.path().join(path);
-            fs::create_dir_all(path.parent().expect("as laid out")).expect("as laid out");
-            fs::write(path, text).expect("as laid out");
+            fs::create_dir_all(path.parent().expect("test setup")).expect("test setup");
+            fs::write(path, text).expect("test setup");
             self
         }
 
@@ -203,7 +207,7 @@ mod tests {
                 shown: String::new(),
                 pod: pod.then(|| POD.to_owned()),
             };
-            Names::new(files).of(&found, Some(&environment))
+            Names::new(files).name(&found, Some(&environment))
         }
     }
 
@@ -212,24 +216,24 @@ mod tests {
     }
 
     #[test]
-    fn each_runtime_keeps_the_name_in_its_own_file() {
+    fn reads_name_from_the_file_of_each_runtime() {
         let docker = format!("var/lib/docker/containers/{ID}/config.v2.json");
         let machine =
             Machine::new().with(&docker, r#"{"ID": "x", "Name": "/train", "Config": {}}"#);
         assert_eq!(machine.name(Runtime::Docker, false), named("train"));
 
         let list = format!(r#"[{{"id": "other"}}, {{"id": "{ID}", "names": ["nightly"]}}]"#);
-        let of_root = Machine::new().with(&format!("var/lib/{STORAGE}"), &list);
-        assert_eq!(of_root.name(Runtime::Podman, false), named("nightly"));
-        let own = Machine::new().with(&format!("home/ana/.local/share/{STORAGE}"), &list);
-        assert_eq!(own.name(Runtime::Podman, false), named("nightly"));
+        let system = Machine::new().with(&format!("var/lib/{STORAGE}"), &list);
+        assert_eq!(system.name(Runtime::Podman, false), named("nightly"));
+        let rootless = Machine::new().with(&format!("home/ana/.local/share/{STORAGE}"), &list);
+        assert_eq!(rootless.name(Runtime::Podman, false), named("nightly"));
         let crio = list.replace("nightly", &format!("k8s_torch_train-0_ml_{POD}_0"));
         let crio = Machine::new().with(&format!("var/lib/{STORAGE}"), &crio);
         assert_eq!(crio.name(Runtime::CriO, false), named("train-0/torch"));
     }
 
     #[test]
-    fn a_pod_is_named_by_its_logs_or_by_its_environment() {
+    fn reads_pod_name_from_logs_or_environment() {
         let log = format!("var/log/containers/train-0_ml_torch-{ID}.log");
         let machine = Machine::new().with(&log, "");
         assert_eq!(
@@ -245,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_says_why_and_what_is_hostile_does_nothing() {
+    fn reports_missing_and_invalid_names_and_escapes_hostile_ones() {
         let reason = |machine: &Machine| {
             let name = machine.name(Runtime::Docker, false);
             name.why().map(|why| why.reason)

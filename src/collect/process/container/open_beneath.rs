@@ -1,8 +1,8 @@
-//! Opening what lies beneath a directory and nowhere else.
+//! Opens files strictly beneath a directory.
 //!
-//! Names of containers are in files that a runtime wrote as root, or as the user who runs gputop. A link on the way, or
-//! a file of anybody else, is somebody's attempt to have another file read: neither is followed. A pipe in a file's
-//! place does not hold up the reader.
+//! Container names are in files that a runtime has written as root, or as the user who runs gputop. A symbolic link in
+//! the path or a file of another user may be an attempt to make gputop read another file, so both are rejected. A pipe in
+//! place of a file does not block the reader.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -15,8 +15,8 @@ use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
 
-/// The whole of a plain file of root's or one's own, at most `limit` bytes long: a longer one is refused, since half a
-/// JSON document says nothing.
+/// Reads a regular file that is owned by root or by this user. A file longer than `limit` bytes is rejected, because a
+/// truncated JSON document is useless.
 pub fn read(root: &Path, path: &str, limit: u64) -> io::Result<Vec<u8>> {
     let file = File::from(descend(root, path, OFlag::O_RDONLY | OFlag::O_NONBLOCK)?);
     let metadata = file.metadata()?;
@@ -32,17 +32,17 @@ pub fn read(root: &Path, path: &str, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The names in a directory, at most `most` of them.
-pub fn names(root: &Path, path: &str, most: usize) -> io::Result<Vec<String>> {
+/// Returns up to `max` names in a directory.
+pub fn names(root: &Path, path: &str, max: usize) -> io::Result<Vec<String>> {
     let directory = descend(root, path, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
     let opened = format!("/proc/self/fd/{}", directory.as_raw_fd());
-    let entries = fs::read_dir(opened)?.flatten().take(most);
+    let entries = fs::read_dir(opened)?.flatten().take(max);
     Ok(entries
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect())
 }
 
-/// Step by step, so that no component is a link.
+/// Opens a path one component at a time, so that none of them can be a symbolic link.
 fn descend(root: &Path, path: &str, how: OFlag) -> io::Result<OwnedFd> {
     let always = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let step = OFlag::O_PATH | OFlag::O_DIRECTORY | always;
@@ -72,21 +72,21 @@ mod tests {
     }
 
     #[test]
-    fn only_plain_files_beneath_the_root_are_read() {
+    fn reads_only_regular_files_beneath_the_root() {
         let (root, outside) = (
-            tempfile::tempdir().expect("as laid out"),
-            tempfile::tempdir().expect("as laid out"),
+            tempfile::tempdir().expect("test setup"),
+            tempfile::tempdir().expect("test setup"),
         );
         let at = |name: &str| root.path().join(name);
-        fs::write(outside.path().join("secret"), "secret").expect("as laid out");
-        fs::create_dir(at("a")).expect("as laid out");
-        fs::write(at("a/plain"), "text").expect("as laid out");
-        symlink(outside.path().join("secret"), at("a/link")).expect("as laid out");
-        symlink(outside.path(), at("b")).expect("as laid out");
-        nix::unistd::mkfifo(&at("a/pipe"), Mode::S_IRUSR).expect("as laid out");
+        fs::write(outside.path().join("secret"), "secret").expect("test setup");
+        fs::create_dir(at("a")).expect("test setup");
+        fs::write(at("a/plain"), "text").expect("test setup");
+        symlink(outside.path().join("secret"), at("a/link")).expect("test setup");
+        symlink(outside.path(), at("b")).expect("test setup");
+        nix::unistd::mkfifo(&at("a/pipe"), Mode::S_IRUSR).expect("test setup");
 
         let read = |path: &str, limit| read(root.path(), path, limit);
-        assert_eq!(read("a/plain", 4).expect("as laid out"), b"text");
+        assert_eq!(read("a/plain", 4).expect("test setup"), b"text");
         assert_eq!(errno(read("a/plain", 3)), Some(Errno::EFBIG));
         assert_eq!(errno(read("a/link", 99)), Some(Errno::ELOOP));
         assert_eq!(errno(read("b/secret", 99)), Some(Errno::ENOTDIR));
@@ -96,21 +96,21 @@ mod tests {
         assert_eq!(errno(read("a", 99)), Some(Errno::EACCES));
         assert_eq!(errno(read("c/plain", 99)), Some(Errno::ENOENT));
         if geteuid().is_root() {
-            std::os::unix::fs::chown(at("a/plain"), Some(65_534), None).expect("as laid out");
+            std::os::unix::fs::chown(at("a/plain"), Some(65_534), None).expect("test setup");
             assert_eq!(errno(read("a/plain", 4)), Some(Errno::EACCES));
         }
     }
 
     #[test]
-    fn a_directory_is_listed_up_to_a_bound_and_not_through_a_link() {
-        let root = tempfile::tempdir().expect("as laid out");
-        fs::create_dir(root.path().join("a")).expect("as laid out");
+    fn lists_directory_up_to_a_limit_and_rejects_links() {
+        let root = tempfile::tempdir().expect("test setup");
+        fs::create_dir(root.path().join("a")).expect("test setup");
         for name in 0..9 {
-            fs::write(root.path().join(format!("a/{name}")), "").expect("as laid out");
+            fs::write(root.path().join(format!("a/{name}")), "").expect("test setup");
         }
-        symlink("a", root.path().join("b")).expect("as laid out");
-        assert_eq!(names(root.path(), "a", 5).expect("as laid out").len(), 5);
-        assert_eq!(names(root.path(), "a", 99).expect("as laid out").len(), 9);
+        symlink("a", root.path().join("b")).expect("test setup");
+        assert_eq!(names(root.path(), "a", 5).expect("test setup").len(), 5);
+        assert_eq!(names(root.path(), "a", 99).expect("test setup").len(), 9);
         assert!(names(root.path(), "b", 99).is_err());
     }
 }

@@ -1,36 +1,36 @@
-//! One field of an answer of `nvidia-smi`, in its units: memory in MiB, power in W, clocks in MHz, shares in percent. What it
-//! cannot tell stands in brackets.
+//! One field of `nvidia-smi` output, in its units: memory in MiB, power in W, clocks in MHz, shares in percent.
+//! Missing values are in brackets.
 
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Celsius, MegaHertz, MilliWatts, Percent};
 
-const MAX_WORD: usize = 96;
+const MAX_TEXT: usize = 96;
 
-/// A field of one GPU as it was told, or why it was not.
+/// A field of one GPU, or the reason why it is missing.
 #[derive(Debug)]
 pub(super) struct Cell<'a>(Result<&'a str, Missing>);
 
 impl<'a> Cell<'a> {
     pub(super) fn of(text: &'a str) -> Self {
         let text = text.trim();
-        let Some(inside) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) else {
+        let Some(bracketed) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) else {
             return Self(match text {
                 "" | "N/A" => Err(Reason::Unsupported.into()),
-                "ERR!" => Err(Missing::new(Reason::Unknown, "nvidia-smi says: ERR!")),
+                "ERR!" => Err(Missing::new(Reason::Unknown, "nvidia-smi reports: ERR!")),
                 text => Ok(text),
             });
         };
-        let reason = match inside {
+        let reason = match bracketed {
             "N/A" | "Not Supported" => return Self(Err(Reason::Unsupported.into())),
             "Insufficient Permissions" => Reason::Denied,
             "GPU is lost" | "Not Found" => Reason::Gone,
             _ => Reason::Unknown,
         };
-        let words = visible(inside.as_bytes(), 60);
+        let shown = visible(bracketed.as_bytes(), 60);
         Self(Err(Missing::new(
             reason,
-            format!("nvidia-smi says: {words}"),
+            format!("nvidia-smi reports: {shown}"),
         )))
     }
 
@@ -38,15 +38,15 @@ impl<'a> Cell<'a> {
         Self(Err(why))
     }
 
-    /// Of a field that this `nvidia-smi` does not have.
+    /// Returns the cell of a field that this `nvidia-smi` does not support.
     pub(super) fn unknown() -> Self {
-        let why = "the nvidia-smi there is too old for it";
+        let why = "not supported by the nvidia-smi on that host";
         Self(Err(Missing::new(Reason::Unsupported, why)))
     }
 
     pub(super) fn text(&self) -> Reading<String> {
-        let word = self.0.clone();
-        word.map(|text| visible(text.as_bytes(), MAX_WORD)).into()
+        let text = self.0.clone();
+        text.map(|text| visible(text.as_bytes(), MAX_TEXT)).into()
     }
 
     pub(super) fn read<T>(&self, read: impl FnOnce(&str) -> Option<T>) -> Reading<T> {
@@ -54,8 +54,8 @@ impl<'a> Cell<'a> {
             Err(why) => Reading::Missing(why.clone()),
             Ok(text) => read(text).map_or_else(
                 || {
-                    let words = visible(text.as_bytes(), 40);
-                    Reading::missing(Reason::Unknown, format!("nvidia-smi says: {words}"))
+                    let shown = visible(text.as_bytes(), 40);
+                    Reading::missing(Reason::Unknown, format!("nvidia-smi reports: {shown}"))
                 },
                 Reading::Value,
             ),
@@ -66,7 +66,7 @@ impl<'a> Cell<'a> {
         self.read(|text| text.parse().ok())
     }
 
-    /// From MiB.
+    /// Parses a value in MiB.
     pub(super) fn bytes(&self) -> Reading<Bytes> {
         self.read(|text| Some(Bytes(text.parse::<u64>().ok()?.checked_mul(1 << 20)?)))
     }
@@ -75,7 +75,7 @@ impl<'a> Cell<'a> {
         self.number::<u32>().at_most(100).map(|n| Percent(n.into()))
     }
 
-    /// From W, as `124.71`. No single GPU draws 20 kW.
+    /// Parses a value in W, such as `124.71`. No single GPU uses 20 kW.
     pub(super) fn power(&self) -> Reading<MilliWatts> {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let milliwatts = |watts: f64| MilliWatts((watts * 1_000.0).round() as u32);
@@ -91,7 +91,7 @@ impl<'a> Cell<'a> {
         self.number().at_most(100_000).map(MegaHertz)
     }
 
-    /// `Enabled`, `Yes`
+    /// Parses `Enabled` or `Yes` as true, `Disabled` or `No` as false.
     pub(super) fn is_set(&self) -> Reading<bool> {
         self.read(|text| match text {
             "Enabled" | "Yes" => Some(true),
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_told_is_a_reason_and_never_a_number() {
+    fn missing_and_invalid_values_become_reasons() {
         let why = |text| Cell::of(text).bytes().why().map(ToString::to_string);
         assert_eq!(why("[N/A]").as_deref(), Some("not supported here"));
         assert_eq!(
@@ -115,14 +115,14 @@ mod tests {
         );
         assert_eq!(
             why("[Unknown Error]").as_deref(),
-            Some("nvidia-smi says: Unknown Error")
+            Some("nvidia-smi reports: Unknown Error")
         );
         assert_eq!(
             why("\u{1b}[2J7").as_deref(),
-            Some("nvidia-smi says: ^[[2J7")
+            Some("nvidia-smi reports: ^[[2J7")
         );
-        assert_eq!(why("99999999999999999999").map(|why| why.len()), Some(37));
-        assert_eq!(why("18446744073709551615").map(|why| why.len()), Some(37));
+        assert_eq!(why("99999999999999999999").map(|why| why.len()), Some(40));
+        assert_eq!(why("18446744073709551615").map(|why| why.len()), Some(40));
         assert_eq!(Cell::of(" 143771").bytes().get(), Some(Bytes::mib(143_771)));
         for power in ["-1", "nan", "inf", "1e9"] {
             assert!(Cell::of(power).power().why().is_some(), "{power}");

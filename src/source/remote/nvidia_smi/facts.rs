@@ -1,4 +1,4 @@
-//! Who the host is, and what its `nvidia-smi` knows: told once.
+//! Facts about the host and the fields that its `nvidia-smi` supports, reported once.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use super::lines::number;
 use crate::model::host::PidNamespace;
 use crate::model::text::visible;
 
-/// A help holds no more names.
+/// Maximum number of field names that are read from the help.
 const MAX_NAMES: usize = 2048;
-const MAX_WORD: usize = 255;
+const MAX_TEXT: usize = 255;
 
-/// Who the host is.
+/// Facts about the host.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     pub host: Option<String>,
@@ -23,15 +23,15 @@ pub(super) struct Facts {
     pub page_bytes: Option<u64>,
     pub cores: Option<u32>,
     pub uid: Option<u32>,
-    /// The newest CUDA that the driver supports.
+    /// Newest CUDA version that the driver supports.
     pub cuda: Option<String>,
-    /// The names that `nvidia-smi` has for what it can tell.
+    /// Field names that this `nvidia-smi` supports.
     names: BTreeSet<String>,
 }
 
 impl Facts {
-    /// Those of [`FIELDS`] that this `nvidia-smi` knows, as it is asked for them; where it has no help, all, by their oldest
-    /// names.
+    /// Returns the query with the [`FIELDS`] that this `nvidia-smi` supports, or all fields by their oldest names if
+    /// it has no help.
     pub(super) fn query(&self) -> String {
         let asked = FIELDS.iter().filter_map(|field| self.name_of(field.names));
         asked.collect::<Vec<_>>().join(",")
@@ -48,7 +48,7 @@ impl Facts {
     }
 
     pub(super) fn take(&mut self, kind: u8, text: &[u8]) {
-        let word = || Some(visible(text, MAX_WORD)).filter(|word| !word.is_empty());
+        let word = || Some(visible(text, MAX_TEXT)).filter(|word| !word.is_empty());
         match kind {
             b'N' => self.host = word(),
             b'K' => self.kernel = word(),
@@ -68,10 +68,11 @@ impl Facts {
         }
     }
 
-    /// `pid:[4026531836]`, which is `PROC_PID_INIT_INO` of the kernel's include/linux/proc_ns.h: the driver's own.
+    /// Parses `pid:[4026531836]`. This number is `PROC_PID_INIT_INO` in include/linux/proc_ns.h of the kernel, the
+    /// namespace of the driver.
     fn take_namespace(&mut self, text: &[u8]) {
-        let inside = text.strip_prefix(b"pid:[");
-        self.namespace_id = inside.and_then(|id| number(id.strip_suffix(b"]")?));
+        let id = text.strip_prefix(b"pid:[");
+        self.namespace_id = id.and_then(|id| number(id.strip_suffix(b"]")?));
         self.namespace = match self.namespace_id {
             Some(4_026_531_836) => PidNamespace::Host,
             Some(_) => PidNamespace::Container,
@@ -80,13 +81,14 @@ impl Facts {
     }
 }
 
-/// `CUDA Version        : 13.0`, or in a headline behind other versions; since driver 610 it is called `CUDA UMD Version`.
+/// Parses `CUDA Version        : 13.0`, also after other versions in a headline. Since driver 610 the label is `CUDA
+/// UMD Version`.
 fn cuda(line: &[u8]) -> Option<String> {
     let line = std::str::from_utf8(line).ok()?;
-    let (_, behind) = line.split_once("CUDA")?;
-    let (_, behind) = behind.split_once(':')?;
+    let (_, rest) = line.split_once("CUDA")?;
+    let (_, rest) = rest.split_once(':')?;
     let is_part = |c: char| c.is_ascii_digit() || c == '.';
-    let version: String = behind
+    let version: String = rest
         .trim_start()
         .chars()
         .take_while(|c| is_part(*c))
@@ -99,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_of_cuda_is_found_under_each_of_its_names() {
+    fn finds_the_cuda_version_under_each_label() {
         for (line, version) in [
             ("CUDA Version        : 13.0", Some("13.0")),
             ("CUDA UMD version    : 13.3", Some("13.3")),

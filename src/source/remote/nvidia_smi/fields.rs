@@ -1,6 +1,6 @@
-//! What `nvidia-smi --query-gpu` is asked for of each GPU, and where it goes.
+//! The fields that `nvidia-smi --query-gpu` is asked for, and the model fields that they set.
 //!
-//! A line of its answer, as a driver 580 gave it for `index,uuid,name,memory.total,power.draw,fan.speed,pstate`:
+//! A line of output of driver 580 for `index,uuid,name,memory.total,power.draw,fan.speed,pstate`:
 //!
 //! ```text
 //! 0, GPU-c4a36e9e-b12e-ae04-21f0-6dc4ff6d2da6, NVIDIA H200, 143771, 124.71, [N/A], P0
@@ -11,7 +11,7 @@ use crate::model::gpu::{Board, Gpu, Throttle};
 use crate::model::reading::Reading;
 use crate::model::units::GpuUuid;
 
-/// A GPU while it is put together.
+/// A GPU that is being assembled.
 #[derive(Debug, Default)]
 pub(super) struct Card {
     pub gpu: Gpu,
@@ -20,7 +20,7 @@ pub(super) struct Card {
 }
 
 pub(super) struct Field {
-    /// As `nvidia-smi` calls it; the newest name first.
+    /// Names in `nvidia-smi`, newest first.
     pub names: &'static [&'static str],
     pub put: fn(&mut Card, &Cell<'_>),
 }
@@ -114,7 +114,7 @@ pub(super) const FIELDS: &[Field] = &[
         let number = |text: &str| text.strip_prefix('P')?.parse().ok();
         card.gpu.pstate = cell.read(number).at_most(15);
     }),
-    // Called so since driver 535.
+    // The first name is used since driver 535.
     field(
         &[
             "clocks_event_reasons.active",

@@ -1,20 +1,20 @@
-//! The machine around the GPUs: its memory, load and processors, as the kernel's own files have them.
+//! Host figures: memory, load and CPU, from files of the kernel.
 
 use super::facts::Facts;
-use super::lines::{number, words};
+use super::lines::{number, split_words};
 use super::readings::Round;
 use crate::model::host::Host;
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::units::{Bytes, Percent};
 
-/// What makes a share of processor time out of two rounds.
+/// Previous reading, from which the CPU share is calculated.
 #[derive(Debug, Default)]
-pub(super) struct Machine {
-    /// Busy and all, of the last round.
+pub(super) struct HostFigures {
+    /// Busy and total ticks of the last round.
     ticks: Option<(u64, u64)>,
 }
 
-impl Machine {
+impl HostFigures {
     pub(super) fn read(&mut self, facts: &Facts, round: &Round) -> Host {
         let memory = |name: &str| {
             let line = round
@@ -25,20 +25,26 @@ impl Machine {
             kib.and_then(|kib| kib.checked_mul(1024))
                 .map(Bytes)
                 .ok_or_else(|| {
-                    Missing::new(Reason::Unknown, "/proc/meminfo could not be read there")
+                    Missing::new(Reason::Unknown, "cannot read /proc/meminfo on that host")
                 })
         };
         let used = |total: &str, free: &str| {
             let (total, free) = (memory(total)?, memory(free)?);
             Ok::<_, Missing>(Bytes(total.0.saturating_sub(free.0)))
         };
-        let load: Vec<f64> = words(&round.load).take(3).filter_map(number).collect();
+        let load: Vec<f64> = split_words(&round.load)
+            .take(3)
+            .filter_map(number)
+            .collect();
         Host {
             at: round.clocks.mono,
             cpu: self.cpu(round),
             cores: match facts.cores {
                 Some(cores) => cores.into(),
-                None => Reading::missing(Reason::Unknown, "`getconf` did not count them there"),
+                None => Reading::missing(
+                    Reason::Unknown,
+                    "`getconf` on that host did not report the number of cores",
+                ),
             },
             memory_total: memory("MemTotal:").into(),
             memory_used: used("MemTotal:", "MemAvailable:").into(),
@@ -47,20 +53,21 @@ impl Machine {
             load: if load.len() == 3 && load.iter().all(|load| load.is_finite()) {
                 load.into()
             } else {
-                Reading::missing(Reason::Unknown, "/proc/loadavg could not be read there")
+                Reading::missing(Reason::Unknown, "cannot read /proc/loadavg on that host")
             },
         }
     }
 
-    /// `cpu  user nice system idle iowait irq softirq steal …` of proc(5); what guests take is in the first two already.
+    /// Parses `cpu  user nice system idle iowait irq softirq steal …` of proc(5). Guest time is already included in
+    /// the first two.
     fn cpu(&mut self, round: &Round) -> Reading<Percent> {
-        let ticks: Vec<u64> = words(&round.cpu)
+        let ticks: Vec<u64> = split_words(&round.cpu)
             .skip(1)
             .take(8)
             .filter_map(number)
             .collect();
         if ticks.len() < 5 {
-            return Reading::missing(Reason::Unknown, "/proc/stat could not be read there");
+            return Reading::missing(Reason::Unknown, "cannot read /proc/stat on that host");
         }
         let all = ticks
             .iter()

@@ -1,4 +1,4 @@
-//! MIG instances: who they are by `nvidia-smi -L`, their numbers and memory by the table of plain `nvidia-smi`.
+//! MIG instances: their identity from `nvidia-smi -L`, their numbers and memory from the table of plain `nvidia-smi`.
 //!
 //! ```text
 //! GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-…)
@@ -9,7 +9,8 @@
 //! |  0    2   0   0  |             142MiB / 20096MiB    | 56      0 |  4   0    2    0    0 |
 //! ```
 //!
-//! What of an instance is free is not told, and not worked out: what the driver keeps for itself is not known.
+//! The free memory of an instance is not reported. It cannot be calculated, because the memory that the driver
+//! reserves is unknown.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +20,14 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, GpuUuid};
 
-/// No GPU is cut into more.
-const MAX_OF_GPU: usize = 16;
-const MAX_WORD: usize = 96;
+/// Maximum number of instances of one GPU.
+const MAX_INSTANCES_PER_GPU: usize = 16;
+const MAX_TEXT: usize = 96;
 
-/// By NVML's index of their GPU.
+/// MIG instances by the NVML index of their GPU.
 pub(super) type Instances = BTreeMap<u32, Vec<MigInstance>>;
 
-/// Puts both lists together.
+/// Merges both lists.
 pub(super) fn instances(devices: &[Vec<u8>], table: &[Vec<u8>]) -> Instances {
     let (mut all, mut gpu) = (Instances::new(), None);
     let rows: BTreeMap<(u32, u32), Row> = texts(table).filter_map(row).collect();
@@ -41,7 +42,7 @@ pub(super) fn instances(devices: &[Vec<u8>], table: &[Vec<u8>]) -> Instances {
             continue;
         };
         let list: &mut Vec<MigInstance> = all.entry(parent).or_default();
-        if list.len() < MAX_OF_GPU {
+        if list.len() < MAX_INSTANCES_PER_GPU {
             let row = rows.get(&(parent, instance.index));
             complete(&mut instance, row);
             list.push(instance);
@@ -56,23 +57,23 @@ fn texts(lines: &[Vec<u8>]) -> impl Iterator<Item = &str> {
         .filter_map(|line| std::str::from_utf8(line).ok())
 }
 
-/// `  MIG 3g.20gb     Device  0: (UUID: MIG-c6d4f1ef-…)`
+/// Parses `  MIG 3g.20gb     Device  0: (UUID: MIG-c6d4f1ef-…)`.
 fn device(line: &str) -> Option<MigInstance> {
-    let (profile, behind) = line
+    let (profile, rest) = line
         .trim_start()
         .strip_prefix("MIG ")?
         .split_once(" Device ")?;
-    let (index, behind) = behind.split_once(':')?;
-    let uuid = behind.trim().strip_prefix("(UUID: ")?.strip_suffix(')')?;
+    let (index, rest) = rest.split_once(':')?;
+    let uuid = rest.trim().strip_prefix("(UUID: ")?.strip_suffix(')')?;
     Some(MigInstance {
         index: index.trim().parse().ok()?,
-        uuid: GpuUuid(visible(uuid.as_bytes(), MAX_WORD).into()),
-        profile: visible(profile.trim().as_bytes(), MAX_WORD).into(),
+        uuid: GpuUuid(visible(uuid.as_bytes(), MAX_TEXT).into()),
+        profile: visible(profile.trim().as_bytes(), MAX_TEXT).into(),
         ..MigInstance::default()
     })
 }
 
-/// Of the table.
+/// A row of the table.
 struct Row {
     gpu_instance: u32,
     compute_instance: u32,
@@ -80,7 +81,7 @@ struct Row {
     total: Reading<Bytes>,
 }
 
-/// With its GPU and its number there.
+/// Parses a row. Returns it with the index of its GPU and its device number there.
 fn row(line: &str) -> Option<((u32, u32), Row)> {
     let mut cells = line.split('|').skip(1);
     let numbers = cells
@@ -106,34 +107,37 @@ fn row(line: &str) -> Option<((u32, u32), Row)> {
 }
 
 fn complete(instance: &mut MigInstance, row: Option<&Row>) {
-    let untold = || {
+    let unavailable = || {
         Missing::new(
             Reason::Unknown,
-            "the table of nvidia-smi there does not list the instance",
+            "not listed in the nvidia-smi table on that host",
         )
     };
-    instance.gpu_instance = row.map(|row| row.gpu_instance).ok_or_else(untold).into();
+    instance.gpu_instance = row
+        .map(|row| row.gpu_instance)
+        .ok_or_else(unavailable)
+        .into();
     instance.compute_instance = row
         .map(|row| row.compute_instance)
-        .ok_or_else(untold)
+        .ok_or_else(unavailable)
         .into();
-    let not_free = || {
+    let unsupported = || {
         Reading::missing(
             Reason::Unsupported,
-            "nvidia-smi does not tell it of an instance",
+            "nvidia-smi does not report it for MIG instances",
         )
     };
     let memory = row.map(|row| Memory {
         used: row.used.clone(),
         total: row.total.clone(),
-        free: not_free(),
-        reserved: not_free(),
+        free: unsupported(),
+        reserved: unsupported(),
     });
     let memory = memory.unwrap_or_else(|| Memory {
-        used: Reading::Missing(untold()),
-        total: Reading::Missing(untold()),
-        free: Reading::Missing(untold()),
-        reserved: Reading::Missing(untold()),
+        used: Reading::Missing(unavailable()),
+        total: Reading::Missing(unavailable()),
+        free: Reading::Missing(unavailable()),
+        reserved: Reading::Missing(unavailable()),
     });
     instance.memory = memory.checked();
 }
@@ -151,8 +155,8 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_has_its_name_from_the_one_list_and_its_memory_from_the_other() {
-        // As drivers 450, 535 and 580 print them.
+    fn merges_names_and_memory_from_both_lists() {
+        // Output of drivers 450, 535 and 580.
         let devices = "GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-9de3d0e8-33f5)\n\
                        \x20 MIG 3g.20gb     Device  0: (UUID: MIG-dc34c2fd-4bd7)\n\
                        \x20 MIG 1c.1g.5gb Device 1: (UUID: MIG-GPU-9de3d0e8/9/0)\n\
@@ -183,15 +187,15 @@ mod tests {
         );
         assert_eq!(&*second.uuid.0, "MIG-GPU-9de3d0e8/9/0");
         assert!(first.memory.free.why().is_some());
-        // What the table is silent about has that as its reason.
+        // An instance that is not in the table has a reason for each missing value.
         assert!(all[&2][0].memory.used.why().is_some());
     }
 
     #[test]
-    fn whatever_is_listed_is_bounded_and_harmless() {
+    fn limits_and_escapes_the_lists() {
         let device = "  MIG \x1b[2J Device 0: (UUID: MIG-\x07)\n";
         let all = read(&("GPU 0: x\n".to_owned() + &device.repeat(100)), "");
-        assert_eq!(all[&0].len(), MAX_OF_GPU);
+        assert_eq!(all[&0].len(), MAX_INSTANCES_PER_GPU);
         assert_eq!(
             (
                 &*all[&0][0].uuid.0,
@@ -199,7 +203,7 @@ mod tests {
             ),
             ("MIG-^G", Some("^[[2J"))
         );
-        // More is used than there is.
+        // More memory is used than exists.
         let all = read(
             &("GPU 0: x\n".to_owned() + device),
             "| 0 1 0 0 | 7MiB / 6MiB |",
@@ -212,7 +216,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(device: String, table: String) {
+        fn no_text_causes_a_panic(device: String, table: String) {
             let _ = read(&format!("GPU 0: x\n  MIG {device}\n{device}"), &format!("|{table}\n| 0 0 0 0 |{table}"));
         }
     }

@@ -1,12 +1,13 @@
-//! The lines of the loop there, put together again: `g 0, GPU-…, NVIDIA H200, …` is a GPU of the round that began with `b 7`.
+//! Assembles the output lines of the remote script: `g 0, GPU-…, NVIDIA H200, …` is a GPU of the round that started
+//! with `b 7`.
 //!
-//! What is not understood is left out: a line of a ruined program costs itself.
+//! Unknown lines are skipped, so a broken program only loses its own lines.
 
 use super::facts::Facts;
 use super::readings::{Details, Round};
 use crate::model::units::{Mono, UnixMillis};
 
-/// Something whole.
+/// A complete part of the output.
 pub(super) enum ScriptLine {
     Facts(Box<Facts>),
     Round(Round),
@@ -14,36 +15,36 @@ pub(super) enum ScriptLine {
     Clocks(Clocks),
 }
 
-/// Since boot, and by the wall.
+/// Monotonic time since boot, and wall time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Clocks {
     pub mono: Mono,
     pub time: UnixMillis,
 }
 
-/// What has been heard so far.
+/// Parts that are not complete yet.
 #[derive(Default)]
 pub(super) struct Lines {
     facts: Option<Box<Facts>>,
-    is_begun: bool,
+    has_facts: bool,
     round: Option<Round>,
     details: Option<Details>,
 }
 
 impl Lines {
-    /// One more line, without its end; something whole when it was the last of it.
+    /// Adds a line without its line feed. Returns the part that it completes.
     pub(super) fn take(&mut self, line: &[u8]) -> Option<ScriptLine> {
         let (kind, text) = line.split_first()?;
         let text = text.strip_prefix(b" ").unwrap_or(text);
         match kind {
             b'.' if text.is_empty() => {
-                self.is_begun = true;
+                self.has_facts = true;
                 Some(ScriptLine::Facts(self.facts.take().unwrap_or_default()))
             }
             b'.' => {
-                let ends = number(text);
-                let is_it = |round: &mut Round| Some(round.number) == ends;
-                self.round.take_if(is_it).map(ScriptLine::Round)
+                let number = number(text);
+                let is_same = |round: &mut Round| Some(round.number) == number;
+                self.round.take_if(is_same).map(ScriptLine::Round)
             }
             b'b' => {
                 self.round = number(text).map(|number| Round {
@@ -60,16 +61,16 @@ impl Lines {
                 None
             }
             b';' => {
-                let ends = number(text);
-                let is_it = |details: &mut Details| Some(details.number) == ends;
-                self.details.take_if(is_it).map(ScriptLine::Details)
+                let number = number(text);
+                let is_same = |details: &mut Details| Some(details.number) == number;
+                self.details.take_if(is_same).map(ScriptLine::Details)
             }
             b't' | b'v' | b'w' => {
                 self.details.as_mut()?.take(*kind, text);
                 None
             }
             b'h' => clocks(text).map(ScriptLine::Clocks),
-            kind if kind.is_ascii_uppercase() && !self.is_begun => {
+            kind if kind.is_ascii_uppercase() && !self.has_facts => {
                 self.facts.get_or_insert_default().take(*kind, text);
                 None
             }
@@ -81,13 +82,13 @@ impl Lines {
     }
 }
 
-/// `12345.67 1763668000`
+/// Parses `12345.67 1763668000`.
 pub(super) fn clocks(text: &[u8]) -> Option<Clocks> {
     let text = std::str::from_utf8(text).ok()?;
     let (up, wall) = text.split_once(' ')?;
     let up: f64 = up.parse().ok()?;
     let wall: i64 = wall.trim().parse().ok()?;
-    // A float into an integer stays within its bounds.
+    // Conversion from float to integer saturates.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     Some(Clocks {
         mono: Mono((up * 1_000.0) as u64),
@@ -99,7 +100,7 @@ pub(super) fn number<N: std::str::FromStr>(text: &[u8]) -> Option<N> {
     std::str::from_utf8(text).ok()?.trim().parse().ok()
 }
 
-pub(super) fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn split_words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let words = text.split(u8::is_ascii_whitespace);
     words.filter(|word| !word.is_empty())
 }
@@ -111,25 +112,25 @@ mod tests {
     use crate::model::host::PidNamespace;
     use proptest::prelude::*;
 
-    fn heard(text: &str) -> Vec<ScriptLine> {
+    fn parse(text: &str) -> Vec<ScriptLine> {
         let mut lines = Lines::default();
         let all = text.lines().filter_map(|line| lines.take(line.as_bytes()));
         all.collect()
     }
 
     #[test]
-    fn the_host_and_what_its_driver_knows_are_told_once() {
-        let told = "N node17\nS pid:[4026531836]\nT 100\nP 4096\nF \"index\"\nF \"uuid\" or \"gpu_uuid\"\n\
+    fn reads_the_host_facts_once() {
+        let text = "N node17\nS pid:[4026531836]\nT 100\nP 4096\nF \"index\"\nF \"uuid\" or \"gpu_uuid\"\n\
                     F \"clocks_throttle_reasons.active\"\n.\nN other\n.\n";
-        let heard = heard(told);
-        let [ScriptLine::Facts(facts), ScriptLine::Facts(again)] = &heard[..] else {
+        let parse = parse(text);
+        let [ScriptLine::Facts(facts), ScriptLine::Facts(again)] = &parse[..] else {
             panic!("not two");
         };
         assert_eq!(facts.host.as_deref(), Some("node17"));
         assert_eq!(facts.namespace, PidNamespace::Host);
         assert_eq!(facts.query(), "index,uuid,clocks_throttle_reasons.active");
         assert_eq!(again.host, None);
-        // The newer name where there are both.
+        // The newer name is used if both exist.
         let names = [
             "clocks_event_reasons.active",
             "clocks_throttle_reasons.active",
@@ -139,14 +140,14 @@ mod tests {
     }
 
     #[test]
-    fn a_round_is_whole_when_its_own_end_was_heard() {
-        let told = ".\ng stray\nb 1\nu 10.50 1763668000\ng 0, a\n. 2\nb 2\ng 0, b\ng 1, c\ne 0\nh 11.5 1763668001\n. 2\n. 2\n";
-        let heard = heard(told);
+    fn a_round_is_complete_at_its_own_end_line() {
+        let text = ".\ng extra\nb 1\nu 10.50 1763668000\ng 0, a\n. 2\nb 2\ng 0, b\ng 1, c\ne 0\nh 11.5 1763668001\n. 2\n. 2\n";
+        let parse = parse(text);
         let [
             ScriptLine::Facts(_),
             ScriptLine::Clocks(clocks),
             ScriptLine::Round(round),
-        ] = &heard[..]
+        ] = &parse[..]
         else {
             panic!("not those");
         };
@@ -160,10 +161,10 @@ mod tests {
     }
 
     #[test]
-    fn details_are_whole_when_their_own_end_was_heard() {
-        let told = ".\nt stray\ni 3\nt # gpu\nv GPU 0\n; 2\nb 4\nw | 0\n; 3\n; 3\n";
-        let heard = heard(told);
-        let [ScriptLine::Facts(_), ScriptLine::Details(details)] = &heard[..] else {
+    fn details_are_complete_at_their_own_end_line() {
+        let text = ".\nt extra\ni 3\nt # gpu\nv GPU 0\n; 2\nb 4\nw | 0\n; 3\n; 3\n";
+        let parse = parse(text);
+        let [ScriptLine::Facts(_), ScriptLine::Details(details)] = &parse[..] else {
             panic!("not those");
         };
         assert_eq!(details.number, 3);
@@ -173,7 +174,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic_or_grow(line: Vec<u8>, times in 1usize..5_000) {
+        fn no_bytes_cause_a_panic_or_unlimited_growth(line: Vec<u8>, times in 1usize..5_000) {
             let mut lines = Lines::default();
             lines.take(b"b 1");
             lines.take(b"i 1");
@@ -183,7 +184,7 @@ mod tests {
             let round = lines.round.unwrap_or_default();
             let details = lines.details.unwrap_or_default();
             prop_assert!(details.usage.len() <= MAX_PROCESSES);
-            prop_assert!(round.gpus.len() <= MAX_GPUS && round.people.len() <= MAX_PROCESSES);
+            prop_assert!(round.gpus.len() <= MAX_GPUS && round.ps_lines.len() <= MAX_PROCESSES);
         }
     }
 }

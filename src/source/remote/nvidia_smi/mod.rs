@@ -1,17 +1,17 @@
-//! A host without gputop, as far as its `nvidia-smi` tells: the same frames, in which what it cannot know is missing with
-//! that reason.
+//! A host without gputop, read through its `nvidia-smi`. It yields the same frames; data that `nvidia-smi` does not
+//! provide is missing with that reason.
 //!
 //! ```text
-//! here                                                          there
+//! this host                                                     remote host
 //! Feed ◄── view (Frame) ◄── lines ◄── stdout ◄═ ssh ═◄ sh ─► nvidia-smi, ps, /proc
 //!             Pace ── `r 7 index,uuid,…` ──► stdin ═► ssh ═► │
 //!                     `d 8`
 //! ```
 //!
-//! One connection and one shell ([`script`]); each round is asked for when the one before has been heard, so a slow link has
-//! fewer rounds and not older ones. What is dear, what each process does to its GPU and the MIG instances, is asked for less often,
-//! between two rounds and never beside one. It observes no ends, logs or allocators, hence no incidents. There is no collector there,
-//! so text loses its secrets here, before a frame exists.
+//! One connection and one shell ([`script`]). Each round is requested after the previous one was received, so a slow
+//! connection gets fewer rounds instead of outdated ones. Expensive data (the usage per process, and MIG instances)
+//! is requested less often and between two rounds. Exits, logs and allocators are not observed, so there are no
+//! incidents. No collector runs on that host, so secrets are removed from text on this host, before a frame is built.
 
 mod cell;
 mod facts;
@@ -31,40 +31,40 @@ use std::io::{self, BufRead, Read};
 use std::sync::Arc;
 
 use self::lines::{Lines, ScriptLine};
-pub(super) use self::refusal::{refused, untold};
+pub(super) use self::refusal::{refused, unavailable};
 use self::schedule::Pace;
 pub(super) use self::script::{GREETING, found, script};
 use self::view::View;
-use super::outgoing::Orders;
+use super::outgoing::RequestWriter;
 use crate::model::reading::{Missing, Reason};
 use crate::source::Update;
 
-/// No line is longer; what is cut is left out.
+/// Maximum length of a line; longer lines are skipped.
 const MAX_LINE: u64 = 4 << 10;
 
-/// Reads to the end of what the loop there says, telling of every line what it means, if it is the last of something. What it
-/// cannot know is missing for the reason `untold`.
+/// Reads the output of the remote script until it ends, and calls `received` for every line with the update that it
+/// completes. Data that is not available is missing with the reason `unavailable`.
 pub(super) fn follow(
     from: &mut impl BufRead,
-    untold: Missing,
-    orders: &Orders,
-    mut heard: impl FnMut(Option<Update>),
+    unavailable: Missing,
+    writer: &RequestWriter,
+    mut received: impl FnMut(Option<Update>),
 ) -> Option<String> {
     let pace = Pace::default();
     std::thread::scope(|scope| {
-        let asking = std::thread::Builder::new().name("far rounds".into());
-        if let Err(error) = asking.spawn_scoped(scope, || pace.ask(orders)) {
-            return Some(format!("the system gives no thread: {error}"));
+        let asking = std::thread::Builder::new().name("remote rounds".into());
+        if let Err(error) = asking.spawn_scoped(scope, || pace.send_requests(writer)) {
+            return Some(format!("cannot start a thread: {error}"));
         }
-        let mut view = View::new(untold);
+        let mut view = View::new(unavailable);
         let mut lines = Lines::default();
         let mut line = Vec::new();
         while let Ok(true) = next(from, &mut line) {
-            let interval = Pace::interval(orders);
+            let interval = Pace::interval(writer);
             let frame = match lines.take(&line) {
                 Some(ScriptLine::Facts(facts)) => {
-                    pace.begin(facts.query());
-                    heard(Some(Update::Hello(Arc::new(view.hello(*facts)))));
+                    pace.set_query(facts.query());
+                    received(Some(Update::Hello(Arc::new(view.hello(*facts)))));
                     continue;
                 }
                 Some(ScriptLine::Round(round)) => {
@@ -83,7 +83,7 @@ pub(super) fn follow(
                 }
                 None => None,
             };
-            heard(frame.map(|frame| Update::Frame(Arc::new(frame))));
+            received(frame.map(|frame| Update::Frame(Arc::new(frame))));
         }
         pace.end();
         None
@@ -92,15 +92,20 @@ pub(super) fn follow(
 
 /// Reads everything that the nvidia-smi loop on a remote host prints. Entry point for the fuzz targets.
 pub fn read_nvidia_smi(mut text: &[u8]) -> Vec<Update> {
-    let untold = Missing::new(Reason::Unsupported, "not available from nvidia-smi");
+    let unavailable = Missing::new(Reason::Unsupported, "not available from nvidia-smi");
     let mut updates = Vec::new();
-    follow(&mut text, untold, &Orders::default(), |update| {
-        updates.extend(update);
-    });
+    follow(
+        &mut text,
+        unavailable,
+        &RequestWriter::default(),
+        |update| {
+            updates.extend(update);
+        },
+    );
     updates
 }
 
-/// Whether there was one more line; it is empty where it was too long.
+/// Reads a line. Returns false at the end. The line is empty if it was too long.
 fn next(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     if from.by_ref().take(MAX_LINE).read_until(b'\n', line)? == 0 {

@@ -1,11 +1,11 @@
-//! Who is on the GPUs: the driver's two lists of them ([`usage`](super::usage) is one), and what the kernel and `ps` know of
-//! each.
+//! Processes on the GPUs: the two lists of the driver ([`usage`](super::usage) is one), and data of the kernel and
+//! `ps` about each process.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::cell::Cell;
 use super::facts::Facts;
-use super::lines::{Clocks, number, words};
+use super::lines::{Clocks, number, split_words};
 use super::readings::Round;
 use super::usage::{Row, Usage};
 use crate::model::gpu::{Gpu, GpuProcess};
@@ -20,50 +20,50 @@ use crate::redact;
 const MAX_NAME: usize = 64;
 const MAX_COMMAND: usize = 1_024;
 
-/// What is known beside the round itself.
+/// Data besides the round itself.
 #[derive(Clone, Copy)]
 pub(super) struct ProcessContext<'a> {
     pub facts: &'a Facts,
     pub usage: &'a Usage,
-    /// Why nothing else is.
-    pub untold: &'a Missing,
+    /// Reason for all data that is not available.
+    pub unavailable: &'a Missing,
 }
 
 impl ProcessContext<'_> {
-    fn untold<T>(self) -> Reading<T> {
-        Reading::Missing(self.untold.clone())
+    fn unavailable<T>(self) -> Reading<T> {
+        Reading::Missing(self.unavailable.clone())
     }
 }
 
-/// What makes shares of processor time out of two rounds.
+/// Previous readings, from which CPU shares are calculated.
 #[derive(Debug, Default)]
 pub(super) struct CpuShares {
-    /// Of each process its CPU ticks, and when.
+    /// CPU ticks of each process, and the time of the reading.
     ticks: HashMap<ProcessKey, (u64, Mono)>,
 }
 
-/// A process of the driver's list of those that compute.
+/// A process in the driver's list of compute processes.
 struct App<'a> {
     uuid: &'a str,
     pid: Pid,
     vram: Reading<Bytes>,
-    /// As `nvidia-smi` has it.
+    /// Name reported by `nvidia-smi`.
     name: Reading<String>,
 }
 
-/// A process on a GPU, not yet known to the kernel; its name as `nvidia-smi` has it.
+/// A process on a GPU before kernel data is added, and its name reported by `nvidia-smi`.
 type Holder = (GpuProcess, Reading<String>);
 
 impl CpuShares {
-    /// All of them, by PID; each GPU gets its list.
+    /// Returns all processes by PID, and sets the process list of each GPU.
     pub(super) fn list(
         &mut self,
         gpus: &mut [Gpu],
         round: &Round,
-        known: ProcessContext<'_>,
+        context: ProcessContext<'_>,
     ) -> Vec<Process> {
         if round.apps_exit != Some(0) {
-            let why = "nvidia-smi there lists no processes";
+            let why = "nvidia-smi on that host lists no processes";
             for gpu in gpus {
                 gpu.processes = Reading::missing(Reason::Unknown, why);
             }
@@ -72,11 +72,11 @@ impl CpuShares {
         let apps: Vec<App<'_>> = round.apps.iter().filter_map(|line| app(line)).collect();
         let mut on_gpus: Vec<Vec<Holder>> = gpus
             .iter()
-            .map(|gpu| holders(gpu, &apps, known.usage))
+            .map(|gpu| holders(gpu, &apps, context.usage))
             .collect();
-        // In a container the driver's PIDs are another namespace's.
-        let processes = match known.facts.namespace {
-            PidNamespace::Host => self.processes(on_gpus.iter().flatten(), round, known),
+        // In a container, the driver's PIDs belong to another namespace.
+        let processes = match context.facts.namespace {
+            PidNamespace::Host => self.processes(on_gpus.iter().flatten(), round, context),
             _ => BTreeMap::new(),
         };
         for (gpu, holders) in gpus.iter_mut().zip(&mut on_gpus) {
@@ -85,7 +85,7 @@ impl CpuShares {
                 ..holder
             });
             gpu.processes = Reading::Value(listed.collect());
-            gpu.utilization_at = known.usage.at;
+            gpu.utilization_at = context.usage.at;
         }
         let is_there = |key: &ProcessKey| {
             processes
@@ -100,18 +100,18 @@ impl CpuShares {
         &mut self,
         holders: impl Iterator<Item = &'a Holder>,
         round: &Round,
-        known: ProcessContext<'_>,
+        context: ProcessContext<'_>,
     ) -> BTreeMap<Pid, Process> {
         let stats = round.stats.iter().filter_map(|line| Stat::parse(line));
         let stats: HashMap<Pid, Stat<'_>> = stats.map(|stat| (stat.pid, stat)).collect();
-        let people = round.people.iter().filter_map(|line| person(line));
-        let people: HashMap<Pid, &[u8]> = people.collect();
+        let ps_lines = round.ps_lines.iter().filter_map(|line| ps_line(line));
+        let ps_lines: HashMap<Pid, &[u8]> = ps_lines.collect();
         let mut processes = BTreeMap::new();
         for (GpuProcess { pid, .. }, name) in holders {
-            let of = (stats.get(pid), people.get(pid).copied());
+            let of = (stats.get(pid), ps_lines.get(pid).copied());
             processes
                 .entry(*pid)
-                .or_insert_with(|| self.process((*pid, name), of, (round.clocks, known)));
+                .or_insert_with(|| self.process((*pid, name), of, (round.clocks, context)));
         }
         processes
     }
@@ -119,8 +119,8 @@ impl CpuShares {
     fn process(
         &mut self,
         (pid, name): (Pid, &Reading<String>),
-        (stat, person): (Option<&Stat<'_>>, Option<&[u8]>),
-        (clocks, known): (Clocks, ProcessContext<'_>),
+        (stat, ps_line): (Option<&Stat<'_>>, Option<&[u8]>),
+        (clocks, context): (Clocks, ProcessContext<'_>),
     ) -> Process {
         let mut process = Process {
             key: ProcessKey {
@@ -128,35 +128,38 @@ impl CpuShares {
                 start: stat.map_or(StartTicks(0), |stat| stat.start),
             },
             name: name.value().cloned().unwrap_or_default(),
-            command: unseen(),
-            user: unseen(),
-            rank: known.untold(),
-            local_rank: known.untold(),
-            job: known.untold(),
-            visible_devices: known.untold(),
-            container: known.untold(),
-            container_name: known.untold(),
+            command: not_in_ps(),
+            user: not_in_ps(),
+            rank: context.unavailable(),
+            local_rank: context.unavailable(),
+            job: context.unavailable(),
+            visible_devices: context.unavailable(),
+            container: context.unavailable(),
+            container_name: context.unavailable(),
             ..Process::default()
         };
-        if let Some((user, command)) = person.and_then(parted) {
+        if let Some((user, command)) = ps_line.and_then(user_and_command) {
             process.user = visible(user, MAX_NAME).into();
-            let words = words(command);
-            // Where an argument ends is not known, so that of a header or a script the text tells more.
+            let words = split_words(command);
+            // The borders between arguments are unknown, so headers and scripts are recognized in the whole text.
             let safe = redact::text(&redact::arguments(words).join(&b' '));
             process.command = visible(&safe, MAX_COMMAND).into();
         }
         if let Some(stat) = stat {
             process.name = visible(stat.name, MAX_NAME);
             process.state = stat.state;
-            process.started = started(known.facts, stat.start, clocks);
-            process.cpu = self.cpu(known.facts, process.key, stat.cpu_ticks, clocks.mono);
-            process.rss = match known
+            process.started = started(context.facts, stat.start, clocks);
+            process.cpu = self.cpu(context.facts, process.key, stat.cpu_ticks, clocks.mono);
+            process.rss = match context
                 .facts
                 .page_bytes
                 .and_then(|page| page.checked_mul(stat.rss_pages))
             {
                 Some(bytes) => Bytes(bytes).into(),
-                None => Reading::missing(Reason::Unknown, "`getconf PAGESIZE` said nothing there"),
+                None => Reading::missing(
+                    Reason::Unknown,
+                    "`getconf PAGESIZE` on that host printed nothing",
+                ),
             };
         }
         process
@@ -175,12 +178,12 @@ impl CpuShares {
     }
 }
 
-/// Those that compute, and those that only draw.
+/// Returns compute processes and graphics-only processes.
 fn holders(gpu: &Gpu, apps: &[App<'_>], usage: &Usage) -> Vec<Holder> {
-    let is_here = |app: &&App<'_>| {
+    let is_on_gpu = |app: &&App<'_>| {
         *gpu.uuid.0 == *app.uuid || gpu.mig.iter().any(|mig| *mig.uuid.0 == *app.uuid)
     };
-    let computing = apps.iter().filter(is_here).map(|app| {
+    let computing = apps.iter().filter(is_on_gpu).map(|app| {
         let row = usage.of(gpu.index, app.pid);
         let holder = holder(app.pid, app.vram.clone(), row, gpu, usage);
         (holder, app.name.clone())
@@ -202,7 +205,7 @@ fn holder(
     gpu: &Gpu,
     usage: &Usage,
 ) -> GpuProcess {
-    let why = || usage.why_not(gpu);
+    let why = || usage.missing_reason(gpu);
     GpuProcess {
         pid,
         vram,
@@ -217,7 +220,7 @@ fn holder(
 }
 
 fn ticks_per_second(facts: &Facts) -> u64 {
-    // What Linux has shown to programs on every machine with an NVIDIA driver.
+    // The value on every Linux machine with an NVIDIA driver.
     facts.ticks_per_second.unwrap_or(100)
 }
 
@@ -232,11 +235,14 @@ fn started(facts: &Facts, start: StartTicks, clocks: Clocks) -> UnixMillis {
     )
 }
 
-fn unseen<T>() -> Reading<T> {
-    Reading::missing(Reason::Unknown, "`ps` there does not show the process")
+fn not_in_ps<T>() -> Reading<T> {
+    Reading::missing(
+        Reason::Unknown,
+        "`ps` on that host does not show the process",
+    )
 }
 
-/// `GPU-…, 426, 1542, python3`; a name may have commas of its own.
+/// Parses `GPU-…, 426, 1542, python3`. The name may contain commas.
 fn app(line: &[u8]) -> Option<App<'_>> {
     let mut cells = line.splitn(4, |byte| *byte == b',').map(<[u8]>::trim_ascii);
     let mut cell = || std::str::from_utf8(cells.next()?).ok();
@@ -250,15 +256,15 @@ fn app(line: &[u8]) -> Option<App<'_>> {
     })
 }
 
-/// `  426 ana   python3 train.py`
-fn person(line: &[u8]) -> Option<(Pid, &[u8])> {
+/// Parses `  426 ana   python3 train.py`.
+fn ps_line(line: &[u8]) -> Option<(Pid, &[u8])> {
     let line = line.trim_ascii();
     let end = line.iter().position(u8::is_ascii_whitespace)?;
     Some((Pid(number(&line[..end])?), line[end..].trim_ascii()))
 }
 
-/// Its user, and its command line.
-fn parted(person: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = person.iter().position(u8::is_ascii_whitespace)?;
-    Some((&person[..end], person[end..].trim_ascii()))
+/// Splits the text into user and command line.
+fn user_and_command(ps_line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = ps_line.iter().position(u8::is_ascii_whitespace)?;
+    Some((&ps_line[..end], ps_line[end..].trim_ascii()))
 }

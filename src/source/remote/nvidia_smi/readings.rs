@@ -1,12 +1,13 @@
-//! What was told in one go: the readings of a round, and what is dear and asked for less often. Lines as they came, bounded.
+//! Unparsed output: the readings of a round, and the expensive data that is requested less often. The number of lines
+//! is limited.
 
 use super::lines::{Clocks, clocks, number};
 
-/// There are no more lines of a kind.
+/// Maximum number of lines of each kind.
 pub(super) const MAX_GPUS: usize = 256;
 pub(super) const MAX_PROCESSES: usize = 1024;
 
-/// One round of readings, as it was told.
+/// The output of one round.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     pub number: u64,
@@ -17,7 +18,7 @@ pub(super) struct Round {
     pub cpu: Vec<u8>,
     /// `0.20 0.18 0.12 1/80 11206`
     pub load: Vec<u8>,
-    /// Fields in the order of the query; else what went wrong.
+    /// Fields in the order of the query, or error text.
     pub gpus: Vec<Vec<u8>>,
     pub gpus_exit: Option<i32>,
     /// `GPU-…, 426, 1542, python3`
@@ -26,7 +27,7 @@ pub(super) struct Round {
     /// `/proc/PID/stat`
     pub stats: Vec<Vec<u8>>,
     /// `  426 ana   python3 train.py`
-    pub people: Vec<Vec<u8>>,
+    pub ps_lines: Vec<Vec<u8>>,
 }
 
 impl Round {
@@ -41,21 +42,21 @@ impl Round {
             b'a' => put(&mut self.apps, MAX_PROCESSES, text),
             b'd' => self.apps_exit = number(text),
             b's' => put(&mut self.stats, MAX_PROCESSES, text),
-            b'p' => put(&mut self.people, MAX_PROCESSES, text),
+            b'p' => put(&mut self.ps_lines, MAX_PROCESSES, text),
             _ => {}
         }
     }
 }
 
-/// What is told less often.
+/// Data that is requested less often.
 #[derive(Debug, Default)]
 pub(super) struct Details {
     pub number: u64,
-    /// `nvidia-smi pmon`, whole.
+    /// Complete output of `nvidia-smi pmon`.
     pub usage: Vec<Vec<u8>>,
-    /// `nvidia-smi -L`, where MIG is on.
+    /// Output of `nvidia-smi -L`, if MIG is on.
     pub devices: Vec<Vec<u8>>,
-    /// The rows of `nvidia-smi`'s table of MIG devices.
+    /// Rows of the MIG table of `nvidia-smi`.
     pub instances: Vec<Vec<u8>>,
 }
 
@@ -70,8 +71,8 @@ impl Details {
     }
 }
 
-fn put(list: &mut Vec<Vec<u8>>, most: usize, text: &[u8]) {
-    if list.len() < most && !text.is_empty() {
+fn put(list: &mut Vec<Vec<u8>>, max: usize, text: &[u8]) {
+    if list.len() < max && !text.is_empty() {
         list.push(text.to_vec());
     }
 }

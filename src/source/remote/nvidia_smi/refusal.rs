@@ -1,4 +1,4 @@
-//! What is asked of a host that only `nvidia-smi` speaks for: none of it can be done.
+//! Answers requests to a host that is read through `nvidia-smi`, which supports none of them.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::model::text::visible;
 use crate::source::remote::Target;
 use crate::source::{Request, Update};
 
-/// The answer to a request that wants one.
+/// Returns the answer to a request that expects one.
 pub(in super::super) fn refused(request: &Request, why: Missing) -> Option<Update> {
     Some(match request {
         Request::Detail(key) => Update::Detail(*key, Box::new(Err(why))),
@@ -29,8 +29,8 @@ pub(in super::super) fn refused(request: &Request, why: Missing) -> Option<Updat
                 outcomes: outcomes.collect(),
             })
         }
-        Request::Probe(wish) => Update::Probed(Arc::new(Probe {
-            gpu: wish.gpu.clone(),
+        Request::Probe(request) => Update::Probed(Arc::new(Probe {
+            gpu: request.gpu.clone(),
             outcome: Outcome::Refused,
             reason: Some(why.to_string()),
             ..Probe::default()
@@ -41,21 +41,21 @@ pub(in super::super) fn refused(request: &Request, why: Missing) -> Option<Updat
     })
 }
 
-/// Why a thing is not known or done there. `other` is the version of a gputop there that speaks another protocol.
-pub(in super::super) fn untold(target: &Target, other: Option<&str>) -> Missing {
+/// Returns the reason for missing data and actions. `other` is the version of a remote gputop with another protocol.
+pub(in super::super) fn unavailable(target: &Target, other: Option<&str>) -> Missing {
     let name = visible(target.name().as_bytes(), 60);
     let own = env!("CARGO_PKG_VERSION");
     let hint = match (other, target) {
         (Some(other), _) => {
             format!(
-                "nvidia-smi alone tells of {name}; gputop {other} there is of another protocol than {own} here"
+                "{name} is read through nvidia-smi: its gputop {other} uses another protocol than {own} on this host"
             )
         }
         (None, Target::Ssh(_)) => {
-            format!("nvidia-smi alone tells of {name}; `gputop --push {name}` copies gputop there")
+            format!("{name} has only nvidia-smi; `gputop --push {name}` copies gputop there")
         }
         (None, Target::Via(_) | Target::Slurm(_)) => {
-            format!("nvidia-smi alone tells of {name}; there is no gputop there")
+            format!("{name} has only nvidia-smi; gputop is not installed there")
         }
     };
     Missing::new(Reason::Unsupported, hint)

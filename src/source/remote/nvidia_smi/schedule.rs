@@ -1,22 +1,24 @@
-//! When the loop there is asked for what: for the next round when the last was heard and an interval is over; for the details
-//! between two rounds, every few seconds; for a sign of life while one takes long.
+//! Schedules requests to the remote script: a round when the last one was received and an interval has passed,
+//! details between two rounds every few seconds, and a sign of life while a round takes long.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::super::outgoing::Orders;
+use super::super::outgoing::RequestWriter;
 use super::view::OptionalQueries;
 use crate::model::units::Millis;
 
-/// `nvidia-smi` starts anew for each round and asks the driver for everything: more often costs the host too much.
+/// Minimum interval between rounds. Each round starts `nvidia-smi` again and queries the driver for everything, so a
+/// shorter interval costs the host too much.
 const MIN_INTERVAL: Millis = Millis(1_000);
-/// A round that takes longer is asked after.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Between two lists of details, and how many times as long as one takes: that is a tenth of the host's time at most.
-const DETAILS_EVERY: Duration = Duration::from_secs(5);
-const DETAILS_SHARE: u32 = 10;
-/// One that takes this long hangs.
-const HANGS_AFTER: Duration = Duration::from_secs(5);
+/// Time after which a sign of life is requested.
+const SIGN_OF_LIFE_AFTER: Duration = Duration::from_secs(2);
+/// Minimum time between details, and its minimum as a multiple of their duration: details take at most a tenth of the
+/// host's time.
+const MIN_DETAILS_INTERVAL: Duration = Duration::from_secs(5);
+const DETAILS_INTERVAL_FACTOR: u32 = 10;
+/// Time after which a request counts as hanging.
+const HANG_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
 pub(super) struct Pace {
@@ -26,17 +28,18 @@ pub(super) struct Pace {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The fields of a round, once they are known.
+    /// Fields of a round, once they are known.
     query: Option<String>,
-    /// The newest round, or details, that was asked for, or the facts, since when.
+    /// Number of the newest request (round or details), and the time of the newest request, including the one for the
+    /// facts.
     asked: u64,
     since: Option<Instant>,
-    /// The newest that was heard.
-    heard: u64,
+    /// Number of the newest answer.
+    answered_number: u64,
     due: Option<Instant>,
-    /// The newest details that were asked for.
+    /// Number of the newest request for details.
     details: u64,
-    /// After the first round.
+    /// Due time of the next details, set after the first round.
     details_due: Option<Instant>,
     wants: OptionalQueries,
     is_over: bool,
@@ -47,23 +50,23 @@ impl Pace {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Between rounds.
-    pub(super) fn interval(orders: &Orders) -> Millis {
-        orders.interval().max(MIN_INTERVAL)
+    /// Returns the interval between rounds.
+    pub(super) fn interval(writer: &RequestWriter) -> Millis {
+        writer.interval().max(MIN_INTERVAL)
     }
 
-    /// Until [`end`](Self::end).
-    pub(super) fn ask(&self, orders: &Orders) {
+    /// Sends requests until [`end`](Self::end) is called.
+    pub(super) fn send_requests(&self, writer: &RequestWriter) {
         let mut state = self.state();
         state.since = Some(Instant::now());
-        orders.say("f");
+        writer.send_script_line("f");
         loop {
             if state.is_over {
                 return;
             }
             let now = Instant::now();
             if let Some(line) = state.next_details(now) {
-                orders.say(&line);
+                writer.send_script_line(&line);
                 continue;
             }
             let left = state.due.map_or(Duration::ZERO, |due| due - now.min(due));
@@ -72,22 +75,22 @@ impl Pace {
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
-            state.due = Some(now + Duration::from_millis(Self::interval(orders).0));
+            state.due = Some(now + Duration::from_millis(Self::interval(writer).0));
             if let Some(line) = state.next(now) {
-                orders.say(&line);
+                writer.send_script_line(&line);
             }
         }
     }
 
-    /// These fields are asked for from now on.
-    pub(super) fn begin(&self, query: String) {
+    /// Sets the fields that rounds request from now on.
+    pub(super) fn set_query(&self, query: String) {
         let mut state = self.state();
         (state.query, state.due) = (Some(query), None);
-        state.heard = state.asked;
+        state.answered_number = state.asked;
         self.changed.notify_all();
     }
 
-    /// All that was asked for under this number has come; the next questions are of `wants`.
+    /// Notes that a request was answered completely, and sets the optional queries of later requests.
     pub(super) fn answered(&self, number: u64, wants: OptionalQueries) {
         let mut state = self.state();
         state.answered(number, Instant::now());
@@ -95,11 +98,11 @@ impl Pace {
         self.changed.notify_all();
     }
 
-    /// For how long what was asked for has hung, if it does.
+    /// Returns how long the open request has been hanging, if it is.
     pub(super) fn overdue(&self) -> Option<Duration> {
         let state = self.state();
         let since = state.since.filter(|_| state.is_waiting())?.elapsed();
-        (since > HANGS_AFTER).then_some(since)
+        (since > HANG_TIMEOUT).then_some(since)
     }
 
     pub(super) fn end(&self) {
@@ -110,13 +113,15 @@ impl Pace {
 
 impl State {
     fn is_waiting(&self) -> bool {
-        self.query.is_none() || self.heard < self.asked
+        self.query.is_none() || self.answered_number < self.asked
     }
 
     fn next(&mut self, now: Instant) -> Option<String> {
         if self.is_waiting() {
-            let is_long = self.since.is_some_and(|since| now - since > PATIENCE);
-            return is_long.then(|| "h".to_owned());
+            let is_slow = self
+                .since
+                .is_some_and(|since| now - since > SIGN_OF_LIFE_AFTER);
+            return is_slow.then(|| "h".to_owned());
         }
         self.asked += 1;
         self.since = Some(now);
@@ -140,12 +145,13 @@ impl State {
     }
 
     fn answered(&mut self, number: u64, now: Instant) {
-        self.heard = number.min(self.asked);
+        self.answered_number = number.min(self.asked);
         if self.details == 0 {
             self.details_due = Some(now);
-        } else if self.heard == self.details {
-            let took = self.since.map_or(Duration::ZERO, |since| now - since);
-            self.details_due = Some(now + DETAILS_EVERY.max(took * DETAILS_SHARE));
+        } else if self.answered_number == self.details {
+            let duration = self.since.map_or(Duration::ZERO, |since| now - since);
+            self.details_due =
+                Some(now + MIN_DETAILS_INTERVAL.max(duration * DETAILS_INTERVAL_FACTOR));
         }
     }
 }
@@ -156,34 +162,34 @@ mod tests {
     use crate::model::units::Pid;
 
     #[test]
-    fn a_round_is_asked_for_when_the_last_was_heard_and_never_beside_it() {
+    fn requests_a_round_only_after_the_last_was_answered() {
         let mut state = State::default();
         let now = Instant::now();
         state.since = Some(now);
         assert_eq!(state.next(now), None);
-        assert_eq!(state.next(now + PATIENCE * 2), Some("h".into()));
+        assert_eq!(state.next(now + SIGN_OF_LIFE_AFTER * 2), Some("h".into()));
         state.query = Some("index".into());
         assert_eq!(state.next(now), Some("r 1 index".into()));
         assert_eq!(state.next(now), None);
-        assert_eq!(state.next(now + PATIENCE * 2), Some("h".into()));
-        state.heard = 1;
+        assert_eq!(state.next(now + SIGN_OF_LIFE_AFTER * 2), Some("h".into()));
+        state.answered_number = 1;
         assert_eq!(state.next(now), Some("r 2 index".into()));
     }
 
     #[test]
-    fn details_are_asked_for_between_rounds_and_seldom_where_they_are_dear() {
+    fn requests_details_between_rounds_and_less_often_if_slow() {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
         let mut state = State {
             query: Some("index".into()),
             ..State::default()
         };
-        assert_eq!(state.next_details(begun), None, "nothing is known yet");
+        assert_eq!(state.next_details(begun), None, "no round was answered yet");
         assert_eq!(state.next(begun), Some("r 1 index".into()));
         assert_eq!(state.next_details(begun), None);
         state.answered(1, begun);
         assert_eq!(state.next_details(begun), Some("d 2".into()));
-        assert_eq!(state.next(begun), None, "one thing at a time");
+        assert_eq!(state.next(begun), None, "one request at a time");
         state.answered(2, at(1));
         state.wants = OptionalQueries {
             instances: true,
@@ -191,7 +197,7 @@ mod tests {
         };
         assert_eq!(state.next(at(1)), Some("r 3 index 7 31".into()));
         state.answered(3, at(2));
-        // One took a second, so the next is not due before another ten.
+        // The details took a second, so the next ones are due after ten more.
         assert_eq!(state.next_details(at(10)), None);
         assert_eq!(state.next_details(at(11)), Some("d 4 mig".into()));
     }

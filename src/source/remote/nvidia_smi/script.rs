@@ -1,25 +1,26 @@
-//! The loop that runs there: in the system's shell, doing what each line of its input says, until that ends.
+//! The script that runs on the remote host: a loop in the system's shell that executes each line of its input until
+//! the input ends.
 //!
 //! | line | answer |
 //! |---|---|
-//! | `f` | once: who the host is, and the fields that its `nvidia-smi` knows |
-//! | `r 7 index,uuid,… 31 62` | a round of readings, from `b 7` to `. 7`; of these processes too |
-//! | `d 8 mig` | what each process does, from `i 8` to `; 8`; with the word also the MIG instances |
+//! | `f` | once: facts about the host, and the fields that its `nvidia-smi` supports |
+//! | `r 7 index,uuid,… 31 62` | a round of readings, from `b 7` to `. 7`, including these processes |
+//! | `d 8 mig` | the usage per process, from `i 8` to `; 8`; with `mig` also the MIG instances |
 //! | `h` | the host's clocks, also while a round hangs |
 //!
-//! `nvidia-smi pmon` looks at four GPUs at most, so it is called for each four of them.
+//! `nvidia-smi pmon` supports at most four GPUs per call, so it is called once for every four.
 //!
-//! Every line of an answer begins with a letter that says what it is ([`super::lines`]). Rounds run in the background, where
-//! a hanging driver holds up nothing but themselves. At the end of the input everything that still runs is killed.
+//! Every line of an answer starts with a letter for its kind ([`super::lines`]). Rounds run in the background, so
+//! that a hanging driver blocks only them. When the input ends, everything that still runs is killed.
 
-/// What it says first; what follows is the version.
+/// Start of the first output line; the version follows.
 pub(in super::super) const GREETING: &str = "gputop-smi protocol=";
 
-/// Where else than on the PATH there may be one: WSL, and containers whose runtime brings it.
+/// Places to search besides the PATH: WSL, and containers whose runtime provides `nvidia-smi`.
 const PLACES: &str =
     "nvidia-smi /usr/lib/wsl/lib/nvidia-smi /usr/local/nvidia/bin/nvidia-smi /usr/bin/nvidia-smi";
 
-const LOOP: &str = r#"
+const SCRIPT: &str = r#"
 export LC_ALL=C; exec 2>/dev/null;
 x() { sed "s/^/$1 /"; };
 echo "gputop-smi protocol=1 version=1";
@@ -63,15 +64,16 @@ esac; done;
 kill -9 0
 "#;
 
-/// Sets `s` to where `nvidia-smi` is; fails where there is none. For `sh`, between single quotes.
+/// Returns shell code that sets `s` to the path of `nvidia-smi` and fails without one. For `sh`, between single
+/// quotes.
 pub(in super::super) fn found() -> String {
     format!("for s in {PLACES}; do s=$(command -v \"$s\" 2>/dev/null) && break; done; [ \"$s\" ]")
 }
 
-/// Becomes the loop, once [`found`] has succeeded. One line without quotes of the outer kind, since any login shell passes it
-/// on: csh takes no line ends and reads `!` in quotes, fish reads `\'` and `\\`.
+/// Returns the script, to run after [`found`] has succeeded. It is one line without single quotes, because any login
+/// shell must pass it on: csh accepts no line ends and interprets `!` in quotes, fish interprets `\'` and `\\`.
 pub(in super::super) fn script() -> String {
-    let lines: Vec<&str> = LOOP.lines().map(str::trim).collect();
+    let lines: Vec<&str> = SCRIPT.lines().map(str::trim).collect();
     lines.join(" ").trim().to_owned()
 }
 
@@ -80,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_login_shell_passes_it_on_whole() {
+    fn any_login_shell_passes_the_script_on_unchanged() {
         let text = found() + &script();
         for strange in ["'", "!", "\n", "\\\\"] {
             assert!(!text.contains(strange), "{strange:?}");

@@ -1,6 +1,7 @@
-//! What each process does to its GPU, by `nvidia-smi pmon -c 1 -s um`: the one list that has graphics processes too.
+//! Usage of each process on its GPU, from `nvidia-smi pmon -c 1 -s um`, the only list that includes graphics
+//! processes.
 //!
-//! As drivers 535 and 580 print it; an older one has fewer columns, so they are found by their names:
+//! Output of drivers 535 and 580. Older ones have fewer columns, so columns are found by name:
 //!
 //! ```text
 //! # gpu         pid   type     sm    mem    enc    dec    jpg    ofa     fb   ccpm    command
@@ -10,7 +11,7 @@
 //!     1          -     -      -      -      -      -      -      -      -      -    -
 //! ```
 //!
-//! Its MB are MiB. A dash is what it has no sample of, and a line of dashes a GPU without processes.
+//! MB means MiB here. A dash is a missing sample, and a line of dashes is a GPU without processes.
 
 use super::cell::Cell;
 use crate::model::gpu::{ContextKind, Gpu};
@@ -18,11 +19,11 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Mono, Percent, Pid};
 
-/// The newest list of them.
+/// The newest list of processes.
 #[derive(Debug)]
 pub(super) struct Usage {
     rows: Vec<Row>,
-    /// Why the list has nobody, or not this process.
+    /// Reason why a process is not in the list.
     why: Missing,
     pub at: Option<Mono>,
 }
@@ -30,14 +31,14 @@ pub(super) struct Usage {
 /// A process on one GPU.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// NVML's index.
+    /// NVML index.
     gpu: u32,
     pub pid: Pid,
     pub kind: ContextKind,
     pub sm: Reading<Percent>,
     pub memory_bandwidth: Reading<Percent>,
     pub vram: Reading<Bytes>,
-    /// Cut after some 15 letters.
+    /// Truncated after about 15 characters.
     pub name: Reading<String>,
 }
 
@@ -47,7 +48,7 @@ impl Default for Usage {
             rows: Vec::new(),
             why: Missing::new(
                 Reason::NotRead,
-                "nvidia-smi there is asked for it every few seconds",
+                "nvidia-smi on that host is queried for it every few seconds",
             ),
             at: None,
         }
@@ -73,10 +74,13 @@ impl Usage {
                 let words = visible(words.trim().as_bytes(), 60);
                 Missing::new(
                     Reason::Unknown,
-                    format!("`nvidia-smi pmon` there says: {words}"),
+                    format!("`nvidia-smi pmon` on that host reports: {words}"),
                 )
             }
-            (None, None) => Missing::new(Reason::Unknown, "`nvidia-smi pmon` there says nothing"),
+            (None, None) => Missing::new(
+                Reason::Unknown,
+                "`nvidia-smi pmon` on that host printed nothing",
+            ),
         };
         Self { rows, why, at }
     }
@@ -87,28 +91,28 @@ impl Usage {
             .find(|row| (row.gpu, row.pid) == (gpu, pid))
     }
 
-    /// Those that compute nothing there, and so are in no other list.
+    /// Returns graphics-only processes of a GPU, which are in no other list.
     pub(super) fn graphics(&self, gpu: u32) -> impl Iterator<Item = &Row> {
-        let is_it = move |row: &&Row| row.gpu == gpu && row.kind == ContextKind::Graphics;
-        self.rows.iter().filter(is_it)
+        let is_graphics = move |row: &&Row| row.gpu == gpu && row.kind == ContextKind::Graphics;
+        self.rows.iter().filter(is_graphics)
     }
 
     pub(super) fn graphics_pids(&self) -> impl Iterator<Item = Pid> {
-        let is_it = |row: &&Row| row.kind == ContextKind::Graphics;
-        self.rows.iter().filter(is_it).map(|row| row.pid)
+        let is_graphics = |row: &&Row| row.kind == ContextKind::Graphics;
+        self.rows.iter().filter(is_graphics).map(|row| row.pid)
     }
 
-    /// Why a process of this GPU is not in the list.
-    pub(super) fn why_not(&self, gpu: &Gpu) -> Missing {
+    /// Returns the reason why a process of this GPU is not in the list.
+    pub(super) fn missing_reason(&self, gpu: &Gpu) -> Missing {
         if gpu.mig_enabled.get() == Some(true) {
-            let words = "MIG is on: nvidia-smi tells no shares of its instances";
+            let words = "MIG is on: nvidia-smi does not report usage per instance";
             return Missing::new(Reason::Unsupported, words);
         }
         self.why.clone()
     }
 }
 
-/// Which word of a line is what.
+/// Names of the columns, in order.
 struct Columns<'a>(Vec<&'a str>);
 
 impl<'a> Columns<'a> {
@@ -123,10 +127,7 @@ impl<'a> Columns<'a> {
             at.and_then(|at| words.get(at)).copied()
         };
         let cell = |name: &str| match word(name) {
-            Some("-") => Cell::missing(Missing::new(
-                Reason::Unknown,
-                "nvidia-smi has no sample of it",
-            )),
+            Some("-") => Cell::missing(Missing::new(Reason::Unknown, "nvidia-smi has no sample")),
             Some(word) => Cell::of(word),
             None => Cell::unknown(),
         };
@@ -142,7 +143,8 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// nvidia-smi(1): compute, graphics or both; M in front for a client of MPS, which computes.
+/// Parses the process type of nvidia-smi(1): compute, graphics or both. The prefix M marks an MPS client, which is a
+/// compute process.
 fn kind(word: &str) -> ContextKind {
     match word {
         "C" | "M" | "M+C" => ContextKind::Compute,
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_found_by_their_names_in_every_driver() {
+    fn finds_columns_by_name_for_every_driver() {
         let new = "# gpu         pid   type     sm    mem    enc    dec    jpg    ofa     fb   ccpm    command \n\
                    # Idx           #    C/G      %      %      %      %      %      %     MB     MB    name \n\
                    \x20   0       2481     G      -      -      -      -      -      -    624      0    Xorg \n\
@@ -177,13 +179,13 @@ mod tests {
         for text in [new, old] {
             let usage = read(text);
             let python = usage.of(0, Pid(1_360_690)).expect("it is listed");
-            let told = (
+            let values = (
                 python.sm.get(),
                 python.memory_bandwidth.get(),
                 python.vram.get(),
             );
             assert_eq!(
-                told,
+                values,
                 (
                     Some(Percent(99.0)),
                     Some(Percent(30.0)),
@@ -195,7 +197,7 @@ mod tests {
             let xorg = usage.of(0, Pid(2_481)).expect("it is listed");
             assert_eq!(
                 xorg.sm.why().map(ToString::to_string).as_deref(),
-                Some("nvidia-smi has no sample of it")
+                Some("nvidia-smi has no sample")
             );
             assert_eq!(usage.graphics(1).count(), 0);
         }
@@ -206,23 +208,23 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_list_its_own_words_are_the_reason() {
+    fn error_text_becomes_the_reason() {
         let why = |text| read(text).why.to_string();
         let said = "\nInvalid combination of input arguments. \x1b[2JPlease run 'nvidia-smi pmon -h' for help.";
         assert_eq!(
             why(said),
-            "`nvidia-smi pmon` there says: Invalid combination of input arguments. ^[[2JPlease run 'nv…"
+            "`nvidia-smi pmon` on that host reports: Invalid combination of input arguments. ^[[2JPlease run 'nv…"
         );
-        assert_eq!(why(""), "`nvidia-smi pmon` there says nothing");
+        assert_eq!(why(""), "`nvidia-smi pmon` on that host printed nothing");
         let share = read("# gpu pid type sm\n0 7 C 101\n")
             .of(0, Pid(7))
             .and_then(|row| row.sm.get());
-        assert_eq!(share, None, "no share is more than the whole");
+        assert_eq!(share, None, "a share cannot exceed 100 %");
     }
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(header in "# gpu( pid| type| sm| fb| command){0,6}", text: String) {
+        fn no_text_causes_a_panic(header in "# gpu( pid| type| sm| fb| command){0,6}", text: String) {
             read(&format!("{header}\n{text}\n0 1 C {text}"));
         }
     }

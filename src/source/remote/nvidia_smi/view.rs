@@ -1,4 +1,4 @@
-//! A round of readings as a frame.
+//! Builds frames from rounds of readings.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::cell::Cell;
 use super::facts::Facts;
 use super::fields::{Card, FIELDS};
-use super::host::Machine;
+use super::host::HostFigures;
 use super::instances::{Instances, instances};
 use super::lines::Clocks;
 use super::processes::{CpuShares, ProcessContext};
@@ -22,48 +22,48 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Millis, Mono, Pid};
 
-/// No machine draws with more.
+/// Maximum number of graphics processes that are requested.
 const MAX_PIDS: usize = 256;
 
-/// What is known of the host so far.
+/// Data about the host received so far.
 pub(super) struct View {
-    untold: Missing,
+    unavailable: Missing,
     facts: Facts,
-    /// The last that was told.
+    /// The last frame.
     frame: Frame,
-    /// When it was told, by the host's clock.
+    /// Time of the last round, by the clock of the remote host.
     read: Option<Mono>,
-    machine: Machine,
-    people: CpuShares,
+    host_figures: HostFigures,
+    cpu_shares: CpuShares,
     usage: Usage,
     instances: Instances,
 }
 
-/// What is asked for only where there is some.
+/// Parts of a request that not every host needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct OptionalQueries {
-    /// Of MIG.
+    /// MIG instances.
     pub instances: bool,
-    /// Processes that the list of those that compute does not name.
+    /// Processes that are not in the list of compute processes.
     pub pids: BTreeSet<Pid>,
 }
 
 impl View {
-    pub(super) fn new(untold: Missing) -> Self {
+    pub(super) fn new(unavailable: Missing) -> Self {
         Self {
-            untold,
+            unavailable,
             facts: Facts::default(),
             frame: Frame::default(),
             read: None,
-            machine: Machine::default(),
-            people: CpuShares::default(),
+            host_figures: HostFigures::default(),
+            cpu_shares: CpuShares::default(),
             usage: Usage::default(),
             instances: Instances::new(),
         }
     }
 
-    fn untold<T>(&self) -> Reading<T> {
-        Reading::Missing(self.untold.clone())
+    fn unavailable<T>(&self) -> Reading<T> {
+        Reading::Missing(self.unavailable.clone())
     }
 
     pub(super) fn hello(&mut self, facts: Facts) -> Hello {
@@ -75,12 +75,17 @@ impl View {
             boot_id: word(&facts.boot_id),
             kernel: match &facts.kernel {
                 Some(kernel) => kernel.clone().into(),
-                None => Reading::missing(Reason::Unknown, "`uname -r` said nothing there"),
+                None => {
+                    Reading::missing(Reason::Unknown, "`uname -r` on that host printed nothing")
+                }
             },
             namespace: facts.namespace,
             namespace_id: match facts.namespace_id {
                 Some(id) => id.into(),
-                None => Reading::missing(Reason::Unknown, "/proc/self/ns/pid could not be read"),
+                None => Reading::missing(
+                    Reason::Unknown,
+                    "cannot read /proc/self/ns/pid on that host",
+                ),
             },
             ticks_per_second: facts.ticks_per_second.unwrap_or_default(),
             uid: facts.uid,
@@ -102,9 +107,9 @@ impl View {
         let known = ProcessContext {
             facts: &self.facts,
             usage: &self.usage,
-            untold: &self.untold,
+            unavailable: &self.unavailable,
         };
-        let processes = self.people.list(&mut gpus, round, known);
+        let processes = self.cpu_shares.list(&mut gpus, round, known);
         for gpu in &mut gpus {
             (gpu.at, gpu.processes_at) = (mono, Some(mono));
         }
@@ -115,7 +120,7 @@ impl View {
             mono,
             interval,
             driver: Some(driver),
-            host: Some(self.machine.read(&self.facts, round)),
+            host: Some(self.host_figures.read(&self.facts, round)),
             pools: Some(self.no_pools(&gpus, mono)),
             processes: Some(ProcessList {
                 at: mono,
@@ -126,13 +131,13 @@ impl View {
         self.frame.clone()
     }
 
-    /// What frames have from now on.
+    /// Stores details, which all later frames contain.
     pub(super) fn take(&mut self, details: &Details) {
         self.usage = Usage::read(&details.usage, self.read);
         self.instances = instances(&details.devices, &details.instances);
     }
 
-    /// What the next questions have to name.
+    /// Returns the optional queries of the next requests.
     pub(super) fn wants(&self) -> OptionalQueries {
         let is_on = |gpu: &Gpu| gpu.mig_enabled.get() == Some(true);
         let are_ours = self.facts.namespace == PidNamespace::Host;
@@ -143,15 +148,12 @@ impl View {
         }
     }
 
-    /// While `nvidia-smi` has not answered for so long: what was known, as old as it is.
+    /// Returns a frame with the last data while `nvidia-smi` does not answer.
     pub(super) fn silent(&mut self, clocks: Clocks, since: Duration, interval: Millis) -> Frame {
         let frame = &mut self.frame;
         (frame.seq, frame.time, frame.mono) = (frame.seq + 1, clocks.time, clocks.mono);
         frame.interval = interval;
-        let detail = format!(
-            "nvidia-smi there has not answered for {} s",
-            since.as_secs()
-        );
+        let detail = format!("nvidia-smi has not answered for {} s", since.as_secs());
         let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         for gpu in &mut frame.gpus {
             gpu.health = Health {
@@ -169,7 +171,7 @@ impl View {
         frame.clone()
     }
 
-    /// `None` for what is no GPU: a warning, a cut line.
+    /// Parses a GPU. Returns `None` for other lines, such as warnings or truncated lines.
     fn card(&self, line: &[u8]) -> Option<Card> {
         let line = std::str::from_utf8(line).ok()?;
         let known = |names| self.facts.name_of(names).is_some();
@@ -181,16 +183,16 @@ impl View {
         let mut cells = cells.into_iter();
         let mut card = Card::default();
         for field in FIELDS {
-            let told = known(field.names).then(|| cells.next()).flatten();
-            (field.put)(&mut card, &told.map_or_else(Cell::unknown, Cell::of));
+            let text = known(field.names).then(|| cells.next()).flatten();
+            (field.put)(&mut card, &text.map_or_else(Cell::unknown, Cell::of));
         }
         if card.gpu.uuid.0.is_empty() {
             return None;
         }
-        card.board.minor = self.untold();
-        card.board.architecture = self.untold();
-        card.board.slowdown_temperature = self.untold();
-        card.board.shutdown_temperature = self.untold();
+        card.board.minor = self.unavailable();
+        card.board.architecture = self.unavailable();
+        card.board.slowdown_temperature = self.unavailable();
+        card.board.shutdown_temperature = self.unavailable();
         Some(card)
     }
 
@@ -218,9 +220,10 @@ impl View {
                 .map_or_else(Reading::default, |card| card.driver.clone()),
             cuda: match &self.facts.cuda {
                 Some(version) => version.clone().into(),
-                None => {
-                    Reading::missing(Reason::Unknown, "nvidia-smi there names no version of CUDA")
-                }
+                None => Reading::missing(
+                    Reason::Unknown,
+                    "nvidia-smi on that host reports no CUDA version",
+                ),
             },
             gpus: match count {
                 0 => Reading::Missing(no_gpus(round)),
@@ -229,7 +232,8 @@ impl View {
         }
     }
 
-    /// Nobody looks into the processes there. Whoever only draws has no allocator to look for.
+    /// Returns the compute processes as unread pools, since allocators on that host are not read. Graphics-only
+    /// processes have no allocator.
     fn no_pools(&self, gpus: &[Gpu], mono: Mono) -> Pools {
         let on_gpus = gpus.iter().flat_map(|gpu| gpu.processes.value());
         let computing = on_gpus
@@ -238,7 +242,7 @@ impl View {
         let keys: BTreeSet<ProcessKey> = computing.filter_map(|holder| holder.process).collect();
         let unread = keys.into_iter().map(|process| Unread {
             process,
-            why: self.untold.clone(),
+            why: self.unavailable.clone(),
             ..Unread::default()
         });
         Pools {
@@ -249,18 +253,18 @@ impl View {
     }
 }
 
-/// Why there is none, in `nvidia-smi`'s own words where it has some.
+/// Returns the reason why no GPU was found, with the text of `nvidia-smi` if there is any.
 fn no_gpus(round: &Round) -> Missing {
-    let said = round
+    let output = round
         .gpus
         .iter()
         .map(|line| visible(line.trim_ascii(), 160));
-    let said = said.into_iter().find(|words| !words.is_empty());
-    let words = match (said, round.gpus_exit) {
-        (Some(words), _) => format!("nvidia-smi says: {}", words.trim_end_matches('.')),
+    let output = output.into_iter().find(|words| !words.is_empty());
+    let words = match (output, round.gpus_exit) {
+        (Some(words), _) => format!("nvidia-smi reports: {}", words.trim_end_matches('.')),
         (None, Some(0)) => "nvidia-smi lists no GPU".to_owned(),
-        (None, Some(code)) => format!("nvidia-smi ended with exit code {code}"),
-        (None, None) => "nvidia-smi said nothing".to_owned(),
+        (None, Some(code)) => format!("nvidia-smi exited with code {code}"),
+        (None, None) => "nvidia-smi printed nothing".to_owned(),
     };
     Missing::new(Reason::Unknown, format!("{words}."))
 }
@@ -276,12 +280,12 @@ mod tests {
     const FACTS: &str = "N node\nS pid:[4026531836]\nT 100\nP 4096\nF \"index\"\nF \"uuid\" or \"gpu_uuid\"\nF \"name\"\n\
          F \"memory.total\"\nF \"memory.used\"\nF \"memory.free\"\nF \"clocks_throttle_reasons.active\"\n.\n";
 
-    /// The frames of what was heard.
-    fn frames(told: &str) -> Vec<Frame> {
-        let mut view = View::new(Missing::new(Reason::Unsupported, "untold"));
+    /// Returns the frames for script output.
+    fn frames(text: &str) -> Vec<Frame> {
+        let mut view = View::new(Missing::new(Reason::Unsupported, "unavailable"));
         let mut lines = Lines::default();
         let mut frames = Vec::new();
-        for line in told.lines() {
+        for line in text.lines() {
             match lines.take(line.as_bytes()) {
                 Some(ScriptLine::Facts(facts)) => drop(view.hello(*facts)),
                 Some(ScriptLine::Round(round)) => frames.push(view.frame(&round, Millis(1_000))),
@@ -296,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_is_a_frame_whose_processes_are_the_kernels() {
+    fn a_round_becomes_a_frame_with_kernel_process_data() {
         let round = |number: u32, up: &str, ticks: u32| {
             format!(
                 "b {number}\nu {up} 1763668000\nm MemTotal:  1000 kB\nm MemAvailable:  400 kB\nc cpu  {ticks} 0 0 100 0 0 0 0\n\
@@ -307,8 +311,8 @@ mod tests {
                  p   426 ana      python3 train.py --api-key x8f2c\n. {number}\n"
             )
         };
-        let told = FACTS.to_owned() + &round(1, "1000.00", 100) + &round(2, "1002.00", 200);
-        let frames = frames(&(told + "h 1010.00 1763668010\n"));
+        let text = FACTS.to_owned() + &round(1, "1000.00", 100) + &round(2, "1002.00", 200);
+        let frames = frames(&(text + "h 1010.00 1763668010\n"));
         let [first, second, silent] = &frames[..] else {
             panic!("{}", frames.len());
         };
@@ -322,9 +326,9 @@ mod tests {
         );
         assert_eq!(
             gpu.power.why().map(ToString::to_string).as_deref(),
-            Some("the nvidia-smi there is too old for it")
+            Some("not supported by the nvidia-smi on that host")
         );
-        // More than there is cannot be used.
+        // More memory cannot be used than exists.
         assert_eq!(
             other.memory.used.why().map(|why| why.reason),
             Some(Reason::Implausible)
@@ -334,7 +338,7 @@ mod tests {
         assert_eq!(listed[0].vram.get(), Some(Bytes::mib(1_542)));
         assert_eq!(
             listed[0].sm.why().map(ToString::to_string).as_deref(),
-            Some("nvidia-smi there is asked for it every few seconds")
+            Some("nvidia-smi on that host is queried for it every few seconds")
         );
         let known = second.process(listed[0].key()).expect("it is known");
         assert_eq!(
@@ -362,7 +366,7 @@ mod tests {
             second.pools.as_ref().map(|pools| pools.unread.len()),
             Some(2)
         );
-        // A round that does not come leaves what was known, as old as it is.
+        // Without a new round, the last data stays with its old time.
         assert_eq!((silent.seq, silent.mono), (3, Mono(1_010_000)));
         assert_eq!(silent.gpus[0].at, Mono(1_002_000));
         assert_eq!(silent.gpus[0].health.state, HealthState::Silent);
@@ -370,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn details_are_in_every_frame_from_then_on() {
+    fn later_frames_contain_the_details() {
         let facts = FACTS.trim_end_matches(".\n").to_owned()
             + "F \"mig.mode.current\"\nV CUDA Version        : 13.0\n.\n";
         let round = |number: u32| {
@@ -408,7 +412,7 @@ mod tests {
         let known = after.process(xorg.key()).expect("it is known");
         assert_eq!((known.name.as_str(), known.key.start.0), ("Xorg", 50));
         let unread = after.pools.as_ref().map(|pools| pools.unread.len());
-        assert_eq!(unread, Some(2), "who only draws has no allocator");
+        assert_eq!(unread, Some(2), "graphics-only processes have no allocator");
         assert_eq!(after.gpus[0].utilization_at, Some(Mono(1_001_000)));
         let [instance] = &after.gpus[1].mig[..] else {
             panic!("{:?}", after.gpus[1].mig);
@@ -420,16 +424,16 @@ mod tests {
         let inside = &after.gpus[1].processes.value().expect("a list")[0];
         assert_eq!(
             inside.sm.why().map(ToString::to_string).as_deref(),
-            Some("MIG is on: nvidia-smi tells no shares of its instances")
+            Some("MIG is on: nvidia-smi does not report usage per instance")
         );
     }
 
     #[test]
-    fn in_a_container_no_pid_of_the_driver_is_taken_for_one_there() {
-        let told = FACTS.replace("4026531836", "4026532541")
+    fn ignores_driver_pids_in_a_container() {
+        let text = FACTS.replace("4026531836", "4026532541")
             + "b 1\nu 1.0 1\ng 0, GPU-1, H200, 1, 1, 0, 0x0\ne 0\na GPU-1, 1, 1, x\nd 0\n\
                s 1 (init) S 0 0 0 0 0 0 0 0 0 0 0 0 0 0 20 0 1 0 1 1 1\n. 1\n";
-        let frame = frames(&told).pop().expect("a frame");
+        let frame = frames(&text).pop().expect("a frame");
         let listed = frame.gpus[0].processes.value().expect("a list");
         assert_eq!(listed[0].process, None);
         assert!(
@@ -441,13 +445,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_line_of_a_round_makes_it_panic(lines: Vec<(prop::sample::Index, String)>) {
-            let mut told = FACTS.to_owned() + "b 1\ni 1\n";
+        fn no_line_of_a_round_causes_a_panic(lines: Vec<(prop::sample::Index, String)>) {
+            let mut text = FACTS.to_owned() + "b 1\ni 1\n";
             for (kind, line) in lines {
                 let kind = char::from(*kind.get(b"umclgeadsptvw"));
-                told += &format!("{kind} {}\n", line.replace('\n', " "));
+                text += &format!("{kind} {}\n", line.replace('\n', " "));
             }
-            frames(&(told + "; 1\n. 1\n"));
+            frames(&(text + "; 1\n. 1\n"));
         }
     }
 }

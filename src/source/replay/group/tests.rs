@@ -6,7 +6,7 @@ use crate::source::record::Recorder;
 
 const DAY: i64 = 1_795_000_000_000;
 
-/// A host that booted at `boot` and was recorded for seconds of the day, once a second.
+/// Returns a recording of a host that booted at `boot`, with one frame per second of the day.
 fn recording(boot: i64, seconds: std::ops::Range<u64>) -> (String, Recording) {
     let mut recorder = Recorder::new(Vec::new(), &Hello::default()).expect("records");
     for second in seconds {
@@ -27,7 +27,7 @@ fn recording(boot: i64, seconds: std::ops::Range<u64>) -> (String, Recording) {
     )
 }
 
-/// Two hosts of different boots; the second is recorded from the tenth second on, and longer.
+/// Two hosts with different boot times. The second is recorded from the tenth second on, and longer.
 struct TwoHosts {
     list: Source,
     hosts: Vec<Source>,
@@ -56,7 +56,7 @@ impl TwoHosts {
         }
     }
 
-    /// Until both stand at the list's moment, in seconds from the start, as a reader sees it.
+    /// Reads updates until the condition holds.
     fn until(&mut self, wanted: impl Fn(&Self) -> bool, what: &str) {
         let started = Instant::now();
         while !wanted(self) {
@@ -91,62 +91,62 @@ impl TwoHosts {
         self.until(is_it, &format!("{shown:?} at {seconds}"));
     }
 
-    /// Of a host whose frames are awaited already, the link may come behind them.
+    /// Waits for the link state, which may arrive after the frames.
     fn until_link(&mut self, host: usize, link: Link) {
         let is_it = |two: &Self| two.links[host].as_ref() == Some(&link);
         self.until(is_it, &format!("{link:?} of {host}"));
     }
 
-    fn ask(&self, who: Option<usize>, play: Play) {
-        let source = who.map_or(&self.list, |at| &self.hosts[at]);
+    fn send(&self, member: Option<usize>, play: Play) {
+        let source = member.map_or(&self.list, |at| &self.hosts[at]);
         source.send(Request::Play(play));
     }
 }
 
 #[test]
-fn whoever_moves_moves_all_to_the_same_moment_of_the_wall() {
+fn a_move_from_any_reader_moves_all_to_the_same_wall_time() {
     let mut two = TwoHosts::start(true);
     two.until_shown(0, [Some(0), None]);
     let begins_in = Millis(10_000);
     two.until_link(1, Link::Later { begins_in });
     assert_eq!(two.position.end.0, 119_000);
-    two.ask(None, Play::Skip(30_000));
+    two.send(None, Play::Skip(30_000));
     two.until_shown(30, [Some(30), Some(30)]);
-    two.ask(Some(1), Play::Skip(-10_000));
+    two.send(Some(1), Play::Skip(-10_000));
     two.until_shown(20, [Some(20), Some(20)]);
-    // By the clock of the host that asks.
-    two.ask(Some(1), Play::To(Mono(777 + 45_000)));
+    // By the clock of the host that sends the request.
+    two.send(Some(1), Play::To(Mono(777 + 45_000)));
     two.until_shown(45, [Some(45), Some(45)]);
-    two.ask(Some(0), Play::Step(1));
+    two.send(Some(0), Play::Step(1));
     two.until(|two| two.shown[0] == Some(46), "a step of the first");
-    two.ask(Some(0), Play::Step(-2));
+    two.send(Some(0), Play::Step(-2));
     two.until_shown(44, [Some(44), Some(44)]);
-    // The first is over; what is known of it stays, and says how old it is.
-    two.ask(None, Play::Skip(56_000));
+    // The first recording is over: its last frame stays, and its age is shown.
+    two.send(None, Play::Skip(56_000));
     two.until_shown(100, [Some(59), Some(100)]);
     let since = Millis(41_000);
     two.until_link(0, Link::Silent { since });
-    two.ask(None, Play::Start);
+    two.send(None, Play::Start);
     two.until_shown(0, [Some(0), None]);
     two.until_link(0, Link::Up);
 }
 
 #[test]
-fn they_play_side_by_side_to_the_end_of_the_last_and_start_over() {
+fn plays_all_until_the_longest_ends_and_starts_over() {
     let mut two = TwoHosts::start(false);
-    two.ask(None, Play::Speed(64.0));
+    two.send(None, Play::Speed(64.0));
     two.until(
         |two| two.shown == [Some(30), Some(30)] || two.shown[0] > Some(30),
         "both",
     );
     two.until(|two| two.position.at_end && two.position.paused, "the end");
     assert_eq!(two.shown, [Some(59), Some(119)]);
-    two.ask(Some(0), Play::Pause(false));
+    two.send(Some(0), Play::Pause(false));
     two.until(|two| two.shown[0] < Some(30), "the start again");
 }
 
 #[test]
-fn the_thread_ends_when_nobody_reads_any_more() {
+fn the_thread_ends_when_no_reader_is_left() {
     let two = TwoHosts::start(false);
     let (alive, ended) = mpsc::channel::<()>();
     let TwoHosts { list, hosts, .. } = two;
@@ -157,7 +157,7 @@ fn the_thread_ends_when_nobody_reads_any_more() {
         Options::default(),
     );
     let (asked, all) = mpsc::channel();
-    pass_on(Some(0), requests, asked);
+    forward_requests(Some(0), requests, asked);
     drop((list, hosts));
     spawn(move || {
         group.run(&all);

@@ -1,4 +1,4 @@
-//! One GPU: where its memory is, its history, its processes, and everything NVML says about it.
+//! One GPU: its memory, history and processes, and everything NVML reports about it.
 
 mod facts;
 mod timelines;
@@ -6,7 +6,7 @@ mod timelines;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use self::facts::{facts_of, quiet};
+use self::facts::{dimmed, facts_of};
 use super::gpu_columns::{has_pools, notes, parts};
 use super::memory::MemoryScreen;
 use super::process::ProcessScreen;
@@ -30,20 +30,20 @@ use crate::tui::widgets::scroll::Scroll;
 pub const DEF: ScreenDef = ScreenDef {
     id: "gpu",
     title: "GPU",
-    words: &[
+    glossary: &[
         marks::WORDS[0],
         marks::WORDS[1],
         marks::WORDS[2],
-        ("each tick", "Read with every frame."),
+        ("every sample", "Read at every sampling interval."),
         (
             "10 s",
-            "Read every ten seconds, since it changes rarely or its call is dear.",
+            "Read every ten seconds, because it changes rarely or its call is expensive.",
         ),
         (
             "while shown",
-            "Read only while this screen is open: the call costs 2 to 40 ms.",
+            "Read only while this screen is open, because the call takes 2 to 40 ms.",
         ),
-        ("once", "Read when the GPU was opened."),
+        ("once", "Read when gputop opened the GPU."),
     ],
     sample: |app| {
         Some(Box::new(GpuScreen::new(
@@ -66,15 +66,15 @@ pub struct GpuScreen {
     scroll: Scroll,
 }
 
-/// Where the parts below the title and the bar go; those without room are empty.
+/// Areas below the title and the bar. Parts without room are empty.
 struct Parts {
     chart: Rect,
     processes: Rect,
     facts: Rect,
 }
 
-/// The least width of a column of facts.
-const FACTS: u16 = 58;
+/// Minimum width of a column of facts.
+const MIN_FACTS: u16 = 58;
 
 impl GpuScreen {
     pub fn new(uuid: GpuUuid) -> Self {
@@ -90,17 +90,17 @@ impl GpuScreen {
         app.frame.gpus.iter().find(|gpu| gpu.uuid == self.uuid)
     }
 
-    fn rows_here<'a>(&self, app: &'a App) -> impl Iterator<Item = &'a ProcessRow> {
+    fn gpu_rows<'a>(&self, app: &'a App) -> impl Iterator<Item = &'a ProcessRow> {
         app.rows
             .iter()
             .filter(|row| row.id().gpu.as_ref() == Some(&self.uuid))
     }
 
     fn rows(&self, app: &App) -> Vec<ProcessRow> {
-        self.rows_here(app).cloned().collect()
+        self.gpu_rows(app).cloned().collect()
     }
 
-    /// Shows the GPU so many places further on, if there is one.
+    /// Shows the GPU at this distance in the list, if there is one.
     fn switch(&mut self, app: &App, step: isize) {
         let gpus = &app.frame.gpus;
         let at = gpus.iter().position(|gpu| gpu.uuid == self.uuid);
@@ -144,8 +144,8 @@ impl GpuScreen {
         let rows = self.rows(app);
         if rows.is_empty() {
             let gpu = self.gpu(app).and_then(|gpu| gpu.processes.why());
-            let text = gpu.map_or("no process is on this GPU".into(), |why| {
-                format!("processes: {why}")
+            let text = gpu.map_or("No process uses this GPU".into(), |why| {
+                format!("Process list not available: {why}")
             });
             put(
                 buffer,
@@ -165,13 +165,13 @@ impl GpuScreen {
         let stale = gpu.health.state != HealthState::Answering;
         let facts = facts_of(gpu, &app.frame, &app.theme);
         let lines = fact_lines(
-            &if stale { quiet(facts) } else { facts },
-            line_width(area, FACTS),
+            &if stale { dimmed(facts) } else { facts },
+            line_width(area, MIN_FACTS),
         );
-        let shown = capacity(area, FACTS);
+        let shown = capacity(area, MIN_FACTS);
         let first = self.scroll.first(lines.len(), shown);
         let last = lines.len().saturating_sub(shown);
-        draw_facts(&lines, first, area, FACTS, buffer, &app.theme);
+        draw_facts(&lines, first, area, MIN_FACTS, buffer, &app.theme);
         if last > 0 && self.pane == Pane::Processes {
             let hint = format!("{} more ", last.min(lines.len()));
             put_right(
@@ -179,14 +179,14 @@ impl GpuScreen {
                 area.x,
                 area.right(),
                 area.y - 1,
-                &format!("Tab scrolls {hint}"),
+                &format!("{hint} Tab Scroll "),
                 app.theme.style(Role::Dim),
             );
         }
     }
 }
 
-/// `GPU 0  NVIDIA H200  GPU-caae…  0000:3b:00`, and what is wrong with it.
+/// Draws `GPU 0  NVIDIA H200  0000:3b:00` and the messages about the GPU.
 fn draw_title(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
     let name = format!("GPU {}  {}", gpu.index, gpu.name);
@@ -211,7 +211,7 @@ impl Screen for GpuScreen {
                 buffer,
                 area.x + 1,
                 area.y,
-                "this GPU is not in the list any more",
+                "This GPU is not listed any more",
                 area.width,
                 app.theme.style(Role::Warn),
             );
@@ -303,10 +303,10 @@ impl Screen for GpuScreen {
     }
 
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
-        let mut here = self.rows_here(app);
+        let mut rows = self.gpu_rows(app);
         let at = self.cursor.min(self.rows(app).len().saturating_sub(1));
         (self.pane == Pane::Processes)
-            .then(|| here.nth(at))
+            .then(|| rows.nth(at))
             .flatten()
     }
 

@@ -1,4 +1,4 @@
-//! What the lines of the accounting say: each part of the card's memory with its figure.
+//! Lines of the accounting: each part of the memory with its figure.
 
 use super::Shown;
 use super::figures::{Card, gib};
@@ -7,27 +7,27 @@ use crate::model::units::{Bytes, Millis};
 use crate::tui::pools;
 use crate::tui::theme::Role;
 
-/// One line of the accounting.
+/// A line of the accounting.
 pub(super) struct AccountingRow {
     pub(super) shape: Option<(&'static str, Role)>,
     pub(super) name: &'static str,
-    pub(super) words: String,
+    pub(super) description: String,
     pub(super) size: String,
     pub(super) peak: String,
     pub(super) compare: String,
 }
 
-/// A line without a peak and without anything to compare it with.
+/// Returns a line without a peak and a figure to compare with.
 fn line(
     shape: Option<(&'static str, Role)>,
     name: &'static str,
-    words: &str,
+    description: &str,
     size: String,
 ) -> AccountingRow {
     AccountingRow {
         shape,
         name,
-        words: words.into(),
+        description: description.into(),
         size,
         peak: String::new(),
         compare: String::new(),
@@ -52,7 +52,7 @@ impl Shown<'_> {
         let allocated = AccountingRow {
             peak: if peak.0 > 0 { gib(peak) } else { String::new() },
             compare: "memory_allocated()".into(),
-            ..line(shape, "allocated", "in live tensors", size)
+            ..line(shape, "allocated", "live tensors", size)
         };
         let shape = Some((glyphs.idle, Role::Idle));
         let size = gib(figures.idle);
@@ -64,20 +64,20 @@ impl Shown<'_> {
         [allocated, idle]
     }
 
-    /// The parts of what is idle; rare ones only where there are any.
+    /// Returns the parts of idle memory. Rare parts are omitted while they are 0.
     fn idle_lines(&self) -> Vec<AccountingRow> {
         let Some(parts) = self.figures.idle_parts else {
-            let words = "expandable segments: only the map tells";
+            let words = "only known from the map";
             let absent = self.theme.glyphs.absent.to_owned();
             return vec![line(None, "  stuck", words, absent)];
         };
         let part = |name, words, size| line(None, name, words, gib(size));
         let mut lines = vec![
             part("  stuck", "beside live tensors", parts.stuck),
-            part("  returnable", self.whole_words(), parts.returnable),
+            part("  returnable", self.returnable_words(), parts.returnable),
         ];
-        if parts.kept.0 > 0 {
-            lines.push(part("  kept", "for CUDA graphs, MemPools", parts.kept));
+        if parts.private.0 > 0 {
+            lines.push(part("  private", "CUDA graphs and MemPools", parts.private));
         }
         if parts.waiting.0 > 0 {
             lines.push(part("  waiting", "for another stream", parts.waiting));
@@ -95,7 +95,7 @@ impl Shown<'_> {
         line(shape, "other", "context, libraries", size)
     }
 
-    /// What is not the process's.
+    /// Returns the lines of memory outside the process.
     fn card_lines(&self) -> Vec<AccountingRow> {
         let glyphs = &self.theme.glyphs;
         let Some(card) = self.figures.card else {
@@ -104,7 +104,7 @@ impl Shown<'_> {
         let mut lines = Vec::new();
         if card.elsewhere.0 > 0 {
             let shape = Some((glyphs.whole, Role::Processes));
-            let words = "other processes on the card";
+            let words = "other processes";
             lines.push(line(shape, "elsewhere", words, gib(card.elsewhere)));
         }
         let shape = Some((glyphs.free, Role::Free));
@@ -127,10 +127,10 @@ impl Shown<'_> {
         }
     }
 
-    fn whole_words(&self) -> &'static str {
-        match &self.screen.read {
-            Some(read) if read.fragmentation.expandable => "whole segments and pages",
-            _ => "whole segments",
+    fn returnable_words(&self) -> &'static str {
+        match &self.screen.analysed_map {
+            Some(map) if map.fragmentation.expandable => "free segments and pages",
+            _ => "whole free segments",
         }
     }
 
@@ -147,7 +147,7 @@ impl Shown<'_> {
         AccountingRow {
             shape: None,
             name: "process",
-            words: String::new(),
+            description: String::new(),
             size: gib(self.figures.process),
             peak,
             compare: match vram {

@@ -1,4 +1,4 @@
-//! A map as it was read, with everything that is computed from it once.
+//! A map of a pool, and everything computed from it once.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,22 +10,22 @@ use crate::model::pool::{Pool, PoolMap};
 use crate::model::units::{Bytes, Millis};
 use crate::tui::widgets::segment_map::SegmentLayout;
 
-/// A map older than this says nothing of the present parts; its picture is still shown.
-const FRESH: Millis = Millis(3_000);
+/// Maximum age of a map that is used for the accounting. An older one is still drawn.
+const MAX_AGE: Millis = Millis(3_000);
 
-/// A map and everything that is computed from it once.
+/// A map and everything computed from it once.
 #[derive(Debug)]
-pub struct Read {
+pub struct AnalysedMap {
     pub map: Arc<PoolMap>,
     pub fragmentation: Fragmentation,
     pub curve: Vec<(Bytes, f64)>,
-    /// For what the driver had free when it was computed.
+    /// Result for the free memory of the driver at that time.
     fits: RefCell<Option<(Around, Fits)>>,
-    /// For a number of cells in a row and of rows.
+    /// Layout for a number of cells per row and of rows.
     layout: RefCell<Option<(usize, usize, Rc<SegmentLayout>)>>,
 }
 
-impl Read {
+impl AnalysedMap {
     pub fn new(map: Arc<PoolMap>) -> Self {
         Self {
             fragmentation: Fragmentation::of(&map),
@@ -36,38 +36,38 @@ impl Read {
         }
     }
 
-    /// The map is of about the moment of the pool's statistics.
+    /// Returns true if the map and the statistics of the pool are of about the same time.
     pub fn is_fresh(&self, pool: &Pool) -> bool {
         let (map, stats) = (self.map.at, pool.at);
-        map.since(stats).max(stats.since(map)) <= FRESH
+        map.since(stats).max(stats.since(map)) <= MAX_AGE
     }
 
     pub fn fits(&self, around: Around) -> Fits {
-        let mut known = self.fits.borrow_mut();
-        match *known {
+        let mut cached = self.fits.borrow_mut();
+        match *cached {
             Some((same, fits)) if same == around => fits,
             _ => {
                 let fits = Fits::of_map(&self.map, &around);
-                *known = Some((around, fits));
+                *cached = Some((around, fits));
                 fits
             }
         }
     }
 
-    /// The layout for a pane, computed at its first drawing and after a change of size.
+    /// Returns the layout for a pane. It is computed for the first drawing and after a change of size.
     pub fn layout(&self, cells_per_row: usize, height: usize) -> Rc<SegmentLayout> {
-        let mut known = self.layout.borrow_mut();
-        if let Some((cells, rows, layout)) = &*known
+        let mut cached = self.layout.borrow_mut();
+        if let Some((cells, rows, layout)) = &*cached
             && (*cells, *rows) == (cells_per_row, height)
         {
             return Rc::clone(layout);
         }
         let layout = Rc::new(SegmentLayout::fitting(&self.map, cells_per_row, height));
-        *known = Some((cells_per_row, height, Rc::clone(&layout)));
+        *cached = Some((cells_per_row, height, Rc::clone(&layout)));
         layout
     }
 
-    /// The layout that was drawn last.
+    /// Returns the layout drawn last.
     pub fn drawn(&self) -> Option<Rc<SegmentLayout>> {
         self.layout.borrow().as_ref().map(|l| Rc::clone(&l.2))
     }

@@ -1,4 +1,4 @@
-//! The figures as text: what a colleague is sent, with the command that reads them again.
+//! The figures as text to send to a colleague, with the command that reads them again.
 
 use std::fmt::Write as _;
 
@@ -22,9 +22,9 @@ impl Shown<'_> {
         let clock = self.theme.clock(self.app.frame.time, "%Y-%m-%d %H:%M:%S");
         let mut text = format!("{name} {pid}  {device}  {}  {clock}\n", self.pool.library);
         let _ = writeln!(text, "{}", self.figures.headline());
-        let _ = writeln!(text, "{:<12}  {:<39}{:>9}{:>9}", "", "", "GiB", "peak");
+        let _ = writeln!(text, "{:<12}  {:<39}{:>9}{:>9}", "", "", "GiB", "PEAK");
         for line in self.lines() {
-            let (name, words) = (line.name, line.words);
+            let (name, words) = (line.name, line.description);
             let _ = writeln!(
                 text,
                 "{name:<12}  {words:<39}{:>9}{:>9}  {}",

@@ -1,19 +1,19 @@
-//! What the cell under the cursor holds, in a line.
+//! The line that describes the cell under the cursor.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::Shown;
-use super::analysed_map::Read;
+use super::analysed_map::AnalysedMap;
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::put_line;
 use crate::tui::widgets::segment_map::{Cursor, SegmentLayout};
 
 impl Shown<'_> {
-    /// What the cell under the cursor holds.
+    /// Draws the contents of the cell under the cursor.
     pub(super) fn under(
         &self,
-        read: &Read,
+        read: &AnalysedMap,
         layout: &SegmentLayout,
         cursor: Cursor,
         area: Rect,

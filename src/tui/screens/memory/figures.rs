@@ -1,9 +1,10 @@
-//! The figures of the memory screen: where a process's memory is, in parts whose printed values add up.
+//! Figures of the memory screen: the memory of a process in parts whose printed values add up.
 //!
-//! Statistics, map, and the driver's view are of slightly different moments. The parts of the pool come from the map
-//! while that is as fresh as the statistics, since only it knows what is stuck; otherwise from the statistics.
+//! Statistics, map, and the driver's figures are of slightly different times. The parts of the pool come from the map
+//! while it is as fresh as the statistics, because only the map shows what is stuck. Otherwise they come from the
+//! statistics.
 
-use super::analysed_map::Read;
+use super::analysed_map::AnalysedMap;
 use crate::allocator::fits::{Fits, returnable, stuck};
 use crate::allocator::fragmentation::Fragmentation;
 use crate::model::frame::Frame;
@@ -15,20 +16,20 @@ use crate::tui::pools;
 /// Printed sizes are in GiB with two decimals.
 pub const STEP: u64 = Bytes::gib(1).0 / 100;
 
-/// Sizes as they are printed: multiples of [`STEP`] whose sums are the sums printed.
+/// Sizes as printed: multiples of [`STEP`] whose printed sums are correct.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Figures {
     pub allocated: Bytes,
     pub idle: Bytes,
-    /// The parts of `idle`; `None` when it is not known how it is split.
+    /// Parts of `idle`, or `None` if the split is unknown.
     pub idle_parts: Option<IdleParts>,
-    /// What the process holds beside its pool; `None` when the driver does not say what the process holds.
+    /// Memory of the process outside its pool, or `None` if the driver does not report the process.
     pub other: Option<Bytes>,
-    /// The sum of the above.
+    /// Sum of the above.
     pub process: Bytes,
-    /// The driver's side, when it was read.
+    /// Figures of the driver, if they were read.
     pub card: Option<Card>,
-    /// Samples contradict each other, so a remainder is not exact.
+    /// True if the samples contradict each other, so that a remainder is not exact.
     pub approximate: bool,
     pub fits: Fits,
 }
@@ -38,22 +39,22 @@ pub struct IdleParts {
     pub stuck: Bytes,
     pub returnable: Bytes,
     /// Whole free segments of private pools.
-    pub kept: Bytes,
+    pub private: Bytes,
     /// Freed, but another stream may still use it.
     pub waiting: Bytes,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Card {
-    /// The sum of its parts.
+    /// Sum of its parts.
     pub total: Bytes,
     pub driver: Bytes,
-    /// Used by others, or by nobody that is listed.
+    /// Memory of other processes, or of no visible process.
     pub elsewhere: Bytes,
     pub free: Bytes,
 }
 
-/// Exact sizes of one pool's parts.
+/// Exact sizes of the parts of one pool.
 #[derive(Debug, Clone, Copy, Default)]
 struct Parts {
     allocated: Bytes,
@@ -62,7 +63,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn of(pool: &Pool, read: Option<&Read>) -> Self {
+    fn of(pool: &Pool, read: Option<&AnalysedMap>) -> Self {
         match read {
             Some(read) => Self::of_map(&read.fragmentation),
             None => Self::of_stats(pool),
@@ -73,7 +74,7 @@ impl Parts {
         let split = IdleParts {
             stuck: of.stuck,
             returnable: of.returnable,
-            kept: of.kept,
+            private: of.kept,
             waiting: of.active,
         };
         Self {
@@ -88,13 +89,13 @@ impl Parts {
         let split = stuck(stats)
             .zip(returnable(stats))
             .map(|(stuck, returnable)| {
-                // Of statistics that were changing, the parts may not sum up: the last one is the remainder.
+                // Statistics read while they changed may not add up. The last part is the remainder.
                 let waiting = stats.waiting();
                 let stuck = stuck.0.min(idle.0 - waiting.0);
                 IdleParts {
                     stuck: Bytes(stuck),
                     returnable: Bytes(returnable.0.min(idle.0 - waiting.0 - stuck)),
-                    kept: Bytes(0),
+                    private: Bytes(0),
                     waiting,
                 }
             });
@@ -105,17 +106,17 @@ impl Parts {
         }
     }
 
-    /// Idle in its known parts and what is left of it.
+    /// Returns the known parts of idle memory and the rest.
     fn idle_list(&self) -> [Bytes; 5] {
         let split = self.split.unwrap_or_default();
-        let known = [split.stuck, split.returnable, split.kept, split.waiting];
+        let known = [split.stuck, split.returnable, split.private, split.waiting];
         let sum = known.iter().fold(0_u64, |sum, p| sum.saturating_add(p.0));
         let rest = Bytes(self.idle.0.saturating_sub(sum));
         [known[0], known[1], known[2], known[3], rest]
     }
 }
 
-/// The driver's figures of a card, exact.
+/// Returns the exact driver figures of a GPU, and whether they contradict the process.
 fn card(gpu: &Gpu, process: u64) -> Option<([Bytes; 3], bool)> {
     let (total, free) = (gpu.memory.total.get()?, gpu.memory.free.get()?);
     let used = total.0.saturating_sub(free.0);
@@ -130,16 +131,16 @@ fn card(gpu: &Gpu, process: u64) -> Option<([Bytes; 3], bool)> {
 }
 
 impl Figures {
-    pub fn of(frame: &Frame, pool: &Pool, read: Option<&Read>) -> Self {
+    pub fn of(frame: &Frame, pool: &Pool, read: Option<&AnalysedMap>) -> Self {
         let read = read.filter(|read| read.is_fresh(pool));
         let parts = Parts::of(pool, read);
         let gpu = pools::gpu_of(frame, pool);
         let vram = pools::vram(frame, pool);
-        let held = parts.allocated.0.saturating_add(parts.idle.0);
-        let other = vram.map(|vram| vram.0.saturating_sub(held));
-        let process = held.saturating_add(other.unwrap_or(0));
+        let reserved = parts.allocated.0.saturating_add(parts.idle.0);
+        let other = vram.map(|vram| vram.0.saturating_sub(reserved));
+        let process = reserved.saturating_add(other.unwrap_or(0));
         let card = gpu.and_then(|gpu| card(gpu, process));
-        let contradicts = vram.is_some_and(|vram| vram.0 < held);
+        let contradicts = vram.is_some_and(|vram| vram.0 < reserved);
         let mut figures = Self {
             approximate: contradicts || card.is_some_and(|(_, contradicts)| contradicts),
             fits: fits(frame, gpu, pool, read),
@@ -149,7 +150,7 @@ impl Figures {
         figures
     }
 
-    /// Rounds all parts of the card at once, so that every sum is the sum of what is printed.
+    /// Rounds all parts of the card at once, so that every printed sum is correct.
     fn print(&mut self, parts: &Parts, other: Option<u64>, card: Option<[Bytes; 3]>) {
         let mut exact = vec![parts.allocated, Bytes(other.unwrap_or(0))];
         exact.extend(parts.idle_list());
@@ -162,9 +163,9 @@ impl Figures {
         self.process = sum(&printed[..7]);
         self.idle_parts = parts.split.map(|_| IdleParts {
             stuck: printed[2],
-            // What statistics leave over can only be whole segments.
+            // The rest of the statistics can only be whole segments.
             returnable: sum(&[printed[3], printed[6]]),
-            kept: printed[4],
+            private: printed[4],
             waiting: printed[5],
         });
         self.card = card.map(|_| Card {
@@ -176,7 +177,7 @@ impl Figures {
     }
 }
 
-fn fits(frame: &Frame, gpu: Option<&Gpu>, pool: &Pool, read: Option<&Read>) -> Fits {
+fn fits(frame: &Frame, gpu: Option<&Gpu>, pool: &Pool, read: Option<&AnalysedMap>) -> Fits {
     let mut processes = frame.processes.iter().flat_map(|p| &*p.list);
     let process = processes.find(|process| process.key == pool.process);
     let around = pools::around(process, pool, gpu);
@@ -186,17 +187,26 @@ fn fits(frame: &Frame, gpu: Option<&Gpu>, pool: &Pool, read: Option<&Read>) -> F
     }
 }
 
-/// Two decimals, of a size that is printed as it is.
+/// Formats a size in GiB with two decimals.
 pub fn gib(size: Bytes) -> String {
     format!("{:.2}", size.as_gib())
 }
 
-/// Two decimals, rounded down: what is promised to fit does. Small sizes say their unit.
+/// Formats a size in GiB with two decimals, rounded down, because a promised size must fit. Small sizes carry their own
+/// unit.
 pub fn down(size: Bytes) -> String {
     match size.0 {
         0 => "0".into(),
         n if n < STEP * 10 => size.short(),
         n => gib(Bytes(n / STEP * STEP)),
+    }
+}
+
+/// Formats a size as [`down`] does, always with its unit.
+pub fn down_with_unit(size: Bytes) -> String {
+    match size.0 {
+        n if n > 0 && n < STEP * 10 => size.short(),
+        _ => format!("{} GiB", down(size)),
     }
 }
 
@@ -254,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mock_up_of_the_product_says_what_is_wrong() {
+    fn headline_explains_fragmentation() {
         let size = |gib: f64| (gib * (1_u64 << 30) as f64) as u64;
         let frame = frame(size(23.99), size(2.13), size(0.44), Some(size(21.42)));
         let mut pool = pool(size(14.10), size(20.90), size(5.90));
@@ -271,35 +281,35 @@ mod tests {
         assert_eq!(printed.map(gib), ["14.10", "6.80", "5.90", "0.90", "21.42"]);
         assert_eq!(
             figures.headline(),
-            "8.93 GiB unused, yet one tensor above 3.02 fails: 5.90 is stuck in pieces"
+            "8.93 GiB is unused, but no request above 3.02 GiB fits: 5.90 GiB is fragmented"
         );
     }
 
     #[test]
-    fn memory_that_can_be_had_in_one_piece_is_no_alarm() {
+    fn headline_does_not_warn_about_contiguous_memory() {
         let gib = Bytes::gib(1).0;
         let frame = frame(24 * gib, 10 * gib, 0, Some(14 * gib));
         let figures = Figures::of(&frame, &pool(13 * gib, 13 * gib + 1, 1), None);
         assert_eq!(
             figures.headline(),
-            "10.00 GiB unused, and one tensor up to 10.00 fits"
+            "10.00 GiB is unused, and a request of up to 10.00 GiB fits"
         );
-        // Perhaps with expandable segments: only the map knows what can go back.
+        // With expandable segments, only the map shows what can be returned.
         let figures = Figures::of(&frame, &pool(8 * gib, 13 * gib, 0), None);
         assert_eq!(figures.idle_parts, None);
         assert_eq!(
             figures.headline(),
-            "15.00 GiB unused; one tensor of 10.00 fits for sure, the map tells whether more does"
+            "15.00 GiB is unused, and a request of 10.00 GiB fits; larger ones depend on the map"
         );
         let figures = Figures::of(&Frame::default(), &pool(8 * gib, 13 * gib, 0), None);
-        assert_eq!(figures.headline(), "5.00 GiB cached in no tensor");
+        assert_eq!(figures.headline(), "5.00 GiB is cached in no tensor");
     }
 
     #[test]
-    fn an_old_map_says_nothing_of_the_present() {
+    fn ignores_an_old_map() {
         let mut pool = pool(100 << 20, 300 << 20, 50 << 20);
         pool.at = Mono(100_000);
-        let old = Read::new(Arc::new(PoolMap {
+        let old = AnalysedMap::new(Arc::new(PoolMap {
             at: Mono(90_000),
             ..PoolMap::default()
         }));
@@ -309,7 +319,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_printed_sum_is_the_sum_of_the_printed_parts(
+        fn printed_parts_add_up_to_printed_sums(
             map in any_map(), with_map: bool,
             total in 0..200 * (1_u64 << 30), free: u64, driver in 0..1_u64 << 30,
             vram in prop::option::of(0..200 * (1_u64 << 30)),
@@ -317,12 +327,12 @@ mod tests {
         ) {
             let frame = frame(total, free.checked_rem(total).unwrap_or(0), driver, vram);
             let pool = pool(allocated, allocated + more, split);
-            let read = Read::new(Arc::new(map));
+            let read = AnalysedMap::new(Arc::new(map));
             let figures = Figures::of(&frame, &pool, with_map.then_some(&read));
             let other = figures.other.unwrap_or_default().0;
             prop_assert_eq!(figures.allocated.0 + figures.idle.0 + other, figures.process.0);
             if let Some(p) = figures.idle_parts {
-                let sum = p.stuck.0 + p.returnable.0 + p.kept.0 + p.waiting.0;
+                let sum = p.stuck.0 + p.returnable.0 + p.private.0 + p.waiting.0;
                 prop_assert_eq!(sum, figures.idle.0);
             }
             if let Some(card) = figures.card {

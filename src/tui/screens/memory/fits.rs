@@ -1,4 +1,4 @@
-//! What fits, and how often something did not.
+//! The line on what fits, with the counters of retries and failures.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -25,7 +25,7 @@ impl Shown<'_> {
             (names[2], size(fits.flushed)),
         ];
         let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
-        let mut pieces = vec![("FITS ", theme.style(Role::Title))];
+        let mut pieces = vec![("FITS GiB ", theme.style(Role::Title))];
         for (name, size) in &steps {
             pieces.extend([(*name, dim), (size.as_str(), text)]);
         }
@@ -40,7 +40,7 @@ impl Shown<'_> {
         );
     }
 
-    /// `RETRIES 2 (11:58)   OOM 1`
+    /// Returns `RETRY 2 (11:58)  OOM 1 (caught)`.
     pub(super) fn counters(&self) -> String {
         use crate::allocator::warnings::NoteKind::{OomCaught, RetriesRising};
         let stats = &self.pool.stats;
@@ -56,7 +56,7 @@ impl Shown<'_> {
             time => time,
         };
         format!(
-            "RETRIES {}{}  OOM {}{oom}",
+            "RETRY {}{}  OOM {}{oom}",
             stats.num_alloc_retries,
             since(RetriesRising),
             stats.num_ooms

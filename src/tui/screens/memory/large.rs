@@ -1,4 +1,4 @@
-//! The screen where there is room: its parts from above to below, those below leaving first.
+//! The screen with enough room. Its parts are drawn from the top; the lowest are omitted first.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,7 +10,7 @@ use crate::tui::widgets::cells::put_lines;
 use crate::tui::widgets::pool_chart::PoolChart;
 
 impl Shown<'_> {
-    /// Returns where the chart is.
+    /// Draws the screen and returns the area of the chart.
     pub(super) fn large(&self, area: Rect, buffer: &mut Buffer) -> Rect {
         let inner = Rect {
             x: area.x + 1,
@@ -36,9 +36,9 @@ impl Shown<'_> {
             self.note(note, next(1), buffer);
         }
         let stack = self.stack_lines(inner.width, if area.height < 32 { 1 } else { 3 });
-        // What nobody asked for does not take the chart's place.
-        let least = if self.is_stack_asked() { 16 } else { 26 };
-        if area.height >= least && !stack.is_empty() {
+        // A stack that was not requested does not take the place of the chart.
+        let min_height = if self.is_stack_requested() { 16 } else { 26 };
+        if area.height >= min_height && !stack.is_empty() {
             let area = next(u16::try_from(stack.len()).unwrap_or(0));
             put_lines(buffer, area, &stack, self.theme);
         }

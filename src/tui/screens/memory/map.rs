@@ -1,9 +1,9 @@
-//! The pane of the map, with its cursor.
+//! The map pane, with its cursor.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::analysed_map::Read;
+use super::analysed_map::AnalysedMap;
 use super::{Pane, Shown};
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::put;
@@ -11,8 +11,8 @@ use crate::tui::widgets::segment_map;
 use crate::tui::widgets::table::scrolled;
 
 impl Shown<'_> {
-    /// `under` is the line for what the cursor is on, if there is one.
-    pub(super) fn map(&self, read: &Read, area: Rect, under: Rect, buffer: &mut Buffer) {
+    /// Draws the map. `under` is the line for the cell under the cursor; it may be empty.
+    pub(super) fn map(&self, read: &AnalysedMap, area: Rect, under: Rect, buffer: &mut Buffer) {
         let theme = self.theme;
         let cells = Rect {
             y: area.y + 1,
@@ -40,7 +40,7 @@ impl Shown<'_> {
         );
         let offset = scrolled(cursor.row, layout.rows(), usize::from(cells.height));
         self.remember(Pane::Map, cells, offset);
-        let marked = (!self.screen.lies_below).then_some(cursor);
+        let marked = (!self.screen.is_embedded).then_some(cursor);
         layout.draw(&read.map, offset, marked, cells, buffer, theme);
         if under.height > 0 {
             self.under(read, &layout, cursor, under, buffer);

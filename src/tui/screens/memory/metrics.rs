@@ -1,9 +1,9 @@
-//! The metrics of the memory screen: each by its standard name, with its value and a line on what it means.
+//! Metrics of the memory screen: standard name, value, and a line that describes it.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::analysed_map::Read;
+use super::analysed_map::AnalysedMap;
 use super::figures::{STEP, gib};
 use super::{Pane, Shown};
 use crate::allocator::fragmentation::StreamPool;
@@ -13,21 +13,21 @@ use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::cells::{fit, put, put_right};
 use crate::tui::widgets::segment_map::{pool_words, stream_words};
 
-/// A metric by its standard name, with what it means.
+/// A metric with its standard name and description.
 pub struct Metric {
     pub name: String,
     /// Empty for a heading.
     pub value: String,
-    pub words: String,
+    pub description: String,
 }
 
-/// All of them, with headings between.
-pub fn metric_lines(pool: &Pool, read: &Read, theme: &Theme) -> Vec<Metric> {
+/// Returns all metrics, with headings.
+pub fn metric_lines(pool: &Pool, read: &AnalysedMap, theme: &Theme) -> Vec<Metric> {
     let of = &read.fragmentation;
-    let metric = |name: &str, value: String, words: &str| Metric {
+    let metric = |name: &str, value: String, description: &str| Metric {
         name: name.into(),
         value,
-        words: words.into(),
+        description: description.into(),
     };
     let absent = || theme.glyphs.absent.to_owned();
     let mut lines = vec![
@@ -35,7 +35,7 @@ pub fn metric_lines(pool: &Pool, read: &Read, theme: &Theme) -> Vec<Metric> {
         metric(
             "external fragmentation",
             of.external().map_or_else(absent, percent),
-            "1 - largest free block / all that is free: 0 is one hole",
+            "1 - largest free block / total free: 0 % is one free block",
         ),
         metric(
             "free blocks",
@@ -45,13 +45,13 @@ pub fn metric_lines(pool: &Pool, read: &Read, theme: &Theme) -> Vec<Metric> {
         metric(
             "largest free block",
             small_gib(of.largest),
-            "of any stream and pool",
+            "in any stream and pool",
         ),
         metric(
             "inactive split bytes",
             small_gib(of.inactive_split),
             if of.expandable {
-                "as PyTorch counts: none of expandable segments"
+                "PyTorch counts none for expandable segments"
             } else {
                 "free, in segments that also hold a live block"
             },
@@ -63,64 +63,64 @@ pub fn metric_lines(pool: &Pool, read: &Read, theme: &Theme) -> Vec<Metric> {
             } else {
                 absent()
             },
-            "allocated - requested: blocks are multiples of 512 bytes",
+            "allocated - requested; blocks are multiples of 512 bytes",
         ),
         metric(
             "segments",
             pool.stats.segments.to_string(),
-            "got from the driver, each in one piece",
+            "contiguous regions from the driver",
         ),
     ];
-    lines.extend(shelf_lines(read));
+    lines.extend(stream_pool_lines(read));
     lines.push(metric("UNUSABLE FREE SPACE", String::new(), ""));
     lines.extend(curve_lines(read, theme));
     lines
 }
 
-/// Free memory by stream and pool; of one alone there is nothing to tell apart.
-fn shelf_lines(read: &Read) -> Vec<Metric> {
-    let shelves = &read.fragmentation.shelves;
-    if shelves.len() < 2 {
+/// Returns the free memory by stream and pool if there are several.
+fn stream_pool_lines(read: &AnalysedMap) -> Vec<Metric> {
+    let stream_pools = &read.fragmentation.by_stream;
+    if stream_pools.len() < 2 {
         return Vec::new();
     }
     let heading = Metric {
         name: "FREE BY STREAM AND POOL".into(),
         value: String::new(),
-        words: String::new(),
+        description: String::new(),
     };
-    let line = |shelf: &StreamPool| Metric {
+    let line = |part: &StreamPool| Metric {
         name: format!(
             "stream {} {}",
-            stream_words(shelf.stream),
-            pool_words(shelf.pool)
+            stream_words(part.stream),
+            pool_words(part.pool)
         ),
-        value: small_gib(shelf.free),
-        words: format!(
-            "{} blocks, the largest {}; no other stream can use them",
-            shelf.count,
-            small_gib(shelf.largest)
+        value: small_gib(part.free),
+        description: format!(
+            "{} blocks, largest {}; not usable by other streams",
+            part.count,
+            small_gib(part.largest)
         ),
     };
     std::iter::once(heading)
-        .chain(shelves.iter().map(line))
+        .chain(stream_pools.iter().map(line))
         .collect()
 }
 
-/// The curve from the largest size that can use all of it.
-fn curve_lines(read: &Read, theme: &Theme) -> Vec<Metric> {
-    let useless = read
+/// Returns the curve, starting at the largest size that can use all free memory.
+fn curve_lines(read: &AnalysedMap, theme: &Theme) -> Vec<Metric> {
+    let usable_sizes = read
         .curve
         .partition_point(|(_, unusable)| *unusable < 0.005);
     read.curve
         .iter()
-        .skip(useless.saturating_sub(1))
+        .skip(usable_sizes.saturating_sub(1))
         .map(|(size, unusable)| {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             let cells = (unusable * 24.0).round() as usize;
             Metric {
                 name: format!("for a request of {}", size.short()),
                 value: percent(*unusable),
-                words: theme.glyphs.allocated.repeat(cells),
+                description: theme.glyphs.allocated.repeat(cells),
             }
         })
         .collect()
@@ -130,7 +130,7 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// `3.20 GiB`, or in its own unit what would read 0.00.
+/// Returns `3.20 GiB`, or a small size in its own unit.
 fn small_gib(size: Bytes) -> String {
     if size.0 >= STEP * 10 || size.0 == 0 {
         format!("{} GiB", gib(size))
@@ -158,7 +158,7 @@ impl Shown<'_> {
             let value = theme.style(Role::Text);
             put_right(buffer, area.x + 26, area.x + 38, y, &line.value, value);
             let room = area.width.saturating_sub(40);
-            let words = fit(&line.words, usize::from(room), theme.glyphs.ellipsis);
+            let words = fit(&line.description, usize::from(room), theme.glyphs.ellipsis);
             put(buffer, area.x + 40, y, &words, room, theme.style(Role::Dim));
         }
     }

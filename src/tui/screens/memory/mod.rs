@@ -1,8 +1,8 @@
-//! The memory of one process on one device, from inside its allocator: the accounting, what fits, the pool over time,
-//! the map of its segments, the histogram of its free blocks, and the metrics by their standard names.
+//! The memory of one process on one device, read from its allocator: the accounting, what fits, the pool over time, the
+//! map of its segments, the histogram of its free blocks, and metrics with standard names.
 //!
-//! Statistics come with every frame; the map is asked for while this screen is open and may be a second older. Parts
-//! of the screen leave from below when there is little room; in a pane too small for any of them it is a few lines.
+//! Statistics arrive with every frame. The map is requested while this screen is open and may be a second older. In a
+//! small area the lowest parts are omitted; in a very small pane the screen is a few lines.
 
 mod accounting;
 mod analysed_map;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use self::analysed_map::Read;
+use self::analysed_map::AnalysedMap;
 use self::figures::Figures;
 use super::{Hit, Screen, ScreenDef, Step, moved};
 use crate::allocator::warnings::Note;
@@ -49,7 +49,7 @@ use crate::tui::widgets::segment_map::{Cursor, cell_at};
 pub const DEF: ScreenDef = ScreenDef {
     id: "memory",
     title: "Memory",
-    words: &[
+    glossary: &[
         (
             "allocated",
             "Bytes in live tensors: torch.cuda.memory_allocated().",
@@ -60,16 +60,16 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "stuck",
-            "The part of idle beside live tensors (inactive split): only smaller requests of its stream can use it. \
-             Of expandable segments, what is not a whole free page.",
+            "Idle memory beside live tensors (inactive split). Only smaller requests of its stream can use it. In \
+             expandable segments: free memory outside whole free pages.",
         ),
         (
             "returnable",
-            "The part of idle in whole free segments, which the allocator gives back by itself when it must.",
+            "Idle memory in whole free segments. The allocator returns it to the driver when it has to.",
         ),
         (
-            "kept",
-            "Whole free segments of a CUDA graph or a MemPool: nobody else can use them.",
+            "private",
+            "Whole free segments of CUDA graphs and MemPools. No other request can use them.",
         ),
         (
             "waiting",
@@ -77,27 +77,27 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "other",
-            "What the process holds beside its pool: CUDA context, libraries, other allocators. ~ when the samples \
-             are of different moments.",
+            "GPU memory of the process outside its pool: CUDA context, libraries, other allocators. Marked ~ if the \
+             samples differ in time.",
         ),
         (
             "elsewhere",
-            "Used on this card by other processes, or by none that is visible here.",
+            "GPU memory of other processes, or of no visible process.",
         ),
         (
             "FITS",
             "The largest request that succeeds now: from the cache, from the driver, or after the cache is flushed.",
         ),
         (
-            "retry",
-            "A request for which the allocator had to flush its cache first.",
+            "RETRY",
+            "Number of requests for which the allocator had to flush its cache.",
         ),
         marks::WORDS[0],
         marks::WORDS[1],
         marks::WORDS[2],
     ],
     sample: |app| {
-        // The one with the most to see.
+        // The process with the most idle memory has the most to show.
         let idle = |row: &&ProcessRow| row.pool().map(|pool| pool.stats.idle());
         let with_pool = app
             .rows
@@ -109,7 +109,7 @@ pub const DEF: ScreenDef = ScreenDef {
     },
 };
 
-/// What the keys move in.
+/// The pane that the keys apply to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pane {
     Map,
@@ -117,36 +117,36 @@ enum Pane {
     Metrics,
 }
 
-/// Where a part was drawn last, which a press of the mouse must know.
+/// Area in which a pane was drawn last, for mouse presses.
 #[derive(Debug, Clone, Copy)]
-struct DrawnAreas {
+struct DrawnPane {
     pane: Pane,
     area: Rect,
-    /// The first row in it.
+    /// The first visible row.
     first: usize,
 }
 
 #[derive(Debug)]
 pub struct MemoryScreen {
     process: ProcessKey,
-    /// The GPU it was opened on.
+    /// The GPU from which the screen was opened.
     gpu: Option<GpuUuid>,
-    /// The device as chosen with [ and ], by the process's own number.
+    /// Device ordinal in the process, if chosen with [ and ].
     ordinal: Option<u32>,
     pane: Pane,
     cursor: Cursor,
     scroll: usize,
-    /// The Python stack is to be asked for.
-    ask_stack: bool,
-    /// It lies below other things and takes no keys: no cursor in the map.
-    lies_below: bool,
-    drawn: RefCell<Vec<DrawnAreas>>,
-    /// The newest map of this pool.
-    read: Option<Read>,
+    /// True if the Python stack is to be requested.
+    wants_stack: bool,
+    /// True if this is a part of another screen, which has the keys. The map then has no cursor.
+    is_embedded: bool,
+    drawn: RefCell<Vec<DrawnPane>>,
+    /// Newest map of this pool.
+    analysed_map: Option<AnalysedMap>,
 }
 
 impl MemoryScreen {
-    /// Whose memory it shows.
+    /// Returns the process on this screen.
     pub fn process_key(&self) -> ProcessKey {
         self.process
     }
@@ -159,29 +159,29 @@ impl MemoryScreen {
             pane: Pane::Map,
             cursor: Cursor::default(),
             scroll: 0,
-            ask_stack: false,
-            lies_below: false,
+            wants_stack: false,
+            is_embedded: false,
             drawn: RefCell::default(),
-            read: None,
+            analysed_map: None,
         }
     }
 
-    /// Of a GPU's processes the one whose pool is known and that holds the most; else the one that holds the most.
+    /// Returns the process of a GPU with the most memory. Processes with a known pool take precedence.
     pub fn largest<'a>(rows: &'a [ProcessRow], gpu: &GpuUuid) -> Option<&'a ProcessRow> {
         rows.iter()
             .filter(|row| row.ended().is_none() && row.id().gpu.as_ref() == Some(gpu))
             .max_by_key(|row| (row.pool().is_some(), row.vram().get()))
     }
 
-    /// As a part of another screen, which has the keys.
-    pub fn below(id: RowId) -> Self {
+    /// Returns the screen as a part of another one, which has the keys.
+    pub fn embedded(id: RowId) -> Self {
         Self {
-            lies_below: true,
+            is_embedded: true,
             ..Self::new(id)
         }
     }
 
-    /// The process's pools, by their number inside it.
+    /// Returns the pools of the process by device ordinal.
     fn devices<'a>(&self, app: &'a App) -> Vec<&'a Pool> {
         let pools = app.frame.pools.as_ref();
         let mut list: Vec<&Pool> = pools
@@ -192,7 +192,7 @@ impl MemoryScreen {
         list
     }
 
-    /// The chosen device's, else the one of the GPU it was opened on, else the first.
+    /// Returns the pool of the chosen device, else of the GPU from which the screen was opened, else the first.
     fn pool<'a>(&self, app: &'a App) -> Option<&'a Pool> {
         let devices = self.devices(app);
         let chosen = |pool: &&&Pool| Some(pool.ordinal) == self.ordinal;
@@ -216,7 +216,7 @@ impl MemoryScreen {
             pool,
             gpu: pools::gpu_of(&app.frame, pool),
             notes: app.pool_notes(self.process, pool.ordinal),
-            figures: Figures::of(&app.frame, pool, self.read.as_ref()),
+            figures: Figures::of(&app.frame, pool, self.analysed_map.as_ref()),
             wide,
         }
     }
@@ -227,7 +227,7 @@ impl MemoryScreen {
         rows.find(|row| row.id().gpu == self.gpu).or(first)
     }
 
-    /// Returns where the chart is, if there is one.
+    /// Draws the screen and returns the area of the chart, if there is one.
     fn paint(&self, app: &App, area: Rect, buffer: &mut Buffer) -> Option<Rect> {
         let Some(pool) = self.pool(app) else {
             return unavailable::draw(self, app, area, buffer);
@@ -248,12 +248,12 @@ impl MemoryScreen {
         let next = at.and_then(|at| devices.get(at.checked_add_signed(step)?));
         if let Some(pool) = next {
             self.ordinal = Some(pool.ordinal);
-            (self.read, self.cursor, self.scroll) = (None, Cursor::default(), 0);
+            (self.analysed_map, self.cursor, self.scroll) = (None, Cursor::default(), 0);
         }
     }
 
     fn move_cursor(&mut self, action: Action) -> Option<()> {
-        let layout = self.read.as_ref().and_then(Read::drawn)?;
+        let layout = self.analysed_map.as_ref().and_then(AnalysedMap::drawn)?;
         let at = layout.nearest(self.cursor);
         self.cursor = match action {
             Action::Left => layout.left(at),
@@ -273,18 +273,18 @@ impl Screen for MemoryScreen {
     }
 
     fn charts(&self, app: &App, body: Rect) -> Option<Rect> {
-        // Drawn to nowhere: only where the chart stands is asked.
+        // The buffer is discarded. Only the area of the chart is needed.
         self.paint(app, body, &mut Buffer::empty(body))
     }
 
-    fn ended(&self, app: &App) -> Option<Mono> {
+    fn exited_at(&self, app: &App) -> Option<Mono> {
         Some(self.row(app)?.ended()?.mono)
     }
 
     fn act(&mut self, action: Action, app: &App) -> Step {
         match action {
             Action::Memory => {}
-            Action::Stack => self.ask_stack = true,
+            Action::Stack => self.wants_stack = true,
             Action::NextGpu => self.switch(app, 1),
             Action::PreviousGpu => self.switch(app, -1),
             Action::NextPane => {
@@ -310,15 +310,15 @@ impl Screen for MemoryScreen {
         Step::Stay
     }
 
-    /// On a cell of the map the cursor goes there; on another part, the keys do.
+    /// Moves the cursor to the pressed cell of the map, or selects another pane.
     fn click(&mut self, _app: &App, place: Position, _body: Rect) -> Hit {
         let drawn = self.drawn.get_mut().iter();
         let hit = drawn.rev().find(|drawn| drawn.area.contains(place));
-        let Some(DrawnAreas { pane, area, first }) = hit.copied() else {
+        let Some(DrawnPane { pane, area, first }) = hit.copied() else {
             return Hit::Nothing;
         };
         self.pane = pane;
-        let layout = self.read.as_ref().and_then(Read::drawn);
+        let layout = self.analysed_map.as_ref().and_then(AnalysedMap::drawn);
         if let (Pane::Map, Some(layout), Some(x)) = (pane, layout, cell_at(area, place.x)) {
             let row = first + usize::from(place.y - area.y);
             self.cursor = layout.nearest(Cursor { row, x });
@@ -335,20 +335,20 @@ impl Screen for MemoryScreen {
             .as_ref()
             .filter(|map| map.process == self.process && map.ordinal == ordinal);
         let Some(map) = mine else {
-            self.read = None;
+            self.analysed_map = None;
             return;
         };
         if !self
-            .read
+            .analysed_map
             .as_ref()
             .is_some_and(|read| Arc::ptr_eq(&read.map, map))
         {
-            self.read = Some(Read::new(Arc::clone(map)));
+            self.analysed_map = Some(AnalysedMap::new(Arc::clone(map)));
         }
     }
 
-    fn wants(&mut self, _app: &App) -> Option<Request> {
-        std::mem::take(&mut self.ask_stack).then_some(Request::Stacks(self.process))
+    fn next_request(&mut self, _app: &App) -> Option<Request> {
+        std::mem::take(&mut self.wants_stack).then_some(Request::Stacks(self.process))
     }
 
     fn map(&self, app: &App, _body: Rect) -> Option<(ProcessKey, u32)> {
@@ -384,12 +384,12 @@ impl Screen for MemoryScreen {
 
 impl Shown<'_> {
     fn remember(&self, pane: Pane, area: Rect, first: usize) {
-        let drawn = DrawnAreas { pane, area, first };
+        let drawn = DrawnPane { pane, area, first };
         self.screen.drawn.borrow_mut().push(drawn);
     }
 }
 
-/// What one drawing needs.
+/// Everything needed for one drawing.
 struct Shown<'a> {
     screen: &'a MemoryScreen,
     app: &'a App,
@@ -398,6 +398,6 @@ struct Shown<'a> {
     gpu: Option<&'a Gpu>,
     notes: Vec<Note>,
     figures: Figures,
-    /// There is room for whole words.
+    /// True if there is room for full labels.
     wide: bool,
 }

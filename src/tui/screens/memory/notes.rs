@@ -1,4 +1,4 @@
-//! Early warnings: the worst as a line, all of them above the metrics.
+//! Early warnings: the most urgent as a line, all of them after the metrics.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -11,7 +11,7 @@ use crate::tui::theme::Role;
 use crate::tui::widgets::cells::put_line;
 
 impl Shown<'_> {
-    /// A moment of the past by the wall clock.
+    /// Returns a past time by the clock.
     pub(super) fn clock(&self, at: Mono) -> String {
         let frame = &self.app.frame;
         let back = i64::try_from(frame.mono.since(at).0).unwrap_or(0);
@@ -24,7 +24,7 @@ impl Shown<'_> {
         put_line(buffer, area, &text, Role::Warn, self.theme);
     }
 
-    /// All notes, where the first one is not all there are.
+    /// Returns all notes if there are several.
     pub(super) fn note_lines(&self) -> Vec<Metric> {
         if self.notes.len() < 2 {
             return Vec::new();
@@ -32,12 +32,12 @@ impl Shown<'_> {
         let heading = Metric {
             name: "NOTES".into(),
             value: String::new(),
-            words: String::new(),
+            description: String::new(),
         };
         let line = |note: &Note| Metric {
             name: format!("since {}", self.clock(note.since)),
             value: " ".into(),
-            words: note.text.clone(),
+            description: note.text.clone(),
         };
         std::iter::once(heading)
             .chain(self.notes.iter().map(line))

@@ -1,9 +1,9 @@
-//! Map, histogram and metrics: which of them, and where.
+//! Layout of the map, the histogram and the metrics.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::analysed_map::Read;
+use super::analysed_map::AnalysedMap;
 use super::metrics::metric_lines;
 use super::{Pane, Shown};
 use crate::tui::theme::Role;
@@ -11,12 +11,12 @@ use crate::tui::widgets::cells::{put, wrap_words};
 use crate::tui::widgets::histogram;
 
 impl Shown<'_> {
-    /// Map, histogram and metrics: as many as there is room for; Tab brings the others.
+    /// Draws as many of map, histogram and metrics as there is room for. Tab selects the others.
     pub(super) fn lower(&self, area: Rect, buffer: &mut Buffer) {
         if area.height < 2 {
             return;
         }
-        let Some(read) = &self.screen.read else {
+        let Some(read) = &self.screen.analysed_map else {
             self.without_map(area, buffer);
             return;
         };
@@ -46,10 +46,10 @@ impl Shown<'_> {
 
     fn without_map(&self, area: Rect, buffer: &mut Buffer) {
         let pool = (self.pool.process, self.pool.ordinal);
-        let told = self.app.no_map.as_ref().filter(|(of, _)| *of == pool);
-        let text = match told {
+        let missing = self.app.no_map.as_ref().filter(|(of, _)| *of == pool);
+        let text = match missing {
             Some((_, why)) => format!("MAP  {why}"),
-            None => "MAP  the map is being read".to_owned(),
+            None => "MAP  reading".to_owned(),
         };
         let dim = self.theme.style(Role::Dim);
         let lines = wrap_words(&text, usize::from(area.width));
@@ -58,9 +58,9 @@ impl Shown<'_> {
         }
     }
 
-    /// Map and histogram side by side, or the one of them that is chosen.
-    fn blocks(&self, read: &Read, pane: Pane, area: Rect, buffer: &mut Buffer) {
-        let line = u16::from(area.height >= 4 && !self.screen.lies_below);
+    /// Draws map and histogram side by side, or the selected one.
+    fn blocks(&self, read: &AnalysedMap, pane: Pane, area: Rect, buffer: &mut Buffer) {
+        let line = u16::from(area.height >= 4 && !self.screen.is_embedded);
         let under = Rect {
             y: area.bottom() - line,
             height: line,
@@ -93,7 +93,7 @@ impl Shown<'_> {
         self.histogram(read, right, buffer);
     }
 
-    fn histogram(&self, read: &Read, area: Rect, buffer: &mut Buffer) {
+    fn histogram(&self, read: &AnalysedMap, area: Rect, buffer: &mut Buffer) {
         self.remember(Pane::Histogram, area, 0);
         histogram::draw(&read.fragmentation.histogram, area, buffer, self.theme);
     }

@@ -12,7 +12,7 @@ pub(super) fn stack_lines(
     app: &App,
     process: ProcessKey,
     width: u16,
-    most: usize,
+    max_lines: usize,
 ) -> Vec<(String, Role)> {
     let Some(stack) = app.stacks(process).next() else {
         return Vec::new();
@@ -24,8 +24,8 @@ pub(super) fn stack_lines(
     let why = stacks::why_words(stack, app.frame.mono);
     let mut lines = vec![(format!("Python stack  {why}"), Role::Dim)];
     let mut frames = wrap_words(&stacks::frames_words(stack), usize::from(width.max(10)));
-    if frames.len() > most {
-        let rest = frames.split_off(most - 1).join(" ");
+    if frames.len() > max_lines {
+        let rest = frames.split_off(max_lines - 1).join(" ");
         frames.push(fit(&rest, usize::from(width), app.theme.glyphs.ellipsis).into_owned());
     }
     lines.extend(frames.into_iter().map(|line| (line, Role::Text)));
@@ -33,12 +33,12 @@ pub(super) fn stack_lines(
 }
 
 impl Shown<'_> {
-    /// The newest Python stack: what it was taken for, and at most so many lines of its frames.
-    pub(super) fn stack_lines(&self, width: u16, most: usize) -> Vec<(String, Role)> {
-        stack_lines(self.app, self.screen.process, width, most)
+    /// Returns the newest Python stack: why it was read, and at most `max_lines` lines of its frames.
+    pub(super) fn stack_lines(&self, width: u16, max_lines: usize) -> Vec<(String, Role)> {
+        stack_lines(self.app, self.screen.process, width, max_lines)
     }
 
-    pub(super) fn is_stack_asked(&self) -> bool {
+    pub(super) fn is_stack_requested(&self) -> bool {
         let newest = self.app.stacks(self.screen.process).next();
         newest.is_some_and(|stack| {
             stack

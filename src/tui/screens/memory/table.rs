@@ -1,4 +1,4 @@
-//! How the accounting is drawn: the bar with the headings in its row, and the lines below it.
+//! Draws the accounting: the bar, with the headings in its row, and the lines below it.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,10 +10,10 @@ use crate::tui::widgets::bar::{self, Part};
 use crate::tui::widgets::cells::{fit, put, put_right};
 
 impl Shown<'_> {
-    /// The bar with the headings in its row, and the lines below it.
+    /// Draws the bar, with the headings in its row, and the lines below it.
     pub(super) fn table(&self, lines: &[AccountingRow], area: Rect, buffer: &mut Buffer) {
         let theme = self.theme;
-        // Wider, the eye would lose the line between a name and its figure.
+        // In a wider table, a name and its figure would be too far apart.
         let area = Rect {
             width: area.width.min(120),
             ..area
@@ -28,8 +28,8 @@ impl Shown<'_> {
         };
         self.bar(bar, buffer);
         put_right(buffer, area.x, size_at, area.y, "GiB", dim);
-        put_right(buffer, area.x, peak_at, area.y, "peak", dim);
-        put(buffer, right + 2, area.y, "compare", compare, dim);
+        put_right(buffer, area.x, peak_at, area.y, "PEAK", dim);
+        put(buffer, right + 2, area.y, "COMPARE WITH", compare, dim);
         for (y, line) in (area.y + 1..area.bottom()).zip(lines) {
             if let Some((glyph, role)) = line.shape {
                 put(buffer, area.x, y, glyph, 1, theme.style(role));
@@ -37,7 +37,7 @@ impl Shown<'_> {
             let text = theme.style(Role::Text);
             put(buffer, area.x + 2, y, line.name, 13, text);
             let room = size_at.saturating_sub(area.x + 15 + 8);
-            let words = fit(&line.words, usize::from(room), theme.glyphs.ellipsis);
+            let words = fit(&line.description, usize::from(room), theme.glyphs.ellipsis);
             put(buffer, area.x + 15, y, &words, room, dim);
             put_right(buffer, area.x, size_at, y, &line.size, text);
             put_right(buffer, area.x, peak_at, y, &line.peak, dim);

@@ -1,4 +1,4 @@
-//! The first two lines: which pool this is and how old what is shown, and what it all means in a sentence.
+//! The first two lines: the pool with the age of the figures, and the headline.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -20,10 +20,7 @@ impl Shown<'_> {
         let pid = format!(" {}  ", self.screen.process.pid);
         let gpu = match self.gpu {
             Some(gpu) => format!("GPU{} {}", gpu.index, card_name(gpu)),
-            None => format!(
-                "cuda:{} (which GPU that is could not be told)",
-                self.pool.ordinal
-            ),
+            None => format!("cuda:{} (GPU not identified)", self.pool.ordinal),
         };
         let devices = self.screen.devices(self.app).len();
         let devices = if devices > 1 {
@@ -56,9 +53,9 @@ impl Shown<'_> {
         put_all(buffer, area.x, area.y, right.saturating_sub(1), &pieces);
     }
 
-    /// How old the newest of what is shown is.
+    /// Returns the age of the newest part of the screen.
     fn age(&self) -> String {
-        let at = match &self.screen.read {
+        let at = match &self.screen.analysed_map {
             Some(read) => read.map.at,
             None => self.pool.at,
         };
@@ -66,7 +63,7 @@ impl Shown<'_> {
     }
 
     fn map_state(&self) -> String {
-        let exact = match &self.screen.read {
+        let exact = match &self.screen.analysed_map {
             None => "",
             Some(read) if read.map.exact => "exact, ",
             Some(_) => "approximate, ",
@@ -76,7 +73,7 @@ impl Shown<'_> {
 
     pub(super) fn headline(&self, area: Rect, buffer: &mut Buffer) {
         let text = self.figures.headline();
-        let role = if text.contains("yet one") {
+        let role = if text.contains("but no request") {
             Role::Warn
         } else {
             Role::Good
@@ -85,20 +82,20 @@ impl Shown<'_> {
     }
 }
 
-/// What runs, without its arguments: `train.py`.
+/// Returns the program without its arguments: `train.py`.
 pub(super) fn process_name(row: &ProcessRow) -> String {
     let command = row.command();
     let first = command.value().and_then(|c| c.split(' ').next());
     first.unwrap_or("process").to_owned()
 }
 
-/// `NVIDIA GeForce RTX 4090` as `RTX 4090`.
+/// Shortens `NVIDIA GeForce RTX 4090` to `RTX 4090`.
 fn card_name(gpu: &Gpu) -> &str {
     let name = gpu.name.strip_prefix("NVIDIA ").unwrap_or(&gpu.name);
     name.strip_prefix("GeForce ").unwrap_or(name)
 }
 
-/// `0.2s`, `14s`
+/// Returns an age such as `0.2s` or `14s`.
 fn ago(now: Mono, at: Mono) -> String {
     let ms = now.since(at).0;
     if ms < 10_000 {

@@ -1,4 +1,4 @@
-//! The screen of a process whose allocator cannot be shown: the title, and why.
+//! The screen of a process whose allocator cannot be shown: the title and the reason.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -17,7 +17,8 @@ use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{put, put_lines, wrap_words};
 use crate::tui::widgets::pool_chart::PoolChart;
 
-/// The title, and why there is nothing below it. Of one that has ended, its pool over time: returns where.
+/// Draws the title and the reason. For an exited process, it also draws its pool over time and returns the area of that
+/// chart.
 pub(super) fn draw(
     screen: &MemoryScreen,
     app: &App,
@@ -32,19 +33,19 @@ pub(super) fn draw(
     let width = area.width.saturating_sub(2);
     put(buffer, x, area.y, &title, width, theme.style(Role::Title));
     let why = match row {
-        Some(row) if row.ended().is_some() => "the process has ended".to_owned(),
-        None => "the process has left the GPU".to_owned(),
-        Some(_) => pools::why_none(&app.frame, screen.process).to_string(),
+        Some(row) if row.ended().is_some() => "the process has exited".to_owned(),
+        None => "the process no longer uses the GPU".to_owned(),
+        Some(_) => pools::why_no_pool(&app.frame, screen.process).to_string(),
     };
-    let told = row.into_iter().flat_map(ProcessRow::told);
-    let mut lines: Vec<String> = told.map(told_words).collect();
+    let reported = row.into_iter().flat_map(ProcessRow::reported_pools);
+    let mut lines: Vec<String> = reported.map(reported_words).collect();
     if lines.is_empty() {
-        lines.push(format!("its allocator cannot be shown: {why}"));
+        lines.push(format!("Allocator not available: {why}"));
     } else {
-        lines.push("told by the program itself each second: of its blocks nothing is known".into());
+        lines.push("Reported by the program once per second; its blocks are not known".into());
     }
     if let Some(vram) = row.and_then(|row| row.vram().get()) {
-        lines.push(format!("the driver counts {vram} for it"));
+        lines.push(format!("VRAM reported by the driver: {vram}"));
     }
     let lines = lines
         .iter()
@@ -54,7 +55,7 @@ pub(super) fn draw(
         put(buffer, x, y, &line, width, theme.style(Role::Warn));
         y += 1;
     }
-    let chart = past(
+    let chart = exited_chart(
         screen,
         app,
         Rect {
@@ -80,34 +81,35 @@ pub(super) fn draw(
     chart.map(|(_, place)| place)
 }
 
-/// `JAX, XLA BFC, device 0: allocated 1.2 GiB, reserved 3.0 GiB, idle 1.8 GiB`, as far as it is told.
-fn told_words(told: &ReportedPool) -> String {
+/// Returns `JAX, XLA BFC, device 0: allocated 1.2 GiB, reserved 3.0 GiB, idle 1.8 GiB`, with the figures that are
+/// reported.
+fn reported_words(pool: &ReportedPool) -> String {
     let figures = [
-        ("allocated", told.allocated.get()),
-        ("reserved", told.reserved.get()),
-        ("idle", told.idle().get()),
-        ("at most", told.limit.get()),
-        ("largest free block", told.largest_free_block.get()),
+        ("allocated", pool.allocated.get()),
+        ("reserved", pool.reserved.get()),
+        ("idle", pool.idle().get()),
+        ("limit", pool.limit.get()),
+        ("largest free block", pool.largest_free_block.get()),
     ];
     let known = figures
         .into_iter()
         .filter_map(|(name, size)| Some(format!("{name} {}", size?)));
     let known: Vec<String> = known.collect();
-    let words = match told.allocated.why() {
+    let words = match pool.allocated.why() {
         Some(why) if known.is_empty() => why.to_string(),
         _ => known.join(", "),
     };
-    format!("{}, device {}: {words}", told.name(), told.ordinal)
+    format!("{}, device {}: {words}", pool.name(), pool.ordinal)
 }
 
-/// What the pool of a process that ended was, and where there is room for it from `top.y` on.
-fn past<'a>(
+/// Returns the pool chart of an exited process and its area, if there is room below `top.y`.
+fn exited_chart<'a>(
     screen: &MemoryScreen,
     app: &'a App,
     top: Rect,
     bottom: u16,
 ) -> Option<(PoolChart<'a>, Rect)> {
-    let ended = screen.ended(app)?;
+    let ended = screen.exited_at(app)?;
     let ordinal = app.history.pools_of(screen.process).into_iter().next()?;
     let height = bottom.saturating_sub(top.y + 1).min(14);
     let place = Rect {

@@ -1,4 +1,4 @@
-//! One stack, whole: the user's own frames first.
+//! One complete stack, with the frames of the program first.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -17,7 +17,7 @@ pub struct Frames {
     scroll: Scroll,
 }
 
-/// `/home/ana/train.py:57 step`
+/// Returns `/home/ana/train.py:57 step`.
 pub fn line(frame: &StackFrame) -> String {
     match frame.line {
         0 => format!("{} {}", frame.file, frame.function),
@@ -49,7 +49,7 @@ impl Frames {
                 format!("STACK  {} frames, innermost first", frames.len())
             }
             _ => format!(
-                "STACK  {own} frames of the program, then {} of libraries, innermost first",
+                "STACK  {own} program frames, then {} library frames, innermost first",
                 frames.len() - own
             ),
         };

@@ -1,4 +1,4 @@
-//! The map of the pool's segments, and the histogram of its free blocks beside it.
+//! The map of the segments, with the histogram of free blocks beside it.
 
 use std::rc::Rc;
 
@@ -79,8 +79,8 @@ impl SnapshotScreen {
             ..area
         };
         if let Some(under) = layout.under(&device.map, cursor) {
-            let most = if area.width >= 96 { 8 } else { 4 };
-            let words = under.words(most, theme);
+            let max_blocks = if area.width >= 96 { 8 } else { 4 };
+            let words = under.words(max_blocks, theme);
             put_line(buffer, line(area.bottom() - 2), &words, Role::Text, theme);
         }
         let stack = self.stack_on_map().unwrap_or(0);
@@ -92,14 +92,14 @@ impl SnapshotScreen {
 
     fn layout(&self, device: &Device, cells: Rect) -> Rc<SegmentLayout> {
         let (across, down) = (segment_map::cells_per_row(cells), usize::from(cells.height));
-        let mut known = self.layout.borrow_mut();
-        if let Some((a, d, layout)) = &*known
+        let mut cached = self.layout.borrow_mut();
+        if let Some((a, d, layout)) = &*cached
             && (*a, *d) == (across, down)
         {
             return Rc::clone(layout);
         }
         let layout = Rc::new(SegmentLayout::fitting(&device.map, across, down));
-        *known = Some((across, down, Rc::clone(&layout)));
+        *cached = Some((across, down, Rc::clone(&layout)));
         layout
     }
 
@@ -108,7 +108,7 @@ impl SnapshotScreen {
             .layout
             .borrow()
             .as_ref()
-            .map(|known| Rc::clone(&known.2));
+            .map(|cached| Rc::clone(&cached.2));
         let Some(layout) = layout else { return false };
         let page = self.page.get();
         self.cursor = match action {
@@ -125,14 +125,14 @@ impl SnapshotScreen {
         true
     }
 
-    /// Who asked for the largest live block of the cell under the cursor.
+    /// Returns the stack that requested the largest live block of the cell under the cursor.
     pub(super) fn stack_on_map(&self) -> Option<StackId> {
         let (device, _) = self.device()?;
         let layout = self
             .layout
             .borrow()
             .as_ref()
-            .map(|known| Rc::clone(&known.2))?;
+            .map(|cached| Rc::clone(&cached.2))?;
         let under = layout.under(&device.map, self.cursor)?;
         let live = under.blocks.iter().filter(|b| b.state != BlockState::Free);
         let largest = live.max_by_key(|block| block.size)?;

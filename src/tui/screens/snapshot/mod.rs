@@ -1,11 +1,13 @@
-//! A memory snapshot of PyTorch: what the pool held, its map, the history before it, and which stacks hold what.
+//! A memory snapshot of PyTorch: the contents of the pool, its map, the history before it, and the stacks that hold
+//! memory.
 //!
-//! The file was read before the screen opened; nothing here changes but the cursor. One pane at a time, Tab brings the
-//! next. A *moment* is a number of events of the trace, as in [`history`](crate::snapshot::history).
+//! The file was read before the screen opened, so only the cursor changes. The screen shows one pane at a time; Tab
+//! selects the next. A *position* is a number of events from the start of the trace; see
+//! [`history`](crate::snapshot::history).
 
 mod frames;
-mod holders;
 mod map;
+mod stack_list;
 mod summary;
 mod time;
 
@@ -19,7 +21,7 @@ use tui_input::Input;
 use tui_input::backend::crossterm::EventHandler;
 
 use self::frames::Frames;
-use self::holders::Holders;
+use self::stack_list::StackList;
 use super::{Screen, ScreenDef, Step, is_small};
 use crate::export::snapshot::UNKNOWN;
 use crate::snapshot::{Device, Snapshot, StackId, Study};
@@ -35,55 +37,55 @@ use crate::tui::widgets::segment_map::{Cursor, SegmentLayout};
 pub const DEF: ScreenDef = ScreenDef {
     id: "snapshot",
     title: "Snapshot",
-    words: &[
+    glossary: &[
         (
             "tab",
-            "Goes to the next part: summary, map, time, stacks, grown.",
+            "Select the next pane: summary, map, time, stacks, growth.",
         ),
-        ("[ ]", "Another device of the snapshot."),
+        ("[ ]", "Show another device of the snapshot."),
         (
             "time",
-            "Every column is as many events of the trace; the last is the moment of the map. Arrows move the cursor, \
-             n and N go to where a request failed, { and } show less or more of it.",
+            "Chart of the trace. Every column has the same number of events, and the map shows the state after the \
+             last one. Arrows move the cursor, n and N go to failed requests, { and } zoom.",
         ),
         (
             "mark",
-            "In time, space sets a mark under the cursor, twice: grown is then what grew between the two.",
+            "In the time pane, Space marks the event under the cursor. With two marks, the growth pane compares them.",
         ),
         (
             "stacks",
-            "Which lines of the program hold the memory: at the moment of the map, or, after Enter in time, at the \
-             cursor's. / looks for some of them; Enter shows the whole stack, one's own frames first.",
+            "Stacks that hold the memory at the end of the trace. Enter in the time pane selects another event. / \
+             searches; Enter shows the complete stack, with the frames of the program first.",
         ),
         (
-            "grown",
-            "Which lines hold more at the second mark than at the first; without marks, at the end of the trace than at \
-             its beginning.",
+            "growth",
+            "Stacks that hold more memory at the second mark than at the first. Without marks, the whole trace is \
+             compared.",
         ),
         (
             "requested",
-            "What was asked for, before the allocator rounds it up: all sizes of stacks and of the trace are that.",
+            "Size before the allocator rounds it up. All sizes of stacks and of the trace are requested sizes.",
         ),
         (
             "stuck",
-            "Free, but in a segment that also holds a live block: only smaller requests can use it.",
+            "Free memory in segments that also hold a live block. Only smaller requests can use it.",
         ),
         (
             "returnable",
-            "Free in whole segments, which the allocator gives back by itself when it must.",
+            "Free memory in whole segments. The allocator returns it to the driver when it has to.",
         ),
     ],
-    // There is one only where a file was opened.
+    // The screen needs a snapshot file, so there is no sample.
     sample: |_| None,
 };
 
-/// A snapshot that was read, with all that was computed of it.
+/// A snapshot and everything computed from it.
 #[derive(Debug)]
 pub struct Opened {
-    /// The file's name, harmless to show.
+    /// File name, escaped for display.
     pub name: String,
     pub snapshot: Snapshot,
-    /// Of each device.
+    /// One for each device.
     pub studies: Vec<Study>,
 }
 
@@ -93,7 +95,7 @@ enum Pane {
     Map,
     Time,
     Stacks,
-    Grown,
+    Growth,
 }
 
 const PANES: [(Pane, &str); 5] = [
@@ -101,44 +103,44 @@ const PANES: [(Pane, &str); 5] = [
     (Pane::Map, "map"),
     (Pane::Time, "time"),
     (Pane::Stacks, "stacks"),
-    (Pane::Grown, "grown"),
+    (Pane::Growth, "growth"),
 ];
 
 pub struct SnapshotScreen {
     opened: Rc<Opened>,
-    /// Which of its devices.
-    at: usize,
+    /// Index of the shown device.
+    device_index: usize,
     pane: Pane,
     cursor: Cursor,
     layout: RefCell<Option<Layout>>,
     time: time::Window,
-    /// The moment of `stacks`; none is the end.
-    moment: Option<usize>,
-    stacks: Holders,
-    grown: Holders,
-    /// The stack that is read whole, over the pane it was opened in.
+    /// Position that `stacks` shows, or `None` for the end of the trace.
+    stacks_at: Option<usize>,
+    stacks: StackList,
+    growth: StackList,
+    /// The stack shown in full, over the pane from which it was opened.
     frames: Option<Frames>,
     search: Input,
     typing: bool,
-    /// The rows of the pane when it was drawn.
+    /// Number of rows of the pane when last drawn.
     page: Cell<usize>,
 }
 
-/// The map's layout for a pane: cells in a row, rows.
+/// Layout of the map for a pane, with its cells per row and its rows.
 type Layout = (usize, usize, Rc<SegmentLayout>);
 
 impl SnapshotScreen {
     pub fn new(opened: Opened) -> Self {
         let mut screen = Self {
             opened: Rc::new(opened),
-            at: 0,
+            device_index: 0,
             pane: Pane::Summary,
             cursor: Cursor::default(),
             layout: RefCell::default(),
             time: time::Window::default(),
-            moment: None,
-            stacks: Holders::default(),
-            grown: Holders::default(),
+            stacks_at: None,
+            stacks: StackList::default(),
+            growth: StackList::default(),
             frames: None,
             search: Input::default(),
             typing: false,
@@ -149,47 +151,47 @@ impl SnapshotScreen {
     }
 
     fn device(&self) -> Option<(&Device, &Study)> {
-        let device = self.opened.snapshot.devices.get(self.at)?;
-        Some((device, self.opened.studies.get(self.at)?))
+        let device = self.opened.snapshot.devices.get(self.device_index)?;
+        Some((device, self.opened.studies.get(self.device_index)?))
     }
 
     fn show_device(&mut self, at: usize) {
-        self.at = at.min(self.opened.snapshot.devices.len().saturating_sub(1));
+        self.device_index = at.min(self.opened.snapshot.devices.len().saturating_sub(1));
         self.layout = RefCell::default();
         self.cursor = Cursor::default();
-        self.moment = None;
+        self.stacks_at = None;
         self.time = match self.device() {
             Some((device, study)) => time::Window::of(device, study),
             None => time::Window::default(),
         };
-        self.list();
+        self.update_lists();
     }
 
-    /// Computes the lists of stacks anew, after anything that they follow from.
-    fn list(&mut self) {
+    /// Computes the lists of stacks again.
+    fn update_lists(&mut self) {
         let Some((device, study)) = self.device() else {
             return;
         };
         let end = device.events.len();
         let (from, to) = self.time.marked().unwrap_or((0, end));
-        let held = study.history.live_at(device, self.moment.unwrap_or(end));
-        let grown = study.history.growth(device, from, to);
-        (self.stacks, self.grown) = (Holders::new(held), Holders::new(grown));
-        self.look();
+        let held = study.history.live_at(device, self.stacks_at.unwrap_or(end));
+        let growth = study.history.growth(device, from, to);
+        (self.stacks, self.growth) = (StackList::new(held), StackList::new(growth));
+        self.apply_search();
     }
 
-    fn look(&mut self) {
-        let wanted = self.search.value().to_lowercase();
+    fn apply_search(&mut self) {
+        let query = self.search.value().to_lowercase();
         let stacks = &self.opened.snapshot.stacks;
-        self.stacks.look_for(&wanted, stacks);
-        self.grown.look_for(&wanted, stacks);
+        self.stacks.search(&query, stacks);
+        self.growth.search(&query, stacks);
     }
 
     fn open_stack(&mut self, stack: StackId) {
         self.frames = Some(Frames::new(stack));
     }
 
-    /// What Enter does in a pane.
+    /// Handles Enter in a pane.
     fn open(&mut self) -> Step {
         let stack = match self.pane {
             Pane::Summary => return Step::Stay,
@@ -199,17 +201,17 @@ impl SnapshotScreen {
                     .device()
                     .is_some_and(|(device, _)| !device.events.is_empty())
                 {
-                    self.moment = Some(self.time.moment());
+                    self.stacks_at = Some(self.time.position());
                     self.pane = Pane::Stacks;
-                    self.list();
+                    self.update_lists();
                 }
                 return Step::Stay;
             }
             Pane::Stacks => self.stacks.selected(),
-            Pane::Grown => self.grown.selected(),
+            Pane::Growth => self.growth.selected(),
         };
         match stack {
-            Some(0) | None => Step::Say(UNKNOWN.into()),
+            Some(0) | None => Step::Message(UNKNOWN.into()),
             Some(stack) => {
                 self.open_stack(stack);
                 Step::Stay
@@ -217,19 +219,19 @@ impl SnapshotScreen {
         }
     }
 
-    /// The bright line above every pane: which device, which panes there are.
+    /// Draws the line above every pane: the device and the names of the panes.
     fn tabs(&self, area: Rect, buffer: &mut Buffer, theme: &Theme) {
         let count = self.opened.snapshot.devices.len();
         let ordinal = self.device().map_or(0, |(device, _)| device.ordinal);
         let device = match count {
             0 | 1 => format!("device {ordinal}  "),
-            _ => format!("device {ordinal} ({} of {count})  ", self.at + 1),
+            _ => format!("device {ordinal} ({} of {count})  ", self.device_index + 1),
         };
         let (dim, title) = (theme.style(Role::Dim), theme.style(Role::Title));
         let mut pieces = vec![(device.as_str(), theme.style(Role::Text))];
         let is_narrow = area.width < 60;
         for (pane, name) in PANES {
-            // Brackets, since a colour may not be seen.
+            // Brackets mark the selected pane for terminals without colour.
             match pane == self.pane {
                 true => pieces.extend([("[", dim), (name, title), ("] ", dim)]),
                 false if is_narrow => {}
@@ -245,17 +247,17 @@ impl SnapshotScreen {
             Pane::Summary => false,
             Pane::Map => self.move_on_map(action),
             Pane::Time => {
-                let Some(device) = self.opened.snapshot.devices.get(self.at) else {
+                let Some(device) = self.opened.snapshot.devices.get(self.device_index) else {
                     return false;
                 };
                 let moved = self.time.act(action, device);
                 if moved == time::Moved::Marks {
-                    self.list();
+                    self.update_lists();
                 }
                 moved != time::Moved::No
             }
             Pane::Stacks => self.stacks.act(action, page),
-            Pane::Grown => self.grown.act(action, page),
+            Pane::Growth => self.growth.act(action, page),
         }
     }
 }
@@ -281,14 +283,14 @@ impl Screen for SnapshotScreen {
                 ..area
             };
             if self.typing {
-                draw_typed(" look for: ", &self.search, line, app, buffer);
+                draw_typed(" search: ", &self.search, line, app, buffer);
             } else {
-                let words = format!(" only with \"{}\"", self.search.value());
+                let words = format!(" search: {}", self.search.value());
                 put_line(buffer, line, &words, Role::Warn, theme);
             }
         }
         let Some((device, study)) = self.device() else {
-            let text = "the snapshot is empty: nothing was allocated on any device";
+            let text = "The snapshot is empty: nothing was allocated on any device";
             put(
                 buffer,
                 body.x + 1,
@@ -309,7 +311,7 @@ impl Screen for SnapshotScreen {
             Pane::Map => self.map(device, study, body, buffer, theme),
             Pane::Time => self.draw_time(device, study, body, buffer, theme),
             Pane::Stacks => self.draw_stacks(device, body, buffer, theme),
-            Pane::Grown => self.draw_grown(device, body, buffer, theme),
+            Pane::Growth => self.draw_growth(device, body, buffer, theme),
         }
     }
 
@@ -328,25 +330,25 @@ impl Screen for SnapshotScreen {
                 let at = PANES.iter().position(|(pane, _)| *pane == self.pane);
                 self.pane = PANES[(at.unwrap_or(0) + 1) % PANES.len()].0;
             }
-            Action::NextGpu => self.show_device(self.at + 1),
-            Action::PreviousGpu => self.show_device(self.at.saturating_sub(1)),
+            Action::NextGpu => self.show_device(self.device_index + 1),
+            Action::PreviousGpu => self.show_device(self.device_index.saturating_sub(1)),
             Action::Filter => {
-                if !matches!(self.pane, Pane::Stacks | Pane::Grown) {
+                if !matches!(self.pane, Pane::Stacks | Pane::Growth) {
                     self.pane = Pane::Stacks;
                 }
                 self.typing = true;
             }
             Action::Back if !self.search.value().is_empty() => {
                 self.search = Input::default();
-                self.look();
+                self.apply_search();
             }
-            // To the end again, from the moment that was looked at.
-            Action::Back | Action::Now if self.moment.is_some() => {
-                self.moment = None;
-                self.list();
+            // Shows the stacks at the end of the trace again.
+            Action::Back | Action::Now if self.stacks_at.is_some() => {
+                self.stacks_at = None;
+                self.update_lists();
             }
             Action::Open => return self.open(),
-            // Keys that are about hosts and processes do nothing here.
+            // Keys for hosts and processes do nothing here.
             action => drop(self.move_in(action)),
         }
         Step::Stay
@@ -366,14 +368,14 @@ impl Screen for SnapshotScreen {
                 self.typing = false;
                 return false;
             }
-            KeyCode::Char(_) if self.search.value().chars().count() >= MAX_TYPED => {}
+            KeyCode::Char(_) if self.search.value().chars().count() >= MAX_SEARCH_CHARS => {}
             _ => drop(self.search.handle_event(&TerminalEvent::Key(key))),
         }
-        self.look();
+        self.apply_search();
         true
     }
 
-    fn alone(&self) -> Option<&'static [Action]> {
+    fn standalone_actions(&self) -> Option<&'static [Action]> {
         Some(KEYS)
     }
 
@@ -405,7 +407,7 @@ impl Screen for SnapshotScreen {
                 Action::ZoomOut,
                 Action::NextError,
             ],
-            Pane::Stacks | Pane::Grown => &[
+            Pane::Stacks | Pane::Growth => &[
                 Action::NextPane,
                 Action::Open,
                 Action::Filter,
@@ -421,7 +423,7 @@ impl Screen for SnapshotScreen {
             (Some(frames), _) => Some(frames.stack()),
             (None, Pane::Map) => self.stack_on_map(),
             (None, Pane::Stacks) => self.stacks.selected(),
-            (None, Pane::Grown) => self.grown.selected(),
+            (None, Pane::Growth) => self.growth.selected(),
             (None, _) => None,
         };
         if let Some(stack) = selected.filter(|&stack| stack > 0) {
@@ -442,7 +444,7 @@ impl Screen for SnapshotScreen {
     }
 }
 
-/// All that mean something here.
+/// All actions of this screen.
 const KEYS: &[Action] = &[
     Action::Up,
     Action::Down,
@@ -473,10 +475,10 @@ const KEYS: &[Action] = &[
     Action::QuitNow,
 ];
 
-/// Nobody looks for more.
-const MAX_TYPED: usize = 60;
+/// Maximum length of the search text in characters.
+const MAX_SEARCH_CHARS: usize = 60;
 
-/// Small panes have no room for what is nice to have.
+/// Returns true if the pane has no room for optional parts.
 fn is_cramped(area: Rect) -> bool {
     is_small(Rect {
         height: area.height + 4,

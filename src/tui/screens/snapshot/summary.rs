@@ -1,4 +1,4 @@
-//! The figures of a device, the settings, and the whole trace at a glance.
+//! The figures of a device, the allocator settings, and a chart of the whole trace.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,10 +10,10 @@ use crate::snapshot::{Device, Study};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::cells::{columns, put, put_line, put_right};
 
-/// Columns of the figures.
+/// Width of the figures.
 const FIGURES: u16 = 42;
 
-/// Names and values, those that are parts of the one above set in.
+/// Returns names and values. Parts of the value above are indented.
 pub fn figures(device: &Device, study: &Study) -> Vec<(&'static str, String)> {
     let found = &study.fragmentation;
     let size = |bytes: Bytes| bytes.to_string();
@@ -25,7 +25,7 @@ pub fn figures(device: &Device, study: &Study) -> Vec<(&'static str, String)> {
         ("  returnable", size(found.returnable)),
     ];
     if found.kept > Bytes(0) {
-        figures.push(("  kept by pools", size(found.kept)));
+        figures.push(("  private pools", size(found.kept)));
     }
     if found.active > Bytes(0) {
         figures.push(("waiting for a stream", size(found.active)));
@@ -40,9 +40,12 @@ pub fn figures(device: &Device, study: &Study) -> Vec<(&'static str, String)> {
         let length = study.length(device).map(seconds);
         figures.extend([
             ("events", device.events.len().to_string()),
-            ("  over", length.unwrap_or_else(|| "no times".into())),
-            ("  most requested", size(span.allocated.1)),
-            ("  most reserved", size(span.reserved)),
+            (
+                "  time span",
+                length.unwrap_or_else(|| "no timestamps".into()),
+            ),
+            ("  peak requested", size(span.allocated.1)),
+            ("  peak reserved", size(span.reserved)),
             ("  OOM", span.ooms.to_string()),
         ]);
     }
@@ -78,7 +81,7 @@ impl SnapshotScreen {
             };
             let widest = settings.iter().map(|(name, _)| columns(name)).max();
             let widest = u16::try_from(widest.unwrap_or(0) + 2).unwrap_or(u16::MAX);
-            // The value is what is looked for; where there is no room, it is the name that is cut.
+            // Values matter more than names, so a long name is cut first.
             let names = widest.min(right.width.saturating_sub(9));
             for (y, (name, value)) in (area.y..area.bottom()).zip(&settings) {
                 let place = |x: u16, width: u16| Rect {

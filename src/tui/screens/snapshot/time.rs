@@ -1,11 +1,11 @@
-//! Allocated and reserved over the events of the trace, with a cursor, marks, and what happened under the cursor.
+//! Allocated and reserved memory over the events of the trace, with a cursor, marks, and the event under the cursor.
 
 use std::cell::Cell;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::holders::when;
+use super::stack_list::when;
 use super::{SnapshotScreen, is_cramped};
 use crate::export::snapshot::{NO_TRACE, oom_words};
 use crate::model::history::Span as Values;
@@ -18,22 +18,22 @@ use crate::tui::widgets::cells::{put, put_all, put_line, put_right};
 use crate::tui::widgets::pool_chart;
 
 const LABELS: u16 = 6;
-/// Of fewer events a chart says nothing.
+/// Minimum number of events that a chart shows.
 const MIN_EVENTS: usize = 32;
 
-/// The part of the trace that is shown, in moments.
+/// The visible part of the trace, in positions.
 #[derive(Debug, Clone, Default)]
 pub struct Window {
     from: usize,
     to: usize,
     cursor: usize,
-    /// At most two, as they were set.
+    /// At most two marks, in the order in which they were set.
     marks: Vec<usize>,
-    /// Columns when it was drawn.
+    /// Number of columns when last drawn.
     width: Cell<usize>,
 }
 
-/// What a key did.
+/// Effect of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moved {
     No,
@@ -42,7 +42,7 @@ pub enum Moved {
 }
 
 impl Window {
-    /// All of it, with the cursor where most was allocated.
+    /// Returns the whole trace, with the cursor at the peak of allocated memory.
     pub fn of(device: &Device, study: &Study) -> Self {
         Self {
             from: 0,
@@ -53,7 +53,7 @@ impl Window {
         }
     }
 
-    /// The same without zoom.
+    /// Returns the same window without zoom.
     pub fn whole(&self, device: &Device) -> Self {
         Self {
             from: 0,
@@ -62,11 +62,11 @@ impl Window {
         }
     }
 
-    pub fn moment(&self) -> usize {
+    pub fn position(&self) -> usize {
         self.cursor
     }
 
-    /// The two marks in order.
+    /// Returns the two marks in ascending order.
     pub fn marked(&self) -> Option<(usize, usize)> {
         match self.marks[..] {
             [a, b] => Some((a.min(b), a.max(b))),
@@ -78,7 +78,7 @@ impl Window {
         self.to - self.from
     }
 
-    /// The moments of a column: at its beginning and behind its end.
+    /// Returns the positions at the beginning and past the end of a column.
     fn column(&self, x: usize, width: usize) -> (usize, usize) {
         let at = |x: usize| {
             let part = self.length() as u128 * x as u128 / width.max(1) as u128;
@@ -87,10 +87,10 @@ impl Window {
         (at(x), at(x + 1))
     }
 
-    /// Where a moment is drawn.
-    fn x_of(&self, moment: usize, width: usize) -> Option<usize> {
-        let part = moment.checked_sub(self.from)?;
-        if moment > self.to || self.length() == 0 {
+    /// Returns the column of a position.
+    fn x_of(&self, position: usize, width: usize) -> Option<usize> {
+        let part = position.checked_sub(self.from)?;
+        if position > self.to || self.length() == 0 {
             return None;
         }
         let x = part as u128 * width as u128 / self.length() as u128;
@@ -144,14 +144,14 @@ impl Window {
         Moved::Cursor
     }
 
-    /// So many events around the cursor.
+    /// Shows this number of events around the cursor.
     fn zoom(&mut self, length: usize, end: usize) {
         let length = length.clamp(MIN_EVENTS.min(end), end);
         self.from = self.cursor.saturating_sub(length / 2).min(end - length);
         self.to = self.from + length;
     }
 
-    /// Needs a row for the legend, some for the columns, one for the axis.
+    /// Draws the chart. It needs a row for the legend, some for the columns and one for the axis.
     pub fn chart(
         &self,
         device: &Device,
@@ -178,8 +178,8 @@ impl Window {
                 study.history.span(device, from, to)
             })
             .collect();
-        let most = spans.iter().map(|span| span.reserved.max(span.allocated.1));
-        let top = most.max().unwrap_or_default();
+        let peaks = spans.iter().map(|span| span.reserved.max(span.allocated.1));
+        let top = peaks.max().unwrap_or_default();
         let dim = theme.style(Role::Dim);
         let allocated: Vec<_> = spans
             .iter()
@@ -217,7 +217,7 @@ impl Window {
             true => "snapshot".to_owned(),
             false => self.to.to_string(),
         };
-        // What fails last is what a snapshot is mostly taken for: its mark stands beside the word.
+        // Snapshots are often taken after a failure, so its mark is placed beside the word.
         let right = plot.right().saturating_sub(2).max(plot.x);
         put_right(buffer, plot.x, right, y, &end, dim);
         for (x, span) in (plot.left()..plot.right()).zip(spans) {
@@ -226,15 +226,15 @@ impl Window {
             }
         }
         let width = usize::from(plot.width);
-        let at = |moment: usize| {
-            let x = u16::try_from(self.x_of(moment, width)?).ok()?;
+        let at = |position: usize| {
+            let x = u16::try_from(self.x_of(position, width)?).ok()?;
             Some(plot.x + x)
         };
         for x in self.marks.iter().filter_map(|&mark| at(mark)) {
             put(buffer, x, y, theme.glyphs.tag, 1, theme.style(Role::Key));
         }
         if let Some(x) = cursor.and_then(at) {
-            // Above and below: over a full column the one, over an empty axis the other is seen.
+            // Drawn in the column and on the axis, because one of them may be hard to see.
             put(buffer, x, y, "^", 1, theme.style(Role::Key));
             let column = Rect {
                 x,
@@ -255,8 +255,8 @@ fn legend(area: Rect, buffer: &mut Buffer, theme: &Theme) {
     let (glyphs, dim) = (&theme.glyphs, theme.style(Role::Dim));
     let shapes = [
         (glyphs.allocated, Role::Allocated, " requested  "),
-        (glyphs.range, Role::ChartRange, " at its peaks  "),
-        (glyphs.idle, Role::Idle, " reserved beyond it  "),
+        (glyphs.range, Role::ChartRange, " peaks  "),
+        (glyphs.idle, Role::Idle, " reserved  "),
         (glyphs.oom, Role::Bad, " OOM"),
     ];
     let pieces: Vec<_> = shapes
@@ -280,14 +280,14 @@ impl SnapshotScreen {
             return;
         }
         let mut below = self.under(device, study);
-        let most = if is_cramped(area) { 1 } else { below.len() };
-        below.truncate(most.min(usize::from(area.height.saturating_sub(3))));
+        let max_lines = if is_cramped(area) { 1 } else { below.len() };
+        below.truncate(max_lines.min(usize::from(area.height.saturating_sub(3))));
         let rows = u16::try_from(below.len()).unwrap_or(0);
         let chart = Rect {
             height: area.height - rows,
             ..area
         };
-        let cursor = Some(self.time.moment());
+        let cursor = Some(self.time.position());
         self.time.chart(device, study, cursor, chart, buffer, theme);
         for (y, (text, role)) in (chart.bottom()..area.bottom()).zip(&below) {
             let line = Rect {
@@ -300,10 +300,10 @@ impl SnapshotScreen {
         }
     }
 
-    /// What the cursor is on: the figures after that event, and the event with its stack.
+    /// Returns the figures after the event under the cursor, and the event with its stack.
     fn under(&self, device: &Device, study: &Study) -> Vec<(String, Role)> {
-        let moment = self.time.moment();
-        let span = study.history.span(device, moment, moment);
+        let position = self.time.position();
+        let span = study.history.span(device, position, position);
         let (from, to) = self.time.column(0, 1);
         let shown = match to - from == device.events.len() {
             true => String::new(),
@@ -312,13 +312,13 @@ impl SnapshotScreen {
         let mut lines = vec![(
             format!(
                 "after {}: requested {}, reserved {}{shown}",
-                when(device, moment),
+                when(device, position),
                 span.allocated.1,
                 span.reserved
             ),
             Role::Text,
         )];
-        let last = moment.checked_sub(1).and_then(|at| device.events.get(at));
+        let last = position.checked_sub(1).and_then(|at| device.events.get(at));
         if let Some(event) = last {
             lines.push(event_words(event));
             let words = self.opened.snapshot.stacks.words(event.stack);

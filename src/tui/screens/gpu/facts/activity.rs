@@ -1,4 +1,4 @@
-//! How busy the parts of the GPU are.
+//! Utilisation of the parts of the GPU.
 
 use crate::model::gpu::Gpu;
 use crate::model::units::Percent;
@@ -10,11 +10,11 @@ pub(super) fn activity_facts(gpu: &Gpu, theme: &Theme) -> Vec<Fact> {
     vec![
         Fact::Blank,
         Fact::Heading("Activity".into()),
-        Fact::reading("SM", &gpu.sm, "each tick", theme, percent),
+        Fact::reading("SM", &gpu.sm, "every sample", theme, percent),
         Fact::reading(
             "memory bandwidth",
             &gpu.memory_bandwidth,
-            "each tick",
+            "every sample",
             theme,
             percent,
         ),

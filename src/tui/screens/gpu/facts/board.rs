@@ -1,4 +1,4 @@
-//! What the board is, and whether it answers.
+//! Identity and modes of the board, and whether it answers.
 
 use crate::model::gpu::{Gpu, HealthState};
 use crate::model::reading::Reading;
@@ -19,7 +19,7 @@ pub(super) fn board_facts(gpu: &Gpu, theme: &Theme) -> Vec<Fact> {
     vec![
         Fact::Blank,
         Fact::Heading("Board".into()),
-        Fact::Value("health", health, Role::Text, "each tick"),
+        Fact::Value("health", health, Role::Text, "every sample"),
         Fact::Value("UUID", gpu.uuid.to_string(), Role::Text, "once"),
         text(&board.pci_bus, "PCI bus"),
         Fact::reading("device file", &board.minor, "once", theme, |n| {

@@ -1,4 +1,4 @@
-//! PCIe and NVLink: their widths, and the traffic, which is dear to read.
+//! PCIe and NVLink: their widths, and their traffic, which is expensive to read.
 
 use crate::model::gpu::{Gpu, Traffic};
 use crate::model::reading::{Reading, Reason};
@@ -6,7 +6,7 @@ use crate::model::units::{BytesPerSecond, MilliJoules, Mono};
 use crate::tui::theme::Theme;
 use crate::tui::widgets::facts::Fact;
 
-/// When the calls that are dear are made.
+/// When the expensive calls are made.
 const SHOWN: &str = "while shown";
 
 pub(super) fn link_facts(gpu: &Gpu, theme: &Theme) -> Vec<Fact> {
@@ -23,9 +23,9 @@ pub(super) fn link_facts(gpu: &Gpu, theme: &Theme) -> Vec<Fact> {
         Fact::Blank,
         Fact::Heading("Links".into()),
         number("PCIe generation", &pcie.generation, "10 s"),
-        number("at most", &pcie.max_generation, "once"),
+        number("  maximum", &pcie.max_generation, "once"),
         width("PCIe width", &pcie.width, "10 s"),
-        width("at most", &pcie.max_width, "once"),
+        width("  maximum", &pcie.max_width, "once"),
         rate("PCIe to host", &traffic.pcie_tx),
         rate("PCIe from host", &traffic.pcie_rx),
         number("PCIe replays", &traffic.pcie_replays, SHOWN),
@@ -35,13 +35,11 @@ pub(super) fn link_facts(gpu: &Gpu, theme: &Theme) -> Vec<Fact> {
     ]
 }
 
-/// Traffic that nobody asked for: just now opened, or a recording of a time when nobody looked.
+/// Returns the traffic before its first reading: the screen was just opened, or the recording was made while no screen
+/// showed it.
 fn not_shown() -> Traffic {
     fn unread<T>() -> Reading<T> {
-        Reading::missing(
-            Reason::NotRead,
-            "read, and recorded, only while this screen is open",
-        )
+        Reading::missing(Reason::NotRead, "read and recorded while shown")
     }
     Traffic {
         at: Mono::default(),

@@ -1,4 +1,4 @@
-//! Where the card's memory is, in parts that add up.
+//! Memory of the GPU in parts that add up.
 
 use crate::model::accounting::{Accounting, account_pools};
 use crate::model::frame::Frame;
@@ -8,7 +8,7 @@ use crate::tui::screens::gpu_columns::has_pools;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::facts::Fact;
 
-/// The accounting where there can be one; else what is known of it.
+/// Returns the accounting, or only the total if the parts are unknown.
 pub(super) fn memory_facts(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact> {
     if let Some(split) = account_pools(gpu, frame.pools.as_ref()) {
         return accounting_facts(gpu, &split);
@@ -16,11 +16,11 @@ pub(super) fn memory_facts(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact>
     let total = &gpu.memory.total;
     vec![
         Fact::Heading("Memory".into()),
-        Fact::reading("total", total, "each tick", theme, ToString::to_string),
+        Fact::reading("total", total, "every sample", theme, ToString::to_string),
     ]
 }
 
-/// The lines of the accounting: parts in GiB that add up, and the sum.
+/// Returns the lines of the accounting: parts in GiB that add up, and their sum.
 fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
     let step = Bytes::gib(1).0 / 100;
     let printed = apportion(
@@ -40,9 +40,10 @@ fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
     let text = |bytes: Bytes| format!("{:>8.2} GiB", bytes.as_gib());
     let sum = Bytes(printed.iter().map(|b| b.0).sum());
     let count = gpu.processes.value().map_or(0, Vec::len);
+    let noun = if count == 1 { "process" } else { "processes" };
     let about = if split.approximate { "~" } else { "" };
-    let other = if split.processes_unknown {
-        "and processes whose memory is not told"
+    let remark = if split.processes_unknown {
+        "includes processes with unknown memory"
     } else {
         ""
     };
@@ -50,7 +51,7 @@ fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
         Fact::Heading("Memory".into()),
         Fact::Value(
             "processes",
-            format!("{}{about}  {count} of them", text(processes)),
+            format!("{}{about}  {count} {noun}", text(processes)),
             Role::Processes,
             "",
         ),
@@ -63,21 +64,21 @@ fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
             part("  allocated", printed[4], "live tensors", Role::Allocated),
             part("  idle", printed[5], "cached, in no tensor", Role::Idle),
             part("  other", printed[6], "context, libraries", Role::OtherVram),
-            part("  not looked into", printed[0], "", Role::Processes),
+            part("  not readable", printed[0], "", Role::Processes),
         ]);
     }
     list.extend([Fact::Value(
-        "other",
-        format!("{}  {other}", text(printed[1])),
+        "unattributed",
+        format!("{}  {remark}", text(printed[1])),
         Role::Unattributed,
         "",
     )]);
     let sentences = gpu.unattributed.iter();
-    list.extend(sentences.map(|part| Fact::Prose("  why", part.sentence.clone())));
+    list.extend(sentences.map(|part| Fact::Prose("  cause", part.sentence.clone())));
     list.extend([
         Fact::Value("driver", text(printed[2]), Role::Driver, ""),
         Fact::Value("free", text(printed[3]), Role::Text, ""),
-        Fact::Value("total", text(sum), Role::Text, "each tick"),
+        Fact::Value("total", text(sum), Role::Text, "every sample"),
     ]);
     list
 }

@@ -14,7 +14,7 @@ fn instance_facts(mig: &MigInstance, theme: &Theme) -> [Fact; 6] {
     let number = mig.gpu_instance.get().unwrap_or(mig.index);
     let profile = mig.profile.value();
     let profile = profile.map_or("profile unknown", String::as_str);
-    let size = |name, of| Fact::reading(name, of, "each tick", theme, Bytes::to_string);
+    let size = |name, of| Fact::reading(name, of, "every sample", theme, Bytes::to_string);
     [
         Fact::Blank,
         Fact::Heading(format!("MIG instance {number}  {profile}")),

@@ -1,4 +1,4 @@
-//! Everything NVML says about one GPU, each figure with how often it is read.
+//! Everything NVML reports about one GPU, with the reading interval of each figure.
 
 mod activity;
 mod board;
@@ -34,7 +34,7 @@ pub(super) fn facts_of(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact> {
     list
 }
 
-/// How long ago each group of figures was read.
+/// Returns the age of each group of figures.
 fn read_facts(gpu: &Gpu, now: Mono) -> Vec<Fact> {
     let ago = |at: Option<Mono>| {
         at.map_or("never".into(), |at| {
@@ -47,14 +47,14 @@ fn read_facts(gpu: &Gpu, now: Mono) -> Vec<Fact> {
         Fact::Heading("Read".into()),
         read("figures", Some(gpu.at)),
         read("processes", gpu.processes_at),
-        read("use by process", gpu.utilization_at),
+        read("process utilisation", gpu.utilization_at),
     ]
 }
 
-/// Figures of a GPU that does not answer: as it was, in one quiet colour.
-pub(super) fn quiet(facts: Vec<Fact>) -> Vec<Fact> {
+/// Dims the last known figures of a GPU that does not answer.
+pub(super) fn dimmed(facts: Vec<Fact>) -> Vec<Fact> {
     let dim = |fact| match fact {
-        Fact::Value(name, text, _, _) => Fact::Value(name, text, Role::Dim, "as it was"),
+        Fact::Value(name, text, _, _) => Fact::Value(name, text, Role::Dim, "last known"),
         other => other,
     };
     facts.into_iter().map(dim).collect()

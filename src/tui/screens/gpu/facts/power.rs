@@ -22,24 +22,32 @@ pub(super) fn power_facts(gpu: &Gpu, theme: &Theme) -> Vec<Fact> {
     vec![
         Fact::Blank,
         Fact::Heading("Power, heat, clocks".into()),
-        watts("power", &gpu.power, "each tick"),
+        watts("power", &gpu.power, "every sample"),
         watts("power cap", &gpu.power_cap, "10 s"),
         watts("default cap", &board.power_cap_default, "once"),
-        celsius("temperature", &gpu.temperature, "each tick"),
+        celsius("temperature", &gpu.temperature, "every sample"),
         celsius("memory temperature", &gpu.memory_temperature, "10 s"),
-        celsius("slows down at", &board.slowdown_temperature, "once"),
-        celsius("shuts down at", &board.shutdown_temperature, "once"),
+        celsius("slowdown limit", &board.slowdown_temperature, "once"),
+        celsius("shutdown limit", &board.shutdown_temperature, "once"),
         Fact::reading("fan", &gpu.fan, "10 s", theme, |p| format!("{:.0} %", p.0)),
-        clock("SM clock", &gpu.sm_clock, "each tick"),
-        clock("SM clock at most", &board.max_sm_clock, "once"),
-        clock("memory clock", &gpu.memory_clock, "each tick"),
-        clock("memory clock at most", &board.max_memory_clock, "once"),
-        Fact::reading("performance state", &gpu.pstate, "each tick", theme, |p| {
-            format!("P{p}")
-        }),
-        Fact::reading("slowed by", &gpu.throttle, "each tick", theme, |r| {
-            reasons(r)
-        }),
+        clock("SM clock", &gpu.sm_clock, "every sample"),
+        clock("maximum SM clock", &board.max_sm_clock, "once"),
+        clock("memory clock", &gpu.memory_clock, "every sample"),
+        clock("maximum memory clock", &board.max_memory_clock, "once"),
+        Fact::reading(
+            "performance state",
+            &gpu.pstate,
+            "every sample",
+            theme,
+            |p| format!("P{p}"),
+        ),
+        Fact::reading(
+            "throttle reasons",
+            &gpu.throttle,
+            "every sample",
+            theme,
+            |r| reasons(r),
+        ),
     ]
 }
 

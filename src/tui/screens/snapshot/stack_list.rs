@@ -1,4 +1,4 @@
-//! Stacks by what they hold, or hold more: a list with a cursor.
+//! A list of stacks by the memory that they hold, or by its growth.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -15,54 +15,54 @@ use crate::tui::widgets::cells::{put, put_line, put_right};
 use crate::tui::widgets::table::{mark, scrolled};
 
 #[derive(Debug, Default)]
-pub struct Holders {
+pub struct StackList {
     all: Vec<ByStack>,
-    /// Those that are looked for.
-    list: Vec<ByStack>,
+    /// The stacks that match the search.
+    matching: Vec<ByStack>,
     cursor: usize,
 }
 
-/// Columns of the bytes and of the blocks.
+/// Widths of the BYTES and BLOCKS columns.
 const SIZE: u16 = 12;
 const COUNT: u16 = 9;
 
-impl Holders {
+impl StackList {
     pub fn new(all: Vec<ByStack>) -> Self {
         Self {
-            list: all.clone(),
+            matching: all.clone(),
             all,
             cursor: 0,
         }
     }
 
-    /// Shows those of which some frame has the wanted words, in lower case.
-    pub fn look_for(&mut self, wanted: &str, stacks: &Stacks) {
-        let has = |text: &str| text.to_lowercase().contains(wanted);
-        let is_it = |by: &&ByStack| {
+    /// Shows the stacks with a frame that contains `query`, which is in lower case.
+    pub fn search(&mut self, query: &str, stacks: &Stacks) {
+        let has = |text: &str| text.to_lowercase().contains(query);
+        let is_match = |by: &&ByStack| {
             let mut frames = stacks.frames(by.stack);
-            wanted.is_empty() || frames.any(|frame| has(&frame.file) || has(&frame.function))
+            query.is_empty() || frames.any(|frame| has(&frame.file) || has(&frame.function))
         };
-        self.list = self.all.iter().filter(is_it).copied().collect();
+        self.matching = self.all.iter().filter(is_match).copied().collect();
         self.cursor = 0;
     }
 
     pub fn selected(&self) -> Option<StackId> {
-        self.list.get(self.cursor).map(|by| by.stack)
+        self.matching.get(self.cursor).map(|by| by.stack)
     }
 
     pub fn act(&mut self, action: Action, page: usize) -> bool {
-        let to = moved(self.cursor, self.list.len(), page, action);
+        let to = moved(self.cursor, self.matching.len(), page, action);
         self.cursor = to.unwrap_or(self.cursor);
         to.is_some()
     }
 
     fn total(&self) -> i64 {
-        let bytes = self.list.iter().map(|by| by.amount.bytes);
+        let bytes = self.matching.iter().map(|by| by.amount.bytes);
         bytes.fold(0, i64::saturating_add)
     }
 
     fn draw(&self, list: &ListContext<'_>, area: Rect, buffer: &mut Buffer, theme: &Theme) {
-        let hidden = match self.all.len() - self.list.len() {
+        let hidden = match self.all.len() - self.matching.len() {
             0 => String::new(),
             hidden => format!(", {hidden} hidden"),
         };
@@ -70,10 +70,10 @@ impl Holders {
             "{}: {} in {} stacks{hidden}",
             list.title,
             signed(self.total()),
-            self.list.len()
+            self.matching.len()
         );
         put_line(buffer, area, &title, Role::Title, theme);
-        if self.list.is_empty() {
+        if self.matching.is_empty() {
             let line = Rect {
                 y: area.y + 1,
                 height: area.height.saturating_sub(1),
@@ -91,8 +91,8 @@ impl Holders {
         put_right(buffer, bytes, blocks, heading, "BLOCKS", dim);
         put(buffer, blocks + 2, heading, "WHERE", area.width, dim);
         let rows = (area.y + 2).min(area.bottom())..area.bottom();
-        let first = scrolled(self.cursor, self.list.len(), rows.len());
-        for (y, (at, by)) in rows.zip(self.list.iter().enumerate().skip(first)) {
+        let first = scrolled(self.cursor, self.matching.len(), rows.len());
+        for (y, (at, by)) in rows.zip(self.matching.iter().enumerate().skip(first)) {
             let row = Rect {
                 y,
                 height: 1,
@@ -124,12 +124,12 @@ impl Holders {
     }
 }
 
-/// What is said around a list.
+/// Texts around a list.
 struct ListContext<'d> {
     title: String,
     stacks: &'d Stacks,
     empty: &'d str,
-    /// In place of the stack where there is none.
+    /// Shown instead of an unknown stack.
     unknown: &'d str,
 }
 
@@ -141,20 +141,20 @@ impl SnapshotScreen {
         buffer: &mut Buffer,
         theme: &Theme,
     ) {
-        let title = match self.moment {
+        let title = match self.stacks_at {
             None => "REQUESTED at the snapshot".to_owned(),
-            Some(moment) => format!("REQUESTED after {}", when(device, moment)),
+            Some(position) => format!("REQUESTED after {}", when(device, position)),
         };
         let list = ListContext {
             title,
             stacks: &self.opened.snapshot.stacks,
-            empty: "nothing was allocated",
+            empty: "Nothing was allocated",
             unknown: UNKNOWN,
         };
         self.stacks.draw(&list, area, buffer, theme);
     }
 
-    pub(super) fn draw_grown(
+    pub(super) fn draw_growth(
         &self,
         device: &Device,
         area: Rect,
@@ -162,12 +162,14 @@ impl SnapshotScreen {
         theme: &Theme,
     ) {
         let title = match self.time.marked() {
-            None => "GREW over the whole trace".to_owned(),
-            Some((from, to)) => format!("GREW from {} to {}", when(device, from), when(device, to)),
+            None => "GROWTH over the whole trace".to_owned(),
+            Some((from, to)) => {
+                format!("GROWTH from {} to {}", when(device, from), when(device, to))
+            }
         };
         let empty = match device.events.is_empty() {
             true => NO_TRACE,
-            false => "nothing grew",
+            false => "Nothing grew",
         };
         let list = ListContext {
             title,
@@ -175,16 +177,16 @@ impl SnapshotScreen {
             empty,
             unknown: BEFORE,
         };
-        self.grown.draw(&list, area, buffer, theme);
+        self.growth.draw(&list, area, buffer, theme);
     }
 }
 
-/// `event 1204 (+1.234 s)`
-pub fn when(device: &Device, moment: usize) -> String {
-    let last = moment.checked_sub(1).and_then(|at| device.events.get(at));
+/// Returns `event 1204 (+1.234 s)`.
+pub fn when(device: &Device, position: usize) -> String {
+    let last = position.checked_sub(1).and_then(|at| device.events.get(at));
     let time = last.and_then(|event| device.since_first(event));
     match time {
-        Some(us) => format!("event {moment} (+{})", seconds(us)),
-        None => format!("event {moment}"),
+        Some(us) => format!("event {position} (+{})", seconds(us)),
+        None => format!("event {position}"),
     }
 }
