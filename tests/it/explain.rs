@@ -337,7 +337,7 @@ fn unreadable_input_is_one_error_message() {
     let output = run(&["--json", &path]);
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(json_of(&output)["incidents"][0]["id"], "oom-fragmentation");
-    assert!(err(&output).contains("cut off"), "{}", err(&output));
+    assert!(err(&output).contains("truncated"), "{}", err(&output));
 
     let path = write(&folder, "noise.gz", b"\x1f\x8b not a gzip file");
     let output = run(&[&path]);

@@ -222,7 +222,8 @@ fn report_is_previewed_and_anonymous() {
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    assert!(!shown.contains("ana"), "{shown}");
+    let mut words = shown.split(|c: char| !c.is_alphanumeric());
+    assert!(!words.any(|word| word == "ana"), "{shown}");
     if host.len() > 2 {
         assert!(!shown.contains(host.to_str().unwrap()), "{shown}");
     }
@@ -420,7 +421,7 @@ fn strange_files_are_named_and_harm_nothing() {
         err.contains("written by a newer gputop (schema 2)"),
         "{err}"
     );
-    assert!(err.contains("not a plain file"), "{err}");
+    assert!(err.contains("not a regular file"), "{err}");
     assert!(!err.contains('\x1b'), "{err}");
     let (code, _, err) = user.incidents(["show", "bbbb"]);
     assert_eq!(code, Some(2));

@@ -171,7 +171,7 @@ fn a_link_that_wants_a_passphrase_again_asks_for_it_in_the_plain_terminal() {
     for connection in sshd.connections() {
         kill(Pid::from_raw(connection.cast_signed()), Signal::SIGKILL).unwrap();
     }
-    terminal.wait_text("somebody has to answer on the way to it");
+    terminal.wait_text("ssh needs your input");
     terminal.wait_text("Press c to connect.");
     fake.replace("[[gpu]]\nsm = 46\n");
     // A person who gives up is back where they were. Between its question and its reading ssh misses a Ctrl-C.
@@ -182,7 +182,7 @@ fn a_link_that_wants_a_passphrase_again_asks_for_it_in_the_plain_terminal() {
         reads_a_terminal(terminal.pid())
     });
     terminal.send("\x03");
-    terminal.wait_text("somebody has to answer on the way to it");
+    terminal.wait_text("ssh needs your input");
     wait_sm(&terminal, "45");
     terminal.send("c");
     asked(&terminal, 3);
@@ -317,7 +317,7 @@ fn a_program_from_a_file_is_copied_where_it_fits_and_is_gputop() {
     };
     other[18] = if elsewhere == "aarch64" { 183 } else { 62 };
     let said = refused("other", &other);
-    let expected = format!("far is Linux {there}, and that program is for Linux {elsewhere}");
+    let expected = format!("it is for Linux {elsewhere}, but far is Linux {there}");
     assert!(said.contains(&expected), "{said}");
     let said = refused("true", &fs::read("/bin/true").unwrap());
     let expected = format!("that program is not gputop {}", env!("CARGO_PKG_VERSION"));
