@@ -172,7 +172,7 @@ fn a_link_that_wants_a_passphrase_again_asks_for_it_in_the_plain_terminal() {
         kill(Pid::from_raw(connection.cast_signed()), Signal::SIGKILL).unwrap();
     }
     terminal.wait_text("ssh needs your input");
-    terminal.wait_text("Press c to connect.");
+    terminal.wait_text("Press c to");
     fake.replace("[[gpu]]\nsm = 46\n");
     // A person who gives up is back where they were. Between its question and its reading ssh misses a Ctrl-C.
     terminal.send("c");
