@@ -86,7 +86,8 @@ fn a_map_comes_back_as_it_was_with_the_frame_behind_it() {
         seen.position(|_| true);
         let why = want(&mut seen, pool(rank)).unwrap().unwrap_err();
         assert!(
-            why.to_string().contains("no map of this pool up to this time"),
+            why.to_string()
+                .contains("no map of this pool up to this time"),
             "{why}"
         );
         assert!(step(&mut seen, 3, 3).is_none(), "it was taken behind it");
