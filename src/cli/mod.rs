@@ -54,7 +54,7 @@ use color_eyre::Result;
 use self::settings::{Flags, Settings, SettingsArgs};
 use crate::model::text::{Escaped, json_escaped};
 
-/// Show who uses the memory of NVIDIA GPUs, and why it is full
+/// The arguments of gputop. The help shows the description from Cargo.toml.
 #[derive(Debug, Parser)]
 #[command(
     name = "gputop",

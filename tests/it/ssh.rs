@@ -317,7 +317,7 @@ fn a_program_from_a_file_is_copied_where_it_fits_and_is_gputop() {
     };
     other[18] = if elsewhere == "aarch64" { 183 } else { 62 };
     let said = refused("other", &other);
-    let expected = format!("it is for Linux {elsewhere}, but far is Linux {there}");
+    let expected = format!("it is for Linux {elsewhere}, but far is Linux {there}.");
     assert!(said.contains(&expected), "{said}");
     let said = refused("true", &fs::read("/bin/true").unwrap());
     let expected = format!("that program is not gputop {}", env!("CARGO_PKG_VERSION"));

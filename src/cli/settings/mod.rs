@@ -22,9 +22,10 @@ use std::path::{Path, PathBuf};
 use color_eyre::Result;
 use jiff::tz::TimeZone;
 
+#[cfg(local)]
+pub use args::GlyphArgs;
 pub use args::{
-    ConfigArgs, Flags, GlyphArgs, IncidentArgs, RecordingViewArgs, SamplingArgs, ScreenArgs,
-    SettingsArgs,
+    ConfigArgs, Flags, IncidentArgs, RecordingViewArgs, SamplingArgs, ScreenArgs, SettingsArgs,
 };
 #[cfg(local)]
 pub use collectors::{KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE, agent_options, kernel_log_path};
