@@ -162,7 +162,7 @@ fn configuration_mistake_is_reported_with_its_line() {
         ),
         (
             "density = \"tight\"",
-            "line 1: unknown density `tight`; there are normal, compact",
+            "line 1: unknown density `tight`; expected one of normal, compact",
         ),
         (
             "[keys]\nup = \"s\"",
@@ -251,7 +251,7 @@ fn invalid_theme_is_reported_with_its_line() {
     let flag = home.run(&[], &["--theme", "../mine", "config", "check"]);
     flag.assert_refused(
         2,
-        "--theme: unknown theme `../mine`; there are dark, light, colour-blind, 16, mono, auto",
+        "--theme: unknown theme `../mine`; expected one of dark, light, colour-blind, 16, mono, auto",
     );
 }
 

@@ -147,7 +147,7 @@ fn w_writes_the_frame_to_a_new_file() {
     let (_fake, terminal) = start(&process, folder.path());
     // Held, so that both are of one moment and would have one name.
     terminal.send("p");
-    terminal.wait_text("held");
+    terminal.wait_text("paused");
     terminal.send("W");
     terminal.wait_text("wrote gputop-");
     terminal.send("\t\r");

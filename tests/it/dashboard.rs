@@ -540,7 +540,7 @@ fn the_help_lists_every_key_and_explains_the_words() {
 /// All pages of what is open, with lines that stand on two of them twice.
 fn page_through(terminal: &Terminal) -> String {
     let mut text = page(&terminal.screen());
-    let last = "it ended.";
+    let last = "hoarding, growing.";
     while !page(&terminal.screen()).contains(last) {
         let before = page(&terminal.screen());
         terminal.send("\x1b[6~");

@@ -487,7 +487,11 @@ fn charts_are_scrolled_on_a_terminal_and_a_seek_follows_them() {
     terminal.wait_text(", 30s ago");
     assert_eq!(position(&terminal.screen()), there, "{}", terminal.text());
     // The way back is in the footer.
-    assert!(terminal.text().contains(" 0 now  "), "{}", terminal.text());
+    assert!(
+        terminal.text().contains(" 0 go to now  "),
+        "{}",
+        terminal.text()
+    );
     terminal.send("0");
     let is_back = |screen: &vt100::Screen| !screen.contents().contains("charts end");
     terminal.wait_for(is_back, "the charts at now");

@@ -148,7 +148,7 @@ fn an_incident_at_every_size() {
     insta::assert_snapshot!("incident-incident-80x60", whole);
     let caught = text_of(&draw(&app_with(Severity::Caught), "overview", 50, 6));
     assert!(
-        caught.contains("(caught)") && caught.contains("d why"),
+        caught.contains("(caught)") && caught.contains("d explain"),
         "{caught}"
     );
 }
@@ -276,7 +276,7 @@ fn missed_incident_is_announced_until_opened() {
             .start()
     };
     let terminal = open();
-    terminal.wait_text("d why");
+    terminal.wait_text("d explain");
     let line = format!("{EXPLAINED}: ");
     assert!(terminal.text().contains(&line), "{}", terminal.text());
     terminal.send("d");
@@ -287,7 +287,7 @@ fn missed_incident_is_announced_until_opened() {
     terminal.send("\x1b");
     let is_without = |screen: &vt100::Screen| {
         let shown = screen.contents();
-        shown.contains("SM%") && !shown.contains("d why")
+        shown.contains("SM%") && !shown.contains("d explain")
     };
     terminal.wait_for(is_without, "the overview without it");
     terminal.send("q");

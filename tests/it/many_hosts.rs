@@ -46,7 +46,7 @@ fn held(pid: u32) -> [usize; 3] {
 fn far_threads(pid: u32) -> usize {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let names = tasks.map(|task| fs::read_to_string(task.path().join("comm")).unwrap_or_default());
-    names.filter(|name| name.starts_with("far")).count()
+    names.filter(|name| name.starts_with("remote")).count()
 }
 
 #[test]

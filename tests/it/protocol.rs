@@ -186,6 +186,12 @@ fn says_all(new: &Value, old: &Value) -> bool {
     match (new, old) {
         // Nothing is nothing, told or not.
         (Value::Object(new), Value::Object(old)) => old.iter().all(|(name, old)| {
+            // Renamed since; the old name is read as an alias.
+            let name = if name == "told" {
+                "reported_pools"
+            } else {
+                name
+            };
             let new = new.get(name);
             new.map_or(old.is_null(), |new| says_all(new, old))
         }),

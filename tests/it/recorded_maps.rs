@@ -86,7 +86,8 @@ fn a_map_comes_back_as_it_was_with_the_frame_behind_it() {
         seen.position(|_| true);
         let why = want(&mut seen, pool(rank)).unwrap().unwrap_err();
         assert!(
-            why.to_string().contains("no map of this pool up to here"),
+            why.to_string()
+                .contains("no map of this pool up to this time"),
             "{why}"
         );
         assert!(step(&mut seen, 3, 3).is_none(), "it was taken behind it");
@@ -156,7 +157,7 @@ fn a_recording_without_maps_says_so() {
     let mut seen = start(bytes, PAUSED);
     seen.position(|_| true);
     let why = want(&mut seen, pool(0)).unwrap().unwrap_err();
-    assert!(why.to_string().contains("holds no maps"), "{why}");
+    assert!(why.to_string().contains("contains no maps"), "{why}");
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn oom() -> String {
 
 fn is_calm(screen: &vt100::Screen) -> bool {
     let shown = screen.contents();
-    shown.contains("live") && !shown.contains("d why")
+    shown.contains("live") && !shown.contains("d explain")
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn host_without_gputop_is_shown_through_nvidia_smi() {
     wait_sm(&terminal, "32");
     assert_eq!(sshd.connections(), connections);
     terminal.resize(6, 40);
-    terminal.wait_text("reduced");
+    terminal.wait_text("nvidia-smi");
     assert!(far_processes(&sshd) > 0);
     terminal.signal(Signal::SIGKILL);
     wait_until("the loop's end", || far_processes(&sshd) == 0);

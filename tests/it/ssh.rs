@@ -171,8 +171,8 @@ fn a_link_that_wants_a_passphrase_again_asks_for_it_in_the_plain_terminal() {
     for connection in sshd.connections() {
         kill(Pid::from_raw(connection.cast_signed()), Signal::SIGKILL).unwrap();
     }
-    terminal.wait_text("somebody has to answer on the way to it");
-    terminal.wait_text("Press c to connect.");
+    terminal.wait_text("ssh needs your input");
+    terminal.wait_text("Press c to");
     fake.replace("[[gpu]]\nsm = 46\n");
     // A person who gives up is back where they were. Between its question and its reading ssh misses a Ctrl-C.
     terminal.send("c");
@@ -182,7 +182,7 @@ fn a_link_that_wants_a_passphrase_again_asks_for_it_in_the_plain_terminal() {
         reads_a_terminal(terminal.pid())
     });
     terminal.send("\x03");
-    terminal.wait_text("somebody has to answer on the way to it");
+    terminal.wait_text("ssh needs your input");
     wait_sm(&terminal, "45");
     terminal.send("c");
     asked(&terminal, 3);

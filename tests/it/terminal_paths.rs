@@ -418,7 +418,7 @@ fn visit_everything(terminal: &Terminal) {
         ("\r", "On the GPU"),
         ("q", "Tab Scroll"),
         ("q", "Enter open"),
-        ("p", "held"),
+        ("p", "paused"),
         ("p", "live"),
     ] {
         terminal.send(key);
@@ -508,7 +508,7 @@ fn without_a_driver_the_recording_plays_under_the_precise_reason() {
         // Broken between words where the line is too narrow.
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         terminal.wait_for(|s| words(&s.contents()).contains(&words(reason)), reason);
-        terminal.wait_text("says more");
+        terminal.wait_text("`gputop doctor`");
         // It stays on every screen.
         terminal.wait_for(|s| gpu_shows(s, "0", &[]), "the recording's GPU");
         terminal.send("\r");

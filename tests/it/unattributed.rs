@@ -132,7 +132,7 @@ fn a_leader_that_left_its_threads_behind_is_counted_with_them() {
     let (cause, pids, sentence) = the_part(&listed(pid));
     assert_eq!((&*cause, pids), ("zombie", vec![u64::from(pid)]));
     assert!(
-        sentence.ends_with("a zombie of which 1 thread still runs and holds the GPU open."),
+        sentence.ends_with("a zombie. 1 thread still runs and has the GPU open."),
         "{sentence}"
     );
 }

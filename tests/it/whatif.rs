@@ -189,7 +189,7 @@ fn mistyped_settings_get_the_nearest_name() {
     }
     for (source, told) in [
         ("no/such.pickle", "no such file"),
-        ("4294967295", "no such process"),
+        ("4294967295", "process not found"),
         ("Cargo.toml", "Cargo.toml"),
     ] {
         let out = whatif(&[source]);

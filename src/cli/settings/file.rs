@@ -305,11 +305,11 @@ mod tests {
             ),
             (
                 "\"a\\u001b[31m\\nb\" = 1",
-                "c.toml, line 1: unknown key `a^[[31m^Jb`; there are interval, theme, density, ascii, mouse, readonly, on_incident, probe_interval, keys, hosts",
+                "c.toml, line 1: unknown key `a^[[31m^Jb`; expected one of interval, theme, density, ascii, mouse, readonly, on_incident, probe_interval, keys, hosts",
             ),
             (
                 "colour = 1",
-                "c.toml, line 1: unknown key `colour`; there are interval, theme, density, ascii, mouse, readonly, on_incident, probe_interval, keys, hosts",
+                "c.toml, line 1: unknown key `colour`; expected one of interval, theme, density, ascii, mouse, readonly, on_incident, probe_interval, keys, hosts",
             ),
             (
                 "theme = \"dark\"\ninterval = 1",

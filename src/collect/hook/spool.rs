@@ -175,7 +175,7 @@ impl Spool {
         Ok(bytes)
     }
 
-    /// Deletes old files, and the oldest ones beyond [`MAX_RETAINED`].
+    /// Deletes old files, and the oldest ones beyond `MAX_RETAINED`.
     pub fn sweep(&self) {
         let mut files: Vec<(Duration, PathBuf)> = Vec::new();
         for name in self.names() {
