@@ -327,7 +327,7 @@ pub struct HookException {
     /// With its module: `torch.OutOfMemoryError`.
     pub r#type: String,
     pub message: String,
-    /// Where the exception was not caught: `program`, `thread`, `multiprocessing`, `cell`.
+    /// Place that the exception escaped from: `program`, `thread`, `multiprocessing`, `cell`.
     pub r#where: String,
     /// The innermost line of the program's own code.
     pub file: String,

@@ -201,7 +201,7 @@ impl Policy {
 #[serde(default)]
 pub struct PatternRun {
     pub policy: Policy,
-    /// Where sizes and lifetimes come from: `synthetic`; `PID 418, allocation trace`, `PID 418, sampled`, `PID 418,
+    /// Source of the sizes and lifetimes: `synthetic`; `PID 418, allocation trace`, `PID 418, sampled`, `PID 418,
     /// current blocks`.
     pub source: String,
     /// Maximum memory that the policy could hold.

@@ -246,7 +246,7 @@ fn recordings_stay_within_the_budget() {
     for (name, lines) in hostile_lines() {
         let first = "{\"frame\":{\"seq\":1,\"mono\":1}}\n";
         let bytes = minute_of(&format!("{first}{lines}{}", last_frame(3)));
-        // What follows a line that is too long is not read, and said to be missing.
+        // The reader stops at a line that is too long and reports the rest as missing.
         let file = [bytes, minute_of(&last_frame(4)).split_off(hello_bytes())].concat();
         fs::write(&path, &file).unwrap();
         let terminal = Launch::gputop()
@@ -258,7 +258,7 @@ fn recordings_stay_within_the_budget() {
     }
 }
 
-/// Where the minutes of [`minute_of`] begin.
+/// Offset of the first minute written by [`minute_of`].
 fn hello_bytes() -> usize {
     let bytes = minute_of("");
     8 + u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize

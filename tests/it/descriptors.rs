@@ -36,7 +36,7 @@ fn the_dashboard_works_where_the_limit_is_lower_than_the_number_of_processes() {
         .size(40, 120)
         .start();
     terminal.wait_text(&format!("open-file limit {HARD_LIMIT}: exits of "));
-    // What is kept open leaves a quarter to the terminal and the driver.
+    // A quarter of the limit stays free for the terminal and the driver.
     let open = open_files(terminal.pid());
     assert!(open < HARD_LIMIT / 4 * 3, "{open} open files");
     terminal.send("?");

@@ -187,7 +187,7 @@ fn hook_reports_an_exception_with_its_location() {
     }
 }
 
-/// What the hook asks of the kernel for each value of the variable, also where Yama is not built in.
+/// Checks the argument of prctl for each value of the variable; works without Yama.
 #[test]
 fn the_hook_permits_reading_by_all_processes_by_one_or_by_none() {
     for python in python::all() {

@@ -178,7 +178,7 @@ fn unsafe_characters(output: &[u8]) -> Vec<char> {
     found.filter(|c| !matches!(c, '\n' | '\t')).collect()
 }
 
-/// What it printed: standard output, standard error.
+/// The bytes it printed to stdout and stderr.
 fn output(mut command: Command) -> [Vec<u8>; 2] {
     let (stdout, stderr) = (Stdio::piped(), Stdio::piped());
     let mut child = command.stdout(stdout).stderr(stderr).spawn().unwrap();
