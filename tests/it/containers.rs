@@ -161,7 +161,9 @@ fn read_a_machine() {
         tmux_folder: None,
         cgroup_root: root.join("sys/fs/cgroup"),
         kernel_log: root.join("dev/kmsg"),
-        permissions: gputop::model::permissions::Permissions::none("signals are not allowed in this test"),
+        permissions: gputop::model::permissions::Permissions::none(
+            "signals are not allowed in this test",
+        ),
         is_remote: false,
     })
     .unwrap();
