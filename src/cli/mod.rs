@@ -236,8 +236,8 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Probe(args)) => probe::run(args),
         #[cfg(local)]
         Some(Command::ProbeChild) => Ok(crate::probe::child::run()),
-        Some(Command::Snapshot(args)) => snapshot::run(args, || settings(args.flags())),
-        Some(Command::Whatif(args)) => whatif::run(args, || settings(args.flags())),
+        Some(Command::Snapshot(args)) => snapshot::run(args, || settings(args.screen.flags())),
+        Some(Command::Whatif(args)) => whatif::run(args, || settings(args.screen.flags())),
         #[cfg(local)]
         Some(Command::Run(args)) => run::run(args, &args.flags().or(before())),
         #[cfg(local)]

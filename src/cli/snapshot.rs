@@ -9,7 +9,7 @@ use color_eyre::eyre::{bail, eyre};
 
 use super::decompress::decompressed;
 use super::progress::{Progress, WithProgress};
-use super::settings::{ConfigArgs, Flags, ScreenArgs, Settings, has_terminal};
+use super::settings::{ScreenArgs, Settings, has_terminal};
 use super::{dashboard, print, print_json, runtime};
 use crate::export::snapshot::{AnalysedDevice, SnapshotOutput, json, text};
 use crate::model::text::visible;
@@ -29,15 +29,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     device: Option<u32>,
     #[command(flatten)]
-    config: ConfigArgs,
-    #[command(flatten)]
-    screen: ScreenArgs,
-}
-
-impl Args {
-    pub fn flags(&self) -> Flags {
-        self.config.flags().with(self.screen.values())
-    }
+    pub screen: ScreenArgs,
 }
 
 /// Shows or prints the snapshot. The settings are read only to open a screen.

@@ -1,13 +1,11 @@
 //! Hosts on the command line. Misspelled subcommands and file names are detected and reported.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use color_eyre::Result;
 use color_eyre::eyre::bail;
 
-use super::settings::Group;
+use super::settings::{Group, read_text};
 use super::slurm;
 use crate::model::nearest_name::nearest;
 use crate::model::text::quoted;
@@ -87,23 +85,10 @@ fn add(targets: &mut Vec<Target>, host: &Target) {
     }
 }
 
-/// Maximum size of a file with hosts.
-const MAX_BYTES: u64 = 1 << 20;
-
 /// Reads hosts from a file, one on each line. A `#` begins a comment.
 fn listed(file: &Path) -> Result<Vec<Target>> {
     let name = quoted(&file.to_string_lossy());
-    let read = || -> std::io::Result<String> {
-        let mut text = String::new();
-        File::open(file)?
-            .take(MAX_BYTES)
-            .read_to_string(&mut text)?;
-        Ok(text)
-    };
-    let text = match read() {
-        Ok(text) => text,
-        Err(error) => bail!("cannot read the list of hosts {name}: {error}"),
-    };
+    let text = read_text("the list of hosts", file)?;
     let mut targets = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let word = match line.strip_prefix("via:") {

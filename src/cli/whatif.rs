@@ -20,7 +20,7 @@ use color_eyre::eyre::{bail, eyre};
 
 #[cfg(local)]
 use self::process::of_process;
-use super::settings::{ConfigArgs, Flags, ScreenArgs, Settings, has_terminal};
+use super::settings::{ScreenArgs, Settings, has_terminal, size_argument};
 use super::{dashboard, print, print_json, runtime, say, snapshot};
 use crate::allocator::config::Config;
 use crate::allocator::rules::{NEWEST, Rules, Torch, torch_of};
@@ -63,15 +63,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    config: ConfigArgs,
-    #[command(flatten)]
-    screen: ScreenArgs,
-}
-
-impl Args {
-    pub fn flags(&self) -> Flags {
-        self.config.flags().with(self.screen.values())
-    }
+    pub screen: ScreenArgs,
 }
 
 /// Settings to try if none is given.
@@ -291,55 +283,12 @@ fn torch_argument(text: &str) -> Result<Torch, String> {
     torch_of(text).ok_or_else(|| "not a PyTorch release; use 2.8".to_owned())
 }
 
-/// Parses `24GiB`, `24G`, `512MiB` or `4096 B`.
-fn size_argument(text: &str) -> Result<Bytes, String> {
-    let text = text.trim();
-    let end = text
-        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let unit = unit.trim().to_ascii_lowercase();
-    let shift = match unit.trim_end_matches("ib") {
-        "t" | "tb" => 40,
-        "g" | "gb" => 30,
-        "m" | "mb" => 20,
-        "k" | "kb" => 10,
-        "b" => 0,
-        "" => return Err(format!("unit missing; use `{text}GiB` or `{text}MiB`")),
-        _ => return Err("not a size; use 24GiB or 512MiB".to_owned()),
-    };
-    let number: f64 = number
-        .parse()
-        .map_err(|_| "not a size; use 24GiB or 512MiB".to_owned())?;
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss
-    )]
-    let bytes = (number * (1_u64 << shift) as f64) as u64;
-    if bytes == 0 || bytes > 1 << 50 {
-        return Err("size out of range; use 1 B to 1 PiB".to_owned());
-    }
-    Ok(Bytes(bytes))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn parses_sizes_and_releases() {
-        assert_eq!(size_argument("24GiB"), Ok(Bytes::gib(24)));
-        assert_eq!(size_argument("1.5 g"), Ok(Bytes::mib(1536)));
-        assert_eq!(size_argument("512MB"), Ok(Bytes::mib(512)));
-        assert!(
-            size_argument("24")
-                .expect_err("no unit")
-                .contains("`24GiB`")
-        );
-        for wrong in ["", "GiB", "-1G", "1e99G", "0G", "4 pages"] {
-            assert!(size_argument(wrong).is_err(), "{wrong}");
-        }
+    fn parses_releases() {
         assert_eq!(torch_argument("2.8.0+cu126"), Ok((2, 8)));
         assert!(torch_argument("new").is_err());
     }

@@ -1,5 +1,7 @@
 //! Suggestions for mistyped names, for every place where a user types a name.
 
+use strsim::osa_distance;
+
 /// Returns the name most similar to `word`, if one is similar enough.
 pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word: String = word.to_lowercase().chars().take(100).collect();
@@ -13,7 +15,7 @@ pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Opti
     };
     names
         .into_iter()
-        .map(|name| (distance(&word, &name.to_lowercase()), name))
+        .map(|name| (osa_distance(&word, &name.to_lowercase()), name))
         .filter(|(distance, name)| *distance <= max_distance(name))
         .min()
         .map(|(_, name)| name)
@@ -26,26 +28,6 @@ pub fn instead_of<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> S
         || format!("expected one of {}", names.join(", ")),
         |name| format!("did you mean `{name}`?"),
     )
-}
-
-/// Returns the number of letters to add, remove, change or swap with a neighbour to turn one word into the other.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut before: Vec<usize> = Vec::new();
-    let mut above: Vec<usize> = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let change = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut min = change.min(above[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                min = min.min(before[j - 2] + 1);
-            }
-            row.push(min);
-        }
-        (before, above) = (above, row);
-    }
-    above[b.len()]
 }
 
 #[cfg(test)]

@@ -138,7 +138,7 @@ fn configuration_mistake_is_reported_with_its_line() {
         ),
         (
             "interval = 2",
-            "line 1: `interval` is a number; expected a string such as \"1s\"",
+            "line 1: `interval`: invalid type: integer `2`, expected a string, such as \"1s\"",
         ),
         (
             "interval = \"5ms\"",
@@ -194,7 +194,7 @@ fn configuration_mistake_is_reported_with_its_line() {
     );
     variable.assert_refused(
         2,
-        "GPUTOP_INTERVAL: `soon` is not a duration; use 1s, 500ms or 2m",
+        "GPUTOP_INTERVAL: `soon` is not a duration; use 100ms to 1h",
     );
 }
 

@@ -10,8 +10,8 @@ use clap::{Arg, Args, Command};
 use super::definition::{
     ASCII, DENSITY, INTERVAL, MOUSE, ON_INCIDENT, PROBE_INTERVAL, READONLY, SettingDef, THEME,
 };
-use super::interval::interval_argument;
-use super::precedence::Raw;
+use super::file::Raw;
+use super::quantities::interval_argument;
 use super::themes::AUTO;
 use crate::model::units::Millis;
 use crate::tui::chrome::interval_words;
@@ -35,12 +35,20 @@ impl Flags {
     }
 
     /// Adds the options before the subcommand; those after it take precedence.
-    pub fn or(self, before: Self) -> Self {
-        Self {
-            config: self.config.clone().or(before.config),
-            ..self.with(before.values)
-        }
+    pub fn or(mut self, before: Self) -> Self {
+        self.config = self.config.or(before.config);
+        self.with(before.values)
     }
+}
+
+fn text(def: &'static SettingDef, value: Option<&String>) -> Values {
+    let text = |value: &String| (def, Raw::Text(value.clone()));
+    value.map(text).into_iter().collect()
+}
+
+fn switch(def: &'static SettingDef, is_given: bool, is_on: bool) -> Values {
+    let value = is_given.then_some((def, Raw::Switch(is_on)));
+    value.into_iter().collect()
 }
 
 #[derive(Debug, Clone, Default, Args)]
@@ -71,11 +79,7 @@ pub struct SamplingArgs {
 
 impl SamplingArgs {
     pub fn values(&self) -> Values {
-        let interval = self.interval.map(interval_words);
-        interval
-            .map(|text| (&INTERVAL, Raw::Text(text)))
-            .into_iter()
-            .collect()
+        text(&INTERVAL, self.interval.map(interval_words).as_ref())
     }
 }
 
@@ -90,8 +94,7 @@ pub struct GlyphArgs {
 
 impl GlyphArgs {
     pub fn values(&self) -> Values {
-        let ascii = self.ascii.then_some((&ASCII, Raw::Switch(true)));
-        ascii.into_iter().collect()
+        switch(&ASCII, self.ascii, true)
     }
 }
 
@@ -99,6 +102,8 @@ impl GlyphArgs {
 #[derive(Debug, Clone, Default, Args)]
 #[group(skip)]
 pub struct ScreenArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
     /// Use a built-in colour theme, or themes/NAME.toml beside the configuration file
     #[arg(long, value_name = "NAME", value_parser = ThemeNames)]
     theme: Option<String>,
@@ -110,31 +115,10 @@ pub struct ScreenArgs {
 }
 
 impl ScreenArgs {
-    pub fn values(&self) -> Values {
-        let theme = self.theme.clone().map(|name| (&THEME, Raw::Text(name)));
-        let mouse = self.no_mouse.then_some((&MOUSE, Raw::Switch(false)));
-        let mut values = self.glyphs.values();
-        values.extend(theme.into_iter().chain(mouse));
-        values
-    }
-}
-
-/// Options of commands that show the overview.
-#[derive(Debug, Clone, Default, Args)]
-#[group(skip)]
-struct OverviewArgs {
-    /// Set the overview density; `compact` shows tables only
-    #[arg(long, value_name = "DENSITY", value_parser = densities())]
-    density: Option<String>,
-}
-
-impl OverviewArgs {
-    pub fn values(&self) -> Values {
-        let density = self.density.clone();
-        density
-            .map(|name| (&DENSITY, Raw::Text(name)))
-            .into_iter()
-            .collect()
+    pub fn flags(&self) -> Flags {
+        let flags = self.config.flags().with(self.glyphs.values());
+        let flags = flags.with(text(&THEME, self.theme.as_ref()));
+        flags.with(switch(&MOUSE, self.no_mouse, false))
     }
 }
 
@@ -143,38 +127,16 @@ impl OverviewArgs {
 #[group(skip)]
 pub struct RecordingViewArgs {
     #[command(flatten)]
-    config: ConfigArgs,
-    #[command(flatten)]
     screen: ScreenArgs,
-    #[command(flatten)]
-    overview: OverviewArgs,
+    /// Set the overview density; `compact` shows tables only
+    #[arg(long, value_name = "DENSITY", value_parser = densities())]
+    density: Option<String>,
 }
 
 impl RecordingViewArgs {
     pub fn flags(&self) -> Flags {
-        let flags = self.config.flags().with(self.screen.values());
-        flags.with(self.overview.values())
-    }
-}
-
-/// Options of commands that can act on processes and GPUs.
-#[derive(Debug, Clone, Default, Args)]
-#[group(skip)]
-struct ActionArgs {
-    /// Disable signals and GPU probes
-    #[arg(long)]
-    readonly: bool,
-    /// Repeat a probe at this interval while its screen is open, or `off`
-    #[arg(long, value_name = "TIME")]
-    probe_interval: Option<String>,
-}
-
-impl ActionArgs {
-    pub fn values(&self) -> Values {
-        let readonly = self.readonly.then_some((&READONLY, Raw::Switch(true)));
-        let probe_interval = self.probe_interval.clone();
-        let probe_interval = probe_interval.map(|time| (&PROBE_INTERVAL, Raw::Text(time)));
-        readonly.into_iter().chain(probe_interval).collect()
+        let density = text(&DENSITY, self.density.as_ref());
+        self.screen.flags().with(density)
     }
 }
 
@@ -189,11 +151,7 @@ pub struct IncidentArgs {
 
 impl IncidentArgs {
     pub fn values(&self) -> Values {
-        let command = self.on_incident.clone();
-        command
-            .map(|command| (&ON_INCIDENT, Raw::Text(command)))
-            .into_iter()
-            .collect()
+        text(&ON_INCIDENT, self.on_incident.as_ref())
     }
 }
 
@@ -204,26 +162,23 @@ pub struct SettingsArgs {
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
-    config: ConfigArgs,
-    #[command(flatten)]
-    screen: ScreenArgs,
-    #[command(flatten)]
-    overview: OverviewArgs,
-    #[command(flatten)]
-    actions: ActionArgs,
+    view: RecordingViewArgs,
+    /// Disable signals and GPU probes
+    #[arg(long)]
+    readonly: bool,
+    /// Repeat a probe at this interval while its screen is open, or `off`
+    #[arg(long, value_name = "TIME")]
+    probe_interval: Option<String>,
     #[command(flatten)]
     incidents: IncidentArgs,
 }
 
 impl SettingsArgs {
     pub fn flags(&self) -> Flags {
-        let flags = self.config.flags().with(self.sampling.values());
-        let flags = flags
-            .with(self.screen.values())
-            .with(self.overview.values());
-        flags
-            .with(self.actions.values())
-            .with(self.incidents.values())
+        let flags = self.view.flags().with(self.sampling.values());
+        let flags = flags.with(switch(&READONLY, self.readonly, true));
+        let flags = flags.with(text(&PROBE_INTERVAL, self.probe_interval.as_ref()));
+        flags.with(self.incidents.values())
     }
 }
 

@@ -1,19 +1,25 @@
-//! The configuration file: its path, and its contents with line numbers for error messages.
+//! Settings as written by the user, each with its origin. Flags override environment variables, which override the
+//! configuration file.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use thiserror::Error;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeTable, Error as TomlError};
 
 use super::definition::{HOSTS, KEYS, Kind, SETTINGS, SettingDef, TABLES};
-use super::error::{Origin, SettingError};
-use super::groups::{Group, group};
-use super::precedence::Raw;
+use crate::cli::subcommands;
 use crate::model::nearest_name::instead_of;
 use crate::model::text::quoted;
+use crate::source::remote::Target;
+use crate::tui::colours::ThemeError;
 use crate::tui::keymap::Binding;
 use crate::user_files::{Base, DirectoryError, directory, refuse_other_users};
 
@@ -21,6 +27,50 @@ use crate::user_files::{Base, DirectoryError, directory, refuse_other_users};
 pub const VARIABLE: &str = "GPUTOP_CONFIG";
 
 const MAX_BYTES: u64 = 1 << 20;
+
+/// The origin of a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    Default,
+    File { path: PathBuf, line: usize },
+    Variable(&'static str),
+    Flag(&'static str),
+}
+
+impl Origin {
+    pub fn error(&self, what: impl ToString) -> SettingError {
+        SettingError::Invalid {
+            origin: self.clone(),
+            what: what.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line } => write!(f, "{}, line {line}", path.display()),
+            Self::Variable(name) | Self::Flag(name) => f.write_str(name),
+        }
+    }
+}
+
+/// An error in a setting: one line that begins with the origin of the value.
+#[derive(Debug, Error)]
+pub enum SettingError {
+    #[error("cannot read {what} {}: {why}", path.display())]
+    Unreadable {
+        /// `configuration`, `theme`
+        what: &'static str,
+        path: PathBuf,
+        why: io::Error,
+    },
+    #[error("{}, {what}", path.display())]
+    Theme { path: PathBuf, what: ThemeError },
+    #[error("{origin}: {what}")]
+    Invalid { origin: Origin, what: String },
+}
 
 /// Path of the configuration file, which need not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,20 +105,66 @@ impl ConfigPath {
     }
 }
 
-/// The contents of the file, not yet resolved.
+/// A value before it is parsed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Raw {
+    Text(String),
+    Switch(bool),
+}
+
+impl fmt::Display for Raw {
+    /// Formats the value as TOML.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => write!(f, "{}", toml::Value::from(text.as_str())),
+            Self::Switch(is_on) => write!(f, "{is_on}"),
+        }
+    }
+}
+
+/// A named list of hosts: at least one, without duplicates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    pub name: String,
+    pub hosts: Vec<Target>,
+    origin: Origin,
+}
+
+impl fmt::Display for Group {
+    /// Formats the group as TOML, with its origin as a comment.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<String> = self.hosts.iter().map(Target::word).collect();
+        let key = toml::Table::from_iter([(self.name.clone(), toml::Value::from(words))]);
+        write!(f, "{}  # {}", key.to_string().trim_end(), self.origin)
+    }
+}
+
+/// The keys of an action in the file.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a key or a list of keys")]
+enum KeyNames {
+    One(String),
+    Several(Vec<String>),
+}
+
+/// Values from flags, environment variables and the file, not yet parsed.
 #[derive(Debug, Default)]
-pub struct ConfigFile {
-    pub values: Vec<(&'static SettingDef, Raw, Origin)>,
+pub struct Written {
+    /// In order of precedence.
+    values: Vec<(&'static SettingDef, Raw, Origin)>,
     pub bindings: Vec<(Binding, Origin)>,
     pub groups: Vec<Group>,
 }
 
-impl ConfigFile {
+impl Written {
     /// Reads the file and reports the first error in it. A missing file counts as empty unless the user gave its path.
     pub fn read(config: &ConfigPath) -> Result<Self, SettingError> {
+        use io::ErrorKind::{NotADirectory, NotFound};
         match read_text("configuration", &config.path) {
             Ok(text) => Self::parse(&config.path, &text),
-            Err(SettingError::Unreadable { why, .. }) if is_absent(&why) && !config.is_explicit => {
+            Err(SettingError::Unreadable { why, .. })
+                if matches!(why.kind(), NotFound | NotADirectory) && !config.is_explicit =>
+            {
                 Ok(Self::default())
             }
             Err(error) => Err(error),
@@ -76,199 +172,202 @@ impl ConfigFile {
     }
 
     pub(super) fn parse(path: &Path, text: &str) -> Result<Self, SettingError> {
-        let lines = Lines { path, text };
-        let table = DeTable::parse(text).map_err(|error| SettingError::Syntax {
-            origin: lines.at(error.span().unwrap_or(0..0)),
-            what: error.message().replace('\n', ", "),
+        let at = |span: Range<usize>| {
+            let before = text.bytes().take(span.start);
+            Origin::File {
+                path: path.to_owned(),
+                line: before.filter(|byte| *byte == b'\n').count() + 1,
+            }
+        };
+        let message = |error: &TomlError| error.message().replace('\n', ", ");
+        let table = DeTable::parse(text).map_err(|error| {
+            let origin = at(error.span().unwrap_or_default());
+            origin.error(format!("invalid TOML: {}", message(&error)))
         })?;
-        let mut file = Self::default();
-        for (key, value) in table.get_ref() {
-            let name = key.get_ref();
-            let origin = lines.at(key.span());
+        let mut written = Self::default();
+        for (key, value) in table.into_inner() {
+            let (name, span) = (key.get_ref(), key.span());
+            let wrong_type = |example: &'static str| {
+                let (name, span) = (quoted(name), span.clone());
+                move |error: TomlError| {
+                    let what = format!("`{name}`: {}, such as {example}", message(&error));
+                    at(error.span().unwrap_or(span)).error(what)
+                }
+            };
+            let value = value.into_deserializer();
             if name == KEYS.name {
-                file.bindings = bindings(value, &lines)?;
+                let keys = BTreeMap::<Spanned<String>, KeyNames>::deserialize(value)
+                    .map_err(wrong_type(KEYS.example))?;
+                let binding = |(action, keys): (Spanned<String>, KeyNames)| {
+                    let origin = at(action.span());
+                    let keys = match keys {
+                        KeyNames::One(key) => vec![key],
+                        KeyNames::Several(keys) => keys,
+                    };
+                    let action = action.into_inner();
+                    (Binding { action, keys }, origin)
+                };
+                written.bindings = keys.into_iter().map(binding).collect();
             } else if name == HOSTS.name {
-                file.groups = groups(value, &lines)?;
+                let groups = BTreeMap::<Spanned<String>, Vec<Spanned<String>>>::deserialize(value)
+                    .map_err(wrong_type(HOSTS.example))?;
+                for (name, hosts) in groups {
+                    let hosts: Vec<_> = hosts
+                        .iter()
+                        .map(|h| (&**h.get_ref(), at(h.span())))
+                        .collect();
+                    let origin = at(name.span());
+                    written
+                        .groups
+                        .push(group(name.into_inner(), &hosts, origin)?);
+                }
             } else if let Some(def) = SETTINGS.iter().find(|def| def.name == name) {
-                file.values.push((def, raw(def, value, &origin)?, origin));
+                let raw = match def.kind {
+                    Kind::Text => String::deserialize(value).map(Raw::Text),
+                    Kind::Switch => bool::deserialize(value).map(Raw::Switch),
+                };
+                let raw = raw.map_err(wrong_type(def.example))?;
+                written.values.push((def, raw, at(span)));
             } else {
                 let names = SETTINGS.iter().map(|def| def.name);
                 let names = names.chain(TABLES.iter().map(|def| def.name));
-                return Err(SettingError::UnknownKey {
-                    origin,
-                    key: quoted(name),
-                    instead: instead_of(name, names),
-                });
+                let instead = instead_of(name, names);
+                return Err(at(span).error(format!("unknown key `{}`; {instead}", quoted(name))));
             }
         }
-        Ok(file)
+        Ok(written)
     }
+
+    /// Overrides values with flags and environment variables. Fails if a switch in the environment is neither true nor
+    /// false.
+    pub fn overridden(
+        self,
+        flags: Vec<(&'static SettingDef, Raw)>,
+        variable: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, SettingError> {
+        let flags = flags.into_iter();
+        let mut values: Vec<_> = flags
+            .map(|(def, raw)| (def, raw, Origin::Flag(def.flag)))
+            .collect();
+        for def in SETTINGS {
+            // An empty variable counts as not set.
+            if let Some(text) = variable(def.variable).filter(|text| !text.is_empty()) {
+                let origin = Origin::Variable(def.variable);
+                let raw = match (def.kind, text.to_lowercase().as_str()) {
+                    (Kind::Text, _) => Raw::Text(text),
+                    (Kind::Switch, "1" | "true" | "yes" | "on") => Raw::Switch(true),
+                    (Kind::Switch, "0" | "false" | "no" | "off") => Raw::Switch(false),
+                    _ => {
+                        let text = quoted(&text);
+                        let what = format!("`{text}` is not a switch; use true or false");
+                        return Err(origin.error(what));
+                    }
+                };
+                values.push((def, raw, origin));
+            }
+        }
+        values.extend(self.values);
+        Ok(Self { values, ..self })
+    }
+
+    fn get(&self, def: &SettingDef) -> Option<&(&'static SettingDef, Raw, Origin)> {
+        self.values.iter().find(|(of, ..)| of.name == def.name)
+    }
+
+    pub fn text(&self, def: &SettingDef) -> Option<&str> {
+        match self.get(def)? {
+            (_, Raw::Text(text), _) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub fn switch(&self, def: &SettingDef) -> Option<bool> {
+        match self.get(def)? {
+            (_, Raw::Switch(is_on), _) => Some(*is_on),
+            _ => None,
+        }
+    }
+
+    /// Parses a text; an error gets its origin.
+    pub fn parsed<T>(
+        &self,
+        def: &SettingDef,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, SettingError> {
+        let parse = |text| parse(text).map_err(|what| self.origin(def).error(what));
+        self.text(def).map(parse).transpose()
+    }
+
+    pub fn origin(&self, def: &SettingDef) -> Origin {
+        self.get(def)
+            .map_or(Origin::Default, |(.., origin)| origin.clone())
+    }
+}
+
+/// Parses a group from its hosts and the origin of each. Fails if a host is invalid, or if the group has the name of a
+/// subcommand and could never be selected.
+fn group(name: String, words: &[(&str, Origin)], origin: Origin) -> Result<Group, SettingError> {
+    let shown = quoted(&name);
+    // Subcommands are matched before groups.
+    if subcommands().contains(&name) {
+        let what = format!("group name `{shown}` is a subcommand; use another name");
+        return Err(origin.error(what));
+    }
+    if words.is_empty() {
+        let what = format!("group `{shown}` is empty; add hosts as [user@]host[:port]");
+        return Err(origin.error(what));
+    }
+    let mut hosts = Vec::new();
+    for (word, origin) in words {
+        let host = Target::parse(word).map_err(|error| origin.error(error))?;
+        if hosts.contains(&host) {
+            let word = quoted(word);
+            return Err(origin.error(format!("`{word}` is listed twice in `{shown}`; remove one")));
+        }
+        hosts.push(host);
+    }
+    Ok(Group {
+        name,
+        hosts,
+        origin,
+    })
 }
 
 /// Reads a text file written by the user. Error messages call the file `what`.
 pub fn read_text(what: &'static str, path: &Path) -> Result<String, SettingError> {
-    let mut text = String::new();
-    let read = |file: File| file.take(MAX_BYTES + 1).read_to_string(&mut text);
-    let path = path.to_owned();
-    match File::open(&path).and_then(read) {
-        Ok(read) if read as u64 > MAX_BYTES => Err(SettingError::TooLarge { what, path }),
-        Ok(_) => Ok(text),
-        Err(why) => Err(SettingError::Unreadable { what, path, why }),
-    }
-}
-
-fn is_absent(why: &io::Error) -> bool {
-    matches!(
-        why.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-    )
-}
-
-/// Converts positions in the text to line numbers.
-struct Lines<'a> {
-    path: &'a Path,
-    text: &'a str,
-}
-
-impl Lines<'_> {
-    fn at(&self, span: Range<usize>) -> Origin {
-        let before = self.text.as_bytes().iter().take(span.start);
-        Origin::File {
-            path: self.path.to_owned(),
-            line: before.filter(|byte| **byte == b'\n').count() + 1,
+    let read = || {
+        let mut text = String::new();
+        let read = File::open(path)?
+            .take(MAX_BYTES + 1)
+            .read_to_string(&mut text)?;
+        if read as u64 > MAX_BYTES {
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                "larger than 1 MiB",
+            ));
         }
-    }
-}
-
-fn raw(
-    def: &SettingDef,
-    value: &Spanned<DeValue<'_>>,
-    origin: &Origin,
-) -> Result<Raw, SettingError> {
-    let raw = match (def.kind, value.get_ref()) {
-        (Kind::Text, DeValue::String(text)) => Some(Raw::Text(text.to_string())),
-        (Kind::Switch, DeValue::Boolean(is_on)) => Some(Raw::Switch(*is_on)),
-        _ => None,
+        Ok(text)
     };
-    raw.ok_or_else(|| {
-        let expected = match def.kind {
-            Kind::Text => format!("a string such as {}", def.example),
-            Kind::Switch => "true or false".to_owned(),
-        };
-        wrong_kind(def.name, value, expected, origin)
+    read().map_err(|why| SettingError::Unreadable {
+        what,
+        path: path.to_owned(),
+        why,
     })
-}
-
-fn bindings(
-    table: &Spanned<DeValue<'_>>,
-    lines: &Lines<'_>,
-) -> Result<Vec<(Binding, Origin)>, SettingError> {
-    let DeValue::Table(keys) = table.get_ref() else {
-        let expected = "a table of actions: [keys], then quit = \"x\"".to_owned();
-        return Err(wrong_kind(
-            KEYS.name,
-            table,
-            expected,
-            &lines.at(table.span()),
-        ));
-    };
-    let mut bindings = Vec::new();
-    for (action, keys) in keys {
-        let origin = lines.at(action.span());
-        let names = key_names(keys.get_ref()).ok_or_else(|| {
-            let expected = "a key such as \"x\", or a list such as [\"x\", \"f10\"]".to_owned();
-            wrong_kind(action.get_ref(), keys, expected, &origin)
-        })?;
-        let binding = Binding {
-            action: action.get_ref().to_string(),
-            keys: names,
-        };
-        bindings.push((binding, origin));
-    }
-    Ok(bindings)
-}
-
-fn groups(table: &Spanned<DeValue<'_>>, lines: &Lines<'_>) -> Result<Vec<Group>, SettingError> {
-    let DeValue::Table(named) = table.get_ref() else {
-        let expected = "a table of groups: [hosts], then cluster = [\"gpu1\", \"gpu2\"]".to_owned();
-        return Err(wrong_kind(
-            HOSTS.name,
-            table,
-            expected,
-            &lines.at(table.span()),
-        ));
-    };
-    let mut groups = Vec::new();
-    for (name, hosts) in named {
-        let origin = lines.at(name.span());
-        let words = host_words(hosts, lines).ok_or_else(|| {
-            let expected = "a list of hosts such as [\"gpu1\", \"me@gpu2:2222\"]".to_owned();
-            wrong_kind(name.get_ref(), hosts, expected, &origin)
-        })?;
-        groups.push(group(name.get_ref(), words, origin)?);
-    }
-    Ok(groups)
-}
-
-/// Returns the hosts in a list, each with its line.
-fn host_words<'a>(
-    value: &'a Spanned<DeValue<'_>>,
-    lines: &Lines<'_>,
-) -> Option<Vec<(&'a str, Origin)>> {
-    let DeValue::Array(list) = value.get_ref() else {
-        return None;
-    };
-    let word =
-        |host: &'a Spanned<DeValue<'_>>| Some((host.get_ref().as_str()?, lines.at(host.span())));
-    list.iter().map(word).collect()
-}
-
-/// Returns the names from one key or a list of keys.
-fn key_names(value: &DeValue<'_>) -> Option<Vec<String>> {
-    if let DeValue::Array(list) = value {
-        let names = list.iter().map(|key| key.get_ref().as_str());
-        return names.map(|name| name.map(str::to_owned)).collect();
-    }
-    Some(vec![value.as_str()?.to_owned()])
-}
-
-fn wrong_kind(
-    key: &str,
-    value: &Spanned<DeValue<'_>>,
-    expected: String,
-    origin: &Origin,
-) -> SettingError {
-    SettingError::WrongKind {
-        origin: origin.clone(),
-        key: quoted(key),
-        found: match value.get_ref() {
-            DeValue::String(_) => "a string",
-            DeValue::Integer(_) | DeValue::Float(_) => "a number",
-            DeValue::Boolean(true) => "true",
-            DeValue::Boolean(false) => "false",
-            DeValue::Datetime(_) => "a date",
-            DeValue::Array(_) => "a list",
-            DeValue::Table(_) => "a table",
-        },
-        expected,
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::definition::{ASCII, INTERVAL, THEME};
     use super::*;
 
-    fn parse_error(text: &str) -> String {
-        ConfigFile::parse(Path::new("c.toml"), text)
-            .expect_err(text)
-            .to_string()
+    fn parse(text: &str) -> Result<Written, String> {
+        Written::parse(Path::new("c.toml"), text).map_err(|error| error.to_string())
     }
 
     proptest::proptest! {
         #[test]
         fn reports_errors_in_any_text_on_one_line(text in "(keys|hosts|theme|[a-z.]|[\"'=\\[\\]{}#,0-9\n -]|\\PC){0,60}") {
-            if let Err(error) = ConfigFile::parse(Path::new("c.toml"), &text) {
-                let message = error.to_string();
+            if let Err(message) = parse(&text) {
                 proptest::prop_assert_eq!(message.lines().count(), 1, "{}", message);
             }
         }
@@ -277,12 +376,11 @@ mod tests {
     #[test]
     fn records_the_line_of_each_value() {
         let text = "# mine\ninterval = \"2s\"\nascii = true\n[keys]\nquit = \"x\"\nup = [\"w\", \"up\"]\n[hosts]\nall = [\"gpu1\", \"via:sh\"]\n";
-        let file = ConfigFile::parse(Path::new("c.toml"), text).expect("a configuration");
-        let values: Vec<String> = file
-            .values
-            .iter()
-            .map(|(def, raw, origin)| format!("{} = {raw} ({origin})", def.name))
-            .collect();
+        let file = parse(text).expect("a configuration");
+        let value = |(def, raw, origin): &(&SettingDef, Raw, Origin)| {
+            format!("{} = {raw} ({origin})", def.name)
+        };
+        let values: Vec<String> = file.values.iter().map(value).collect();
         assert_eq!(
             values,
             [
@@ -300,73 +398,95 @@ mod tests {
     fn reports_each_error_with_its_line() {
         for (text, message) in [
             (
-                "\nintervall = \"1s\"",
-                "c.toml, line 2: unknown key `intervall`; did you mean `interval`?",
-            ),
-            (
                 "\"a\\u001b[31m\\nb\" = 1",
-                "c.toml, line 1: unknown key `a^[[31m^Jb`; expected one of interval, theme, density, ascii, mouse, readonly, on_incident, probe_interval, keys, hosts",
-            ),
-            (
-                "colour = 1",
-                "c.toml, line 1: unknown key `colour`; expected one of interval, theme, density, ascii, mouse, readonly, on_incident, probe_interval, keys, hosts",
+                "1: unknown key `a^[[31m^Jb`; expected one of interval, theme, density, ascii, mouse, readonly, on_incident, probe_interval, keys, hosts",
             ),
             (
                 "theme = \"dark\"\ninterval = 1",
-                "c.toml, line 2: `interval` is a number; expected a string such as \"1s\"",
+                "2: `interval`: invalid type: integer `1`, expected a string, such as \"1s\"",
             ),
             (
                 "ascii = \"yes\"",
-                "c.toml, line 1: `ascii` is a string; expected true or false",
-            ),
-            (
-                "theme = [\"dark\"]",
-                "c.toml, line 1: `theme` is a list; expected a string such as \"light\"",
+                "1: `ascii`: invalid type: string \"yes\", expected a boolean, such as true",
             ),
             (
                 "keys = 3",
-                "c.toml, line 1: `keys` is a number; expected a table of actions: [keys], then quit = \"x\"",
+                "1: `keys`: invalid type: integer `3`, expected a map, such as sort = [\"o\", \"f6\"]",
             ),
             (
                 "[keys]\n\nquit = [\"q\", 1]",
-                "c.toml, line 3: `quit` is a list; expected a key such as \"x\", or a list such as [\"x\", \"f10\"]",
-            ),
-            (
-                "hosts = [\"gpu1\"]",
-                "c.toml, line 1: `hosts` is a list; expected a table of groups: [hosts], then cluster = [\"gpu1\", \"gpu2\"]",
+                "3: `keys`: expected a key or a list of keys, such as sort = [\"o\", \"f6\"]",
             ),
             (
                 "[hosts]\nall = \"gpu1\"",
-                "c.toml, line 2: `all` is a string; expected a list of hosts such as [\"gpu1\", \"me@gpu2:2222\"]",
+                "2: `hosts`: invalid type: string \"gpu1\", expected a sequence, such as cluster = [\"gpu1\", \"me@gpu2:2222\", \"via:CMD\"]",
             ),
             (
                 "[hosts]\nall = [\n  \"gpu1\",\n  \"gpu2:x\",\n]",
-                "c.toml, line 4: `x` is not a valid port: use a number from 1 to 65535",
+                "4: `x` is not a valid port: use a number from 1 to 65535",
             ),
             (
                 "[hosts]\nall = [\"gpu1\\n\"]",
-                "c.toml, line 2: `gpu1^J` is not a valid host: use [user@]host[:port]",
+                "2: `gpu1^J` is not a valid host: use [user@]host[:port]",
             ),
             (
                 "[hosts]\nall = [\"gpu1\",\n\"gpu1\"]",
-                "c.toml, line 3: `gpu1` is listed twice in `all`; remove one",
+                "3: `gpu1` is listed twice in `all`; remove one",
             ),
             (
                 "[hosts]\n\nall = []",
-                "c.toml, line 3: group `all` is empty; add hosts as [user@]host[:port]",
+                "3: group `all` is empty; add hosts as [user@]host[:port]",
             ),
             (
                 "[hosts]\ndemo = [\"gpu1\"]",
-                "c.toml, line 2: group name `demo` is a subcommand; use another name",
+                "2: group name `demo` is a subcommand; use another name",
             ),
         ] {
-            assert_eq!(parse_error(text), message);
+            assert_eq!(
+                parse(text).expect_err(text),
+                format!("c.toml, line {message}")
+            );
         }
-        let syntax = parse_error("theme = \"dark\"\ninterval = soon");
+        let syntax = parse("theme = \"dark\"\ninterval = soon").expect_err("no TOML");
         assert!(
             syntax.starts_with("c.toml, line 2: invalid TOML: "),
             "{syntax}"
         );
-        assert_eq!(syntax.lines().count(), 1);
+    }
+
+    #[test]
+    fn flags_override_variables_and_variables_override_the_file() {
+        let file = parse("interval = \"4s\"\ntheme = \"light\"\nascii = true").expect("valid");
+        let variable = |name: &str| match name {
+            "GPUTOP_INTERVAL" => Some("3s".to_owned()),
+            "GPUTOP_THEME" => Some("dark".to_owned()),
+            _ => Some(String::new()),
+        };
+        let flags = vec![(&INTERVAL, Raw::Text("2s".to_owned()))];
+        let written = file.overridden(flags, &variable).expect("valid settings");
+        let origin = |def: &SettingDef| written.origin(def).to_string();
+        assert_eq!(written.text(&INTERVAL), Some("2s"));
+        assert_eq!(origin(&INTERVAL), "--interval");
+        assert_eq!(written.text(&THEME), Some("dark"));
+        assert_eq!(origin(&THEME), "GPUTOP_THEME");
+        assert_eq!(written.switch(&ASCII), Some(true));
+        assert_eq!(origin(&ASCII), "c.toml, line 3");
+    }
+
+    #[test]
+    fn parses_switches_in_the_environment() {
+        let ascii = |text: &str| {
+            let text = text.to_owned();
+            let variable = move |name: &str| (name == "GPUTOP_ASCII").then(|| text.clone());
+            let written = Written::default().overridden(Vec::new(), &variable);
+            written
+                .map(|written| written.switch(&ASCII))
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(ascii("1"), Ok(Some(true)));
+        assert_eq!(ascii("false"), Ok(Some(false)));
+        assert_eq!(ascii(""), Ok(None));
+        let message = "GPUTOP_ASCII: `maybe` is not a switch; use true or false";
+        assert_eq!(ascii("maybe"), Err(message.to_owned()));
     }
 }

@@ -7,13 +7,8 @@ mod args;
 #[cfg(local)]
 mod collectors;
 pub mod definition;
-mod error;
 mod file;
-mod groups;
-mod interval;
-mod precedence;
-#[cfg(local)]
-mod size;
+mod quantities;
 mod terminal;
 mod themes;
 
@@ -29,23 +24,19 @@ pub use args::{
 };
 #[cfg(local)]
 pub use collectors::{KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE, agent_options, kernel_log_path};
-pub use error::{Origin, SettingError};
-pub use file::{ConfigPath, VARIABLE as CONFIG_VARIABLE};
-pub use groups::Group;
+pub use file::{
+    ConfigPath, Group, Origin, Raw, SettingError, VARIABLE as CONFIG_VARIABLE, read_text,
+};
 #[cfg(local)]
-pub use interval::limit_argument;
-pub use interval::maps_argument;
-pub use precedence::Raw;
-#[cfg(local)]
-pub use size::size_argument;
+pub use quantities::limit_argument;
+pub use quantities::{maps_argument, size_argument};
 pub use terminal::{TerminalEnvironment, has_terminal};
 pub use themes::Themes;
 
 use self::definition::{
     ASCII, DENSITY, INTERVAL, MOUSE, ON_INCIDENT, PROBE_INTERVAL, READONLY, SettingDef, THEME,
 };
-use self::file::ConfigFile;
-use self::precedence::Written;
+use self::file::Written;
 use self::themes::AUTO;
 use crate::incidents::Store;
 use crate::model::nearest_name::instead_of;
@@ -95,12 +86,11 @@ impl Settings {
             Err(DirectoryError::NoHome) => (None, None),
             Err(why) => (None, Some(why)),
         };
-        let file = match &config {
-            Some(config) => ConfigFile::read(config)?,
-            None => ConfigFile::default(),
-        };
+        let file = config.as_ref().map(Written::read).transpose()?;
         let variable = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
-        let written = Written::merge(flags.values.clone(), &variable, file)?;
+        let written = file
+            .unwrap_or_default()
+            .overridden(flags.values.clone(), &variable)?;
         let themes = config.map_or_else(Themes::default, |config| Themes::beside(&config.path));
         let terminal = TerminalEnvironment::read();
         let settings = Self::resolve(written, &themes, &terminal, TimeZone::system())?;
@@ -109,8 +99,7 @@ impl Settings {
 
     /// Reads settings from the text of a configuration file alone, without flags or environment.
     pub fn from_text(text: &str) -> Result<Self, SettingError> {
-        let file = ConfigFile::parse(Path::new("config.toml"), text)?;
-        let written = Written::merge(Vec::new(), &|_| None, file)?;
+        let written = Written::parse(Path::new("config.toml"), text)?;
         let terminal = TerminalEnvironment::read();
         Self::resolve(written, &Themes::default(), &terminal, TimeZone::UTC)
     }
@@ -136,14 +125,18 @@ impl Settings {
         };
         let ascii = written.switch(&ASCII).unwrap_or(!terminal.is_utf8());
         Ok(Self {
-            interval: written_interval(&written)?,
+            interval: written
+                .parsed(&INTERVAL, quantities::interval_argument)?
+                .unwrap_or(DEFAULT_INTERVAL),
             theme: Theme::with(colours, ascii, zone),
             keymap: keymap(&written.bindings)?,
-            density: density(&written)?,
+            density: written.parsed(&DENSITY, density)?.unwrap_or_default(),
             mouse: written.switch(&MOUSE).unwrap_or(true),
             readonly: written.switch(&READONLY).unwrap_or(false),
             on_incident: on_incident(&written),
-            probe_interval: probe_interval(&written)?,
+            probe_interval: written
+                .parsed(&PROBE_INTERVAL, quantities::probe_interval)?
+                .flatten(),
             groups: written.groups.clone(),
             unread: None,
             clipboard: terminal.clipboard(),
@@ -200,38 +193,16 @@ impl Settings {
     }
 }
 
-fn written_interval(written: &Written) -> Result<Millis, SettingError> {
-    let Some(text) = written.text(&INTERVAL) else {
-        return Ok(DEFAULT_INTERVAL);
-    };
-    interval::parse(text).map_err(|report| SettingError::Value {
-        origin: written.origin(&INTERVAL),
-        what: report.to_string(),
-    })
-}
-
-fn probe_interval(written: &Written) -> Result<Option<Millis>, SettingError> {
-    let Some(text) = written.text(&PROBE_INTERVAL) else {
-        return Ok(None);
-    };
-    interval::parse_probe_interval(text).map_err(|report| SettingError::Value {
-        origin: written.origin(&PROBE_INTERVAL),
-        what: report.to_string(),
-    })
-}
-
-fn density(written: &Written) -> Result<Density, SettingError> {
-    let Some(text) = written.text(&DENSITY) else {
-        return Ok(Density::default());
-    };
-    Density::named(text).ok_or_else(|| SettingError::Value {
-        origin: written.origin(&DENSITY),
-        what: format!(
+fn density(text: &str) -> Result<Density, String> {
+    let names = DENSITIES.iter().map(|(name, _)| *name);
+    let unknown = || {
+        format!(
             "unknown density `{}`; {}",
             quoted(text),
-            instead_of(text, DENSITIES.iter().map(|(name, _)| *name))
-        ),
-    })
+            instead_of(text, names)
+        )
+    };
+    Density::named(text).ok_or_else(unknown)
 }
 
 /// Returns the command for incidents. An empty value disables a command from the configuration file.
@@ -241,20 +212,11 @@ fn on_incident(written: &Written) -> Option<String> {
 }
 
 fn keymap(bindings: &[(Binding, Origin)]) -> Result<Keymap, SettingError> {
-    let own: Vec<Binding> = bindings
-        .iter()
-        .map(|(binding, _)| binding.clone())
-        .collect();
+    let own: Vec<Binding> = bindings.iter().map(|(own, _)| own.clone()).collect();
     Keymap::with(DEFAULT, &own).map_err(|what| {
         let origin = |action| origin_of(bindings, action);
-        SettingError::Keymap {
-            origin: what
-                .actions()
-                .into_iter()
-                .find_map(origin)
-                .unwrap_or(Origin::Default),
-            what,
-        }
+        let origin = what.actions().into_iter().find_map(origin);
+        origin.unwrap_or(Origin::Default).error(what)
     })
 }
 

@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::definition::THEME;
-use super::error::{Origin, SettingError};
-use super::file::read_text;
+use super::file::{Origin, SettingError, read_text};
 use crate::model::nearest_name::instead_of;
 use crate::model::text::quoted;
 use crate::tui::colours::Colours;
@@ -46,15 +45,15 @@ impl Themes {
             let built_in = PALETTES.iter().map(|def| def.name);
             built_in.chain([AUTO]).chain(own.iter().map(String::as_str))
         };
-        let palette = Palette::named(name).ok_or_else(|| SettingError::Value {
-            origin: origin.clone(),
-            what: format!(
-                "unknown {} `{}`; {}",
+        let unknown = || {
+            let instead = instead_of(name, names());
+            origin.error(format!(
+                "unknown {} `{}`; {instead}",
                 THEME.name,
-                quoted(name),
-                instead_of(name, names())
-            ),
-        })?;
+                quoted(name)
+            ))
+        };
+        let palette = Palette::named(name).ok_or_else(unknown)?;
         Ok(Colours::built_in(palette))
     }
 

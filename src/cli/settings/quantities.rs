@@ -1,0 +1,176 @@
+//! Parsers for durations and memory sizes.
+
+use std::ops::RangeInclusive;
+
+use jiff::SignedDuration;
+
+use crate::model::text::quoted;
+use crate::model::units::{Bytes, Millis};
+use crate::source::map_schedule::Every;
+
+/// The range of a duration. A range whose hint ends with `off` also accepts `off` and 0.
+struct DurationRange {
+    name: &'static str,
+    range: RangeInclusive<u64>,
+    hint: &'static str,
+}
+
+/// NVML calls are too expensive below 100 ms.
+const INTERVAL: DurationRange = DurationRange {
+    name: "interval",
+    range: 100..=3_600_000,
+    hint: "use 100ms to 1h",
+};
+const PROBE_INTERVAL: DurationRange = DurationRange {
+    name: "probe interval",
+    range: 10_000..=86_400_000,
+    hint: "use 10s to 24h, or off",
+};
+const MAP_INTERVAL: DurationRange = DurationRange {
+    name: "map interval",
+    range: 1_000..=86_400_000,
+    hint: "use 1s to 24h, or off",
+};
+/// The time for which a probe fills the GPU.
+#[cfg(local)]
+const TIME_LIMIT: DurationRange = DurationRange {
+    name: "time limit",
+    range: 10..=60_000,
+    hint: "use 10ms to 1m",
+};
+
+impl DurationRange {
+    /// Parses `1s`, `500ms`, `2m`, or a number of seconds. Returns `None` for `off`.
+    fn parse(&self, text: &str) -> Result<Option<Millis>, String> {
+        let Self { name, range, hint } = self;
+        let shown = quoted(text);
+        if hint.ends_with("off") && matches!(text, "off" | "0") {
+            return Ok(None);
+        }
+        let is_number = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        let with_unit = if is_number {
+            format!("{text}s")
+        } else {
+            text.to_owned()
+        };
+        let span: SignedDuration = with_unit
+            .parse()
+            .map_err(|_| format!("`{shown}` is not a duration; {hint}"))?;
+        match u64::try_from(span.as_millis()) {
+            Ok(ms) if range.contains(&ms) => Ok(Some(Millis(ms))),
+            _ => Err(format!("{name} {shown} is out of range; {hint}")),
+        }
+    }
+
+    fn parse_on(&self, text: &str) -> Result<Millis, String> {
+        Ok(self.parse(text)?.unwrap_or_default())
+    }
+}
+
+pub fn interval_argument(text: &str) -> Result<Millis, String> {
+    INTERVAL.parse_on(text)
+}
+
+/// Returns `None` for `off`.
+pub fn probe_interval(text: &str) -> Result<Option<Millis>, String> {
+    PROBE_INTERVAL.parse(text)
+}
+
+#[cfg(local)]
+pub fn limit_argument(text: &str) -> Result<Millis, String> {
+    TIME_LIMIT.parse_on(text)
+}
+
+pub fn maps_argument(text: &str) -> Result<Every, String> {
+    let period = MAP_INTERVAL.parse(text)?;
+    Ok(period.map_or(Every::Never, Every::Period))
+}
+
+/// A smaller number without a unit is rather a forgotten unit than a number of bytes.
+const MIN_BYTES_WITHOUT_UNIT: f64 = (1 << 20) as f64;
+
+/// Parses `512M`, `1.5GiB` or `0`: a number with a binary unit, or a number of bytes.
+pub fn size_argument(text: &str) -> Result<Bytes, String> {
+    let text = text.trim();
+    let wrong = || format!("`{}` is not a size; use 512MiB or 1.5GiB", quoted(text));
+    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.'));
+    let (digits, unit) = text.split_at(end.unwrap_or(text.len()));
+    let number: f64 = digits.parse().map_err(|_| wrong())?;
+    let shift = match unit.trim().to_ascii_lowercase().as_str() {
+        "" if number != 0.0 && number < MIN_BYTES_WITHOUT_UNIT => {
+            return Err(format!("unit missing; use `{text}GiB` or `{text}MiB`"));
+        }
+        "" | "b" => 0,
+        "k" | "kib" | "kb" => 10,
+        "m" | "mib" | "mb" => 20,
+        "g" | "gib" | "gb" => 30,
+        "t" | "tib" | "tb" => 40,
+        _ => return Err(wrong()),
+    };
+    let bytes = number * (1_u64 << shift) as f64;
+    // 1 PiB is more than any GPU has; above 8 PiB a float cannot represent every number of bytes.
+    if bytes > (1_u64 << 50) as f64 {
+        return Err("size out of range; use at most 1024TiB".to_owned());
+    }
+    Ok(Bytes(bytes as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_without_a_unit_is_a_number_of_seconds() {
+        assert_eq!(interval_argument("5"), Ok(Millis(5_000)));
+        assert_eq!(interval_argument("0.5"), Ok(Millis(500)));
+        assert_eq!(probe_interval("30"), Ok(Some(Millis(30_000))));
+    }
+
+    #[test]
+    fn parses_durations_within_their_range() {
+        assert_eq!(interval_argument("250ms"), Ok(Millis(250)));
+        assert_eq!(interval_argument("1m30s"), Ok(Millis(90_000)));
+        assert_eq!(probe_interval("5m"), Ok(Some(Millis(300_000))));
+        assert_eq!(maps_argument("1m"), Ok(Every::Period(Millis(60_000))));
+        for off in ["off", "0"] {
+            assert_eq!(probe_interval(off), Ok(None));
+            assert_eq!(maps_argument(off), Ok(Every::Never));
+        }
+        for range in [&INTERVAL, &PROBE_INTERVAL, &MAP_INTERVAL] {
+            for wrong in ["", "0s", "-1s", "5ms", "25h", "soon", ".", "1.2.3"] {
+                let error = range.parse(wrong).expect_err(wrong);
+                assert!(error.ends_with(range.hint), "{wrong}: {error}");
+            }
+        }
+        assert!(interval_argument("off").is_err());
+    }
+
+    #[test]
+    fn parses_sizes_with_and_without_units() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("1073741824", 1 << 30),
+            ("512 B", 512),
+            ("512M", 512 << 20),
+            ("1.5GiB", 3 << 29),
+            ("2 gb", 2 << 30),
+        ] {
+            assert_eq!(size_argument(text), Ok(Bytes(bytes)), "{text}");
+        }
+        let error = size_argument("24").expect_err("no unit");
+        assert!(error.contains("`24GiB`"), "{error}");
+        for wrong in [
+            "",
+            "M",
+            "1x",
+            "-1",
+            "1.2.3",
+            "1 GiB more",
+            "1e3",
+            "9999T",
+            "4 pages",
+        ] {
+            assert!(size_argument(wrong).is_err(), "{wrong}");
+        }
+    }
+}
