@@ -179,7 +179,9 @@ fn not_regular() -> io::Error {
 /// the new file exists. On failure the temporary file is removed.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = path.with_extension(format!("{}.{PART}", std::process::id()));
-    let written = write_new(&beside, bytes).and_then(|()| fs::rename(&beside, path));
+    // A killed process with our PID may have left the file.
+    let _ = fs::remove_file(&beside);
+    let written = create_in_own_folder(&beside, bytes).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
         let _ = fs::remove_file(&beside);
     }
@@ -202,10 +204,14 @@ pub fn survive_file_limits() {
     let _ = too_large.thread_block();
 }
 
-fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Creates a file with mode 0600. Fails with `AlreadyExists` if it exists.
+pub fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    own_folder(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
+    create_in_own_folder(path, bytes)
+}
+
+fn create_in_own_folder(path: &Path, bytes: &[u8]) -> io::Result<()> {
     survive_file_limits();
-    // A killed process with our PID may have left the file.
-    let _ = fs::remove_file(path);
     let mut options = OpenOptions::new();
     options
         .write(true)

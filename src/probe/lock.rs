@@ -3,13 +3,11 @@
 //! A file is locked in a folder that all processes of this user share. The kernel releases the lock when the child
 //! exits. Probes of different users do not exclude each other.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{File, TryLockError};
 use std::path::Path;
 
-use nix::libc::{O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK};
-
 use crate::model::units::GpuUuid;
+use crate::user_files::append;
 
 /// Locks a GPU for a probe. Returns a clause if another probe is running, or if the file cannot be locked.
 pub fn lock(folder: &Path, gpu: &GpuUuid) -> Result<File, String> {
@@ -21,19 +19,7 @@ pub fn lock(folder: &Path, gpu: &GpuUuid) -> Result<File, String> {
         .collect();
     let path = folder.join(format!("{name}.lock"));
     let describe = |error: std::io::Error| format!("cannot lock {}: {error}", path.display());
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-        .map_err(describe)?;
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-        .open(&path)
-        .map_err(describe)?;
+    let file = append(&path, 0).map_err(describe)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {

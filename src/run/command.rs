@@ -1,18 +1,23 @@
-//! The command line to run, and the errors of starting it.
+//! The command to run: starting it, its state changes and its exit status.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 
 use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
 use thiserror::Error;
 
-use super::pty::Slave;
 use super::signals::Signals;
-use super::streams::Streams;
+use super::terminal::Streams;
 use super::unsafe_calls;
+use crate::model::process::ProcessKey;
+use crate::model::stat_line::Stat;
 use crate::model::text::visible;
 
 /// Program and arguments, as typed.
@@ -59,55 +64,50 @@ impl CommandLine {
         visible(name.as_encoded_bytes(), 60)
     }
 
-    /// Returns a command that is ready to spawn. Streams that were the terminal are replaced with the slave of the
-    /// pty.
-    pub(super) fn prepared(
-        &self,
-        streams: &Streams,
-        slave: Option<&Slave>,
-    ) -> Result<Command, NotStarted> {
-        let mut command = Command::new(&self.program);
-        command.args(&self.args);
-        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        let Some(slave) = slave else {
-            return Ok(command);
-        };
-        let stdio = || slave.stdio().map_err(|error| self.failed(&error));
-        if streams.replaces(0) {
-            command.stdin(stdio()?);
-        }
-        if streams.replaces(1) {
-            command.stdout(stdio()?);
-        }
-        if streams.replaces(2) {
-            command.stderr(stdio()?);
-        }
-        Ok(command)
-    }
-
-    /// Starts the command in the process group of gputop, or replaces gputop with it.
+    /// Starts the command in the process group of gputop, or replaces gputop with it. Streams that were the terminal
+    /// are replaced with the slave of the pty.
     pub(super) fn spawn(
         &self,
         streams: &Streams,
-        slave: Option<&Slave>,
+        slave: Option<&File>,
         signals: &Signals,
-    ) -> Result<Child, NotStarted> {
-        let mut command = self.prepared(streams, slave)?;
-        unsafe_calls::before_exec(&mut command, signals.inherited_mask(), None);
-        command.spawn().map_err(|_| self.exec(Some(signals)))
+    ) -> Result<ChildCommand, NotStarted> {
+        let mut command = self.command();
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        if let Some(slave) = slave {
+            let stdio = || slave.try_clone().map_err(|error| self.failed(&error));
+            if streams.replaces(1) {
+                command.stdout(stdio()?);
+            }
+            if streams.replaces(2) {
+                command.stderr(stdio()?);
+            }
+        }
+        unsafe_calls::before_exec(&mut command, signals.inherited_mask(), true);
+        let child = command.spawn().map_err(|_| self.exec(Some(signals)))?;
+        Ok(ChildCommand {
+            process: identity(child.id()),
+            child,
+            is_stopped: false,
+        })
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args);
+        command
     }
 
     /// Replaces this process with the command, which then runs without gputop. Returns only if that fails too.
     pub(super) fn exec(&self, signals: Option<&Signals>) -> NotStarted {
-        let mut command = Command::new(&self.program);
-        command.args(&self.args);
+        let mut command = self.command();
         if let Some(signals) = signals {
-            unsafe_calls::before_exec(&mut command, signals.inherited_mask(), None);
+            unsafe_calls::before_exec(&mut command, signals.inherited_mask(), false);
         }
         self.failed(&command.exec())
     }
 
-    pub(super) fn failed(&self, error: &io::Error) -> NotStarted {
+    fn failed(&self, error: &io::Error) -> NotStarted {
         let name = visible(self.program.as_encoded_bytes(), 200);
         let path = Path::new(&self.program);
         let is_path = self.program.as_encoded_bytes().contains(&b'/');
@@ -119,6 +119,131 @@ impl CommandLine {
             Some(Errno::EACCES | Errno::EPERM) => NotStarted::NotExecutable(name),
             Some(errno) => NotStarted::Other(name, errno.into()),
             None => NotStarted::Other(name, io::Error::new(error.kind(), error.to_string())),
+        }
+    }
+}
+
+/// The running command.
+pub(super) struct ChildCommand {
+    child: Child,
+    is_stopped: bool,
+    /// `None` if /proc could not be read.
+    pub(super) process: Option<ProcessKey>,
+}
+
+/// A state change that the relay must handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StateChange {
+    Stopped(Signal),
+    Exited(ExitOutcome),
+}
+
+impl ChildCommand {
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().cast_signed())
+    }
+
+    /// Sends a signal. If gputop may not signal the process (setuid), the user could not either.
+    pub(super) fn signal(&self, signal: Signal) {
+        let _ = kill(self.pid(), signal);
+    }
+
+    /// Continues the command if it is stopped.
+    pub(super) fn resume(&mut self) {
+        if std::mem::take(&mut self.is_stopped) {
+            self.signal(Signal::SIGCONT);
+        }
+    }
+
+    /// Returns the next state change. Called after SIGCHLD until it returns `None`.
+    pub(super) fn next_change(&mut self) -> Option<StateChange> {
+        let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WCONTINUED | WaitPidFlag::WNOHANG;
+        loop {
+            match waitid(Id::Pid(self.pid()), flags) {
+                Ok(WaitStatus::Stopped(_, signal)) => {
+                    self.is_stopped = true;
+                    return Some(StateChange::Stopped(signal));
+                }
+                Ok(WaitStatus::Continued(_)) => self.is_stopped = false,
+                _ => {
+                    let status = self.child.try_wait().ok().flatten()?;
+                    return Some(StateChange::Exited(ExitOutcome::of(status)));
+                }
+            }
+        }
+    }
+}
+
+/// Returns the identity of a process that has not been reaped. Returns `None` without /proc.
+pub(super) fn identity(pid: u32) -> Option<ProcessKey> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let Stat { pid, start, .. } = Stat::parse(&stat)?;
+    Some(ProcessKey { pid, start })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExitOutcome {
+    Exited(i32),
+    /// Killed by the signal with this number; real-time signals have no name.
+    Killed(i32),
+}
+
+impl ExitOutcome {
+    /// Returns the exit code that a shell would report: 128 plus the signal number for a signal.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        let code = match self {
+            Self::Exited(code) => code,
+            Self::Killed(signal) => 128 + signal,
+        };
+        u8::try_from(code & 0xff).unwrap_or(u8::MAX)
+    }
+
+    #[must_use]
+    pub fn is_failure(self) -> bool {
+        self != Self::Exited(0)
+    }
+
+    /// Returns true for signal 9, also if a shell in between reported it as exit code 137.
+    pub(super) fn is_sigkill(self) -> bool {
+        let kill = Signal::SIGKILL as i32;
+        self == Self::Killed(kill) || self == Self::Exited(128 + kill)
+    }
+
+    fn of(status: ExitStatus) -> Self {
+        match status.signal() {
+            Some(signal) => Self::Killed(signal),
+            None => Self::Exited(status.code().unwrap_or_default()),
+        }
+    }
+}
+
+impl std::fmt::Display for ExitOutcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exited(code) => write!(f, "exit {code}"),
+            Self::Killed(signal) => match Signal::try_from(*signal) {
+                Ok(signal) => write!(f, "{signal}"),
+                Err(_) => write!(f, "signal {signal}"),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_match_those_of_a_shell() {
+        for (ended, code, is_sigkill) in [
+            (ExitOutcome::Exited(0), 0, false),
+            (ExitOutcome::Exited(255), 255, false),
+            (ExitOutcome::Exited(137), 137, true),
+            (ExitOutcome::Killed(9), 137, true),
+            (ExitOutcome::Killed(15), 143, false),
+        ] {
+            assert_eq!((ended.code(), ended.is_sigkill()), (code, is_sigkill));
         }
     }
 }

@@ -1,18 +1,25 @@
 //! The explanation printed after a failure. Nothing is printed if the command succeeded or no cause was found.
 
-use super::exit::ExitOutcome;
-use super::hook::Hook;
-use super::hook_evidence::HookReports;
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use super::command::{CommandLine, ExitOutcome};
+use super::hook::{Hook, HookEvidence, HookReports};
 use super::ranks::{First, Rank, folder};
-use super::run_record::{FailedRun, command_line};
-use super::trace_replay::add_predictions;
-use super::{Evidence, Finished};
+use super::{Evidence, ExitTime, Finished};
+use crate::collect::hook::Traced;
+use crate::collect::host::hello;
 use crate::diagnose::evidence::Measured;
 use crate::diagnose::hook_report::name_source;
+use crate::diagnose::predicted_fixes;
 use crate::diagnose::rerun::with_command;
 use crate::diagnose::{Catalogue, LogFindings, LogReader, judge};
-use crate::incidents::Record;
+use crate::incidents::{Excerpt, Key, Record, with_timeout};
+use crate::model::host::Hello;
 use crate::model::incident::{DetectedBy, Incident, Quote, Severity};
+use crate::model::process::{ProcessKey, Variable};
+use crate::model::replay_result::Replayed;
 use crate::model::text::visible;
 use crate::redact;
 
@@ -158,14 +165,127 @@ fn exception(logs: &[LogFindings]) -> Option<String> {
 
 impl Evidence {
     /// Returns all logs, and whether their line numbers are right.
-    fn read(self, catalogue: &Catalogue) -> (Vec<LogFindings>, bool) {
-        let mut logs = Vec::new();
-        let mut has_line_numbers = true;
-        if let Some(summary) = self.output.finish() {
-            has_line_numbers = summary.is_whole;
-            logs.push(summary.findings);
-        }
-        logs.extend(self.files.iter().filter_map(|file| file.read(catalogue)));
-        (logs, has_line_numbers)
+    fn read(&self, catalogue: &Catalogue) -> (Vec<LogFindings>, bool) {
+        let files = self.files.iter().filter_map(|file| file.read(catalogue));
+        let logs = std::iter::once(self.output.read(catalogue)).chain(files);
+        (logs.collect(), self.output.is_whole())
     }
+}
+
+/// Maximum time to replay a trace while the user waits for the explanation. The largest trace takes about a second.
+const REPLAY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Adds the predicted effect to the fixes of `incident` if there is a trace, or the reason why the trace gives no
+/// prediction.
+fn add_predictions(incident: &mut Incident, found: HookEvidence) {
+    if !predicted_fixes::has_settings(incident) {
+        return;
+    }
+    let traced = Traced {
+        process: found.process,
+        torch: found.torch,
+        oom: found.report.oom,
+    };
+    let replayed = match with_timeout(REPLAY_TIMEOUT, move || traced.replay()) {
+        Some(None) => return,
+        Some(Some(replayed)) => replayed,
+        None => Replayed {
+            missing: Some(format!(
+                "Replaying the allocation trace takes longer than {} s. Run `gputop whatif` on it to see which settings help.",
+                REPLAY_TIMEOUT.as_secs()
+            )),
+            ..Replayed::default()
+        },
+    };
+    predicted_fixes::add_predictions(incident, &replayed);
+}
+
+/// Maximum length of the saved command line; the end of a longer one is rarely relevant.
+const MAX_COMMAND_BYTES: usize = 4096;
+/// Maximum size of the text of all logs together.
+const MAX_EXCERPT_BYTES: usize = 256 << 10;
+
+/// A failed command with its logs.
+struct FailedRun<'a> {
+    command: &'a CommandLine,
+    process: Option<ProcessKey>,
+    at: ExitTime,
+    logs: &'a [LogFindings],
+}
+
+impl FailedRun<'_> {
+    /// Returns the record. `incident` must already be redacted.
+    fn record(&self, incident: &Incident) -> Record {
+        let hello = hello();
+        let mut incident = incident.clone();
+        incident.host = (!hello.host.is_empty()).then(|| hello.host.clone());
+        incident.fields.pid = incident
+            .fields
+            .pid
+            .or(self.process.map(|process| process.pid));
+        let observed = Key {
+            boot_id: hello.boot_id.clone(),
+            process: self.process,
+            run: None,
+            gpu: None,
+            first: self.at.mono,
+            time: self.at.wall,
+        };
+        let mut record = Record::new(incident, observed);
+        record.command = Some(command_line(self.command));
+        record.excerpt = excerpt(self.logs);
+        record.environment = environment();
+        record.versions = versions(&hello);
+        record
+    }
+}
+
+fn command_line(command: &CommandLine) -> String {
+    let words = std::iter::once(&command.program).chain(&command.args);
+    visible(
+        &redact::command(words.map(|word| word.as_bytes())),
+        MAX_COMMAND_BYTES,
+    )
+}
+
+fn excerpt(logs: &[LogFindings]) -> Option<Excerpt> {
+    let texts = logs
+        .iter()
+        .map(|log| log.excerpt(MAX_EXCERPT_BYTES, sanitized));
+    let text = texts.collect::<Vec<String>>().join("\n");
+    let text = text.trim();
+    (!text.is_empty()).then(|| Excerpt {
+        text: text.to_owned(),
+        is_cut: false,
+    })
+}
+
+/// Removes secrets, which may span lines, and then escapes control characters line by line.
+fn sanitized(piece: &str) -> String {
+    let text = redact::text(piece.as_bytes());
+    let lines = text.split(|byte| *byte == b'\n');
+    let lines: Vec<String> = lines.map(|line| visible(line, MAX_EXCERPT_BYTES)).collect();
+    lines.join("\n")
+}
+
+/// Returns the environment of the command, which is that of gputop.
+fn environment() -> Vec<Variable> {
+    let all = std::env::vars_os();
+    let all = all.map(|(name, value)| redact::variable(name.as_bytes(), value.as_bytes()));
+    let mut shown: Vec<Variable> = all.filter(|one| one.value.is_some()).collect();
+    shown.sort_by(|a, b| a.name.cmp(&b.name));
+    shown
+}
+
+fn versions(hello: &Hello) -> BTreeMap<String, String> {
+    let driver = std::fs::read("/sys/module/nvidia/version").ok();
+    let driver = driver.map(|text| visible(text.trim_ascii(), 60));
+    let all = [
+        ("gputop", Some(hello.version.clone())),
+        ("kernel", hello.kernel.value().cloned()),
+        ("driver", driver),
+    ];
+    all.into_iter()
+        .filter_map(|(name, version)| Some((name.to_owned(), version?)))
+        .collect()
 }

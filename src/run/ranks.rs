@@ -5,18 +5,16 @@
 //! was first and writes its message into it. The name includes the start time of the launcher, so a file of an
 //! earlier job is never used.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::libc::O_NOFOLLOW;
-use nix::unistd::{geteuid, getppid};
+use nix::unistd::getppid;
 
-use super::identity::start_time;
+use super::command::identity;
 use crate::model::text::visible;
-use crate::user_files::{Base, directory};
+use crate::user_files::{Base, create, directory, read};
 
 /// Environment variables with the rank and the number of ranks, for each launcher.
 const RANK_VARIABLES: [(&str, &str); 5] = [
@@ -38,7 +36,7 @@ const JOB_VARIABLES: [&str; 6] = [
 ];
 /// Age at which a file is deleted.
 const MAX_FILE_AGE: Duration = Duration::from_hours(24);
-const MAX_LINE_BYTES: u64 = 400;
+const MAX_LINE_BYTES: u64 = 4096;
 
 /// A rank of a job with several ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,11 +58,8 @@ impl Rank {
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
         let pid = getppid().as_raw();
-        let start = u32::try_from(pid)
-            .ok()
-            .and_then(start_time)
-            .unwrap_or_default();
-        let launcher = format!("{pid} {}", start.0);
+        let launcher = u32::try_from(pid).ok().and_then(identity);
+        let launcher = format!("{pid} {}", launcher.map_or(0, |launcher| launcher.start.0));
         Self::from_environment(|name| std::env::var(name).ok(), &launcher)
     }
 
@@ -89,9 +84,11 @@ impl Rank {
     pub(super) fn claim(&self, folder: &Path, line: &str) -> First {
         let path = folder.join(&self.job);
         let line = format!("rank {} failed first: {line}", self.number);
-        match create(folder, &path, &line) {
+        delete_old_files(folder);
+        match create(&path, line.as_bytes()) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                read(&path).map_or(First::This, First::Other)
+                let line = read(&path, MAX_LINE_BYTES);
+                line.map_or(First::This, |line| First::Other(visible(&line, 300)))
             }
             _ => First::This,
         }
@@ -101,35 +98,6 @@ impl Rank {
 /// Returns the directory with the files of this user's jobs.
 pub(super) fn folder() -> Option<PathBuf> {
     directory(Base::Runtime, "ranks").ok()
-}
-
-fn create(folder: &Path, path: &Path, line: &str) -> io::Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)?;
-    if folder.symlink_metadata()?.uid() != geteuid().as_raw() {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    delete_old_files(folder);
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    options.open(path)?.write_all(line.as_bytes())
-}
-
-fn read(path: &Path) -> Option<String> {
-    let mut options = OpenOptions::new();
-    let file: File = options
-        .read(true)
-        .custom_flags(O_NOFOLLOW)
-        .open(path)
-        .ok()?;
-    let is_ours = file
-        .metadata()
-        .is_ok_and(|file| file.is_file() && file.uid() == geteuid().as_raw());
-    let mut line = Vec::new();
-    file.take(MAX_LINE_BYTES).read_to_end(&mut line).ok()?;
-    is_ours.then(|| visible(&line, 300))
 }
 
 fn delete_old_files(folder: &Path) {

@@ -1,7 +1,7 @@
-//! The relay. It copies between the terminal and the pty, and passes signals to the command, until the command exits.
+//! The relay. It copies the command's output from the pty to the terminal, and passes signals to the command, until the
+//! command exits.
 //!
-//! One thread with one `poll`. Neither direction blocks the other: Ctrl-C works even if the terminal accepts no
-//! output.
+//! One thread with one `poll`, so that signals are handled even if the terminal accepts no output.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,62 +10,41 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::PtyMaster;
 use nix::sys::signal::Signal;
-use nix::sys::termios::tcgetattr;
+use nix::unistd::{getpid, getsid, read, write};
 
-use super::captured_output::CapturedOutput;
-use super::child_command::{ChildCommand, StateChange};
-use super::copy_bytes::CopyBuffer;
-use super::drain;
-use super::exit::ExitOutcome;
-use super::pty::Pty;
+use super::command::{ChildCommand, ExitOutcome, StateChange};
+use super::output::CapturedOutput;
 use super::signals::{Received, Signals, stop_by};
-use super::terminal::Terminal;
-use super::terminal_modes::Mirror;
-use super::terminal_readers::has_reader;
-use super::unread_input;
+use super::terminal::{Mirror, Terminal};
 use super::unsafe_calls;
-use crate::model::process::ProcessKey;
 
 /// Maximum number of chunks copied before signals and keys are handled.
 const MAX_CHUNKS_PER_TURN: usize = 16;
-/// Interval at which a background command checks whether it is in the foreground again: a shell sends no signal when
-/// it brings a running job to the foreground.
+/// Interval at which a background command that wants keys checks whether it is in the foreground again: a shell sends no
+/// signal when it brings a running job to the foreground.
 const FOREGROUND_CHECK_INTERVAL_MS: u16 = 250;
 
 pub(super) struct Relay<'a> {
-    /// `None` after the terminal was closed.
-    terminal: Option<Terminal>,
     /// `None` after the terminal was closed, or if nothing goes through a pty.
-    master: Option<PtyMaster>,
+    ends: Option<Ends>,
     /// True while a process has the slave open.
     is_open: bool,
-    /// True if all keys are copied to the pty.
-    has_keys: bool,
-    /// Keyboard modes copied from the pty to the terminal, if keys are not copied to the pty.
-    mirror: Option<Mirror>,
-    /// True once the command has read keys from the pty that it writes to.
-    has_copied_keys: bool,
     screen: CopyBuffer,
     keys: CopyBuffer,
     output: &'a mut CapturedOutput,
 }
 
-/// How keys typed on the terminal reach the command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Keys {
-    /// Copied by the relay: the pty is the terminal of the command.
-    Relayed,
-    /// Read by the command directly: its stdin is the terminal.
-    ReadDirectly,
-    /// Not read until the command requests keys on its output terminal.
-    OnRequest,
+/// The two ends between which bytes are copied.
+struct Ends {
+    terminal: Terminal,
+    master: PtyMaster,
+    mirror: Mirror,
 }
 
 /// Events to handle after a wait.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Ready {
     signals: bool,
-    leader: bool,
     keys: bool,
     /// The terminal was closed.
     is_closed: bool,
@@ -73,21 +52,16 @@ struct Ready {
 
 impl<'a> Relay<'a> {
     pub(super) fn new(
-        terminal: Option<Terminal>,
-        pty: Option<Pty>,
-        keys: Keys,
+        opened: Option<(Terminal, PtyMaster, Mirror)>,
         output: &'a mut CapturedOutput,
     ) -> Self {
-        let has_keys = keys == Keys::Relayed;
-        let mirror = terminal.as_ref().filter(|_| !has_keys);
-        let mirror = mirror.map(|terminal| Mirror::of(terminal, keys == Keys::OnRequest));
         Self {
-            mirror,
-            terminal,
-            master: pty.map(Pty::into_master),
+            ends: opened.map(|(terminal, master, mirror)| Ends {
+                terminal,
+                master,
+                mirror,
+            }),
             is_open: true,
-            has_keys,
-            has_copied_keys: false,
             screen: CopyBuffer::new(),
             keys: CopyBuffer::new(),
             output,
@@ -106,9 +80,14 @@ impl<'a> Relay<'a> {
                 Err(_) => self.hang_up(),
             }
         };
-        child.release_leader();
         self.drain(signals);
-        self.restore_terminal(exit);
+        if let Some(ends) = &mut self.ends {
+            ends.mirror.follow(&ends.master, &ends.terminal);
+            // A shell resets the modes only if a job dies by a signal, which it does not see here.
+            if let ExitOutcome::Killed(_) = exit {
+                ends.terminal.restore();
+            }
+        }
         exit
     }
 
@@ -117,7 +96,7 @@ impl<'a> Relay<'a> {
         signals: &Signals,
         child: &mut ChildCommand,
     ) -> io::Result<Option<ExitOutcome>> {
-        let ready = self.wait(signals, child)?;
+        let ready = self.wait(signals)?;
         if ready.is_closed {
             self.hang_up();
         }
@@ -129,78 +108,48 @@ impl<'a> Relay<'a> {
                 }
             }
         }
-        if ready.leader {
-            let change = child.read_leader_report();
-            let exit = change.and_then(|change| self.handle_change(change, child));
-            if exit.is_some() {
-                return Ok(exit);
-            }
-        }
-        self.copy_keys(ready.keys, child);
+        self.copy_keys(ready.keys);
         self.copy_output();
         Ok(None)
     }
 
-    fn wait(&mut self, signals: &Signals, child: &mut ChildCommand) -> io::Result<Ready> {
+    fn wait(&mut self, signals: &Signals) -> io::Result<Ready> {
         let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-        let mut indexes = PollIndexes::default();
-        let mut add = |fd, flags| {
-            fds.push(PollFd::new(fd, flags));
-            Some(fds.len() - 1)
-        };
-        if let Some(leader) = child.socket() {
-            indexes.leader = add(leader, PollFlags::POLLIN);
-        }
-        let mut is_background = false;
-        if let (Some(terminal), Some(master)) = (&self.terminal, &self.master) {
+        let mut timeout = PollTimeout::NONE;
+        if let Some(ends) = &mut self.ends {
+            let wants_keys = ends.mirror.wants_keys(&ends.master);
+            if wants_keys {
+                ends.mirror.follow(&ends.master, &ends.terminal);
+            }
+            let is_foreground = wants_keys && ends.terminal.is_foreground();
+            if wants_keys && !is_foreground {
+                timeout = PollTimeout::from(FOREGROUND_CHECK_INTERVAL_MS);
+            }
+            let mut to = PollFlags::empty();
+            to.set(PollFlags::POLLIN, is_foreground && self.keys.is_empty());
+            to.set(PollFlags::POLLOUT, !self.screen.is_empty());
+            fds.push(PollFd::new(ends.terminal.as_fd(), to));
             let mut from = PollFlags::empty();
             from.set(PollFlags::POLLIN, self.is_open && self.screen.is_empty());
             from.set(PollFlags::POLLOUT, !self.keys.is_empty());
             // Even with no events requested, poll would report the closed slave again and again.
             if !from.is_empty() {
-                add(master.as_fd(), from);
+                fds.push(PollFd::new(ends.master.as_fd(), from));
             }
-            let (wants, can_read) = match &mut self.mirror {
-                None => (true, terminal.is_raw()),
-                Some(mirror) => mirror.keys(master, terminal),
-            };
-            is_background = wants && !can_read;
-            let can_read = can_read && self.keys.is_empty();
-            let mut to = PollFlags::empty();
-            to.set(PollFlags::POLLIN, can_read);
-            to.set(PollFlags::POLLOUT, !self.screen.is_empty());
-            indexes.terminal = add(terminal.as_fd(), to);
         }
-        let timeout = if is_background {
-            PollTimeout::from(FOREGROUND_CHECK_INTERVAL_MS)
-        } else {
-            PollTimeout::NONE
-        };
         match poll(&mut fds, timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let events = |index: Option<usize>| {
-            let fd = index.and_then(|index| fds.get(index));
-            fd.and_then(PollFd::revents).unwrap_or(PollFlags::empty())
+        let events = |index: usize| {
+            let events = fds.get(index).and_then(PollFd::revents);
+            events.unwrap_or(PollFlags::empty())
         };
-        let ready = Ready {
-            signals: !events(Some(0)).is_empty(),
-            leader: !events(indexes.leader).is_empty(),
-            keys: events(indexes.terminal).contains(PollFlags::POLLIN),
-            is_closed: events(indexes.terminal).intersects(PollFlags::POLLHUP | PollFlags::POLLERR),
-        };
-        drop(fds);
-        if is_background {
-            self.resume_if_foreground(child);
-        }
-        Ok(ready)
-    }
-
-    fn resume_if_foreground(&mut self, child: &mut ChildCommand) {
-        if self.has_keys && self.terminal.as_ref().is_some_and(Terminal::is_foreground) {
-            self.resume(child);
-        }
+        Ok(Ready {
+            signals: !events(0).is_empty(),
+            keys: events(1).contains(PollFlags::POLLIN),
+            is_closed: events(1).intersects(PollFlags::POLLHUP | PollFlags::POLLERR),
+        })
     }
 
     /// Handles a signal. Returns the exit status if the command has exited.
@@ -208,83 +157,62 @@ impl<'a> Relay<'a> {
         match received.signal {
             Signal::SIGCHLD => {
                 while let Some(change) = child.next_change() {
-                    let exit = self.handle_change(change, child);
-                    if exit.is_some() {
-                        return exit;
+                    match change {
+                        StateChange::Exited(exit) => return Some(exit),
+                        // A user who sends SIGSTOP also continues the command, and may not know about gputop.
+                        StateChange::Stopped(Signal::SIGSTOP) => {}
+                        StateChange::Stopped(signal) => {
+                            self.copy_output();
+                            stop_by(signal);
+                            self.resume(child);
+                        }
                     }
                 }
             }
-            Signal::SIGWINCH => self.resize(),
+            Signal::SIGWINCH => {
+                self.resize();
+                // The command may have read the size before it was changed.
+                child.signal(Signal::SIGWINCH);
+            }
             Signal::SIGCONT => self.resume(child),
-            // gputop owns the session's terminal, so it closes the pty to report the hang-up.
-            Signal::SIGHUP if received.by_kernel && !child.shares_our_group() => self.hang_up(),
-            _ if received.by_kernel && child.shares_our_group() => {}
+            // The kernel sends the hang-up of a terminal only to the session leader.
+            Signal::SIGHUP if received.by_kernel && leads_session() => {
+                child.signal(received.signal)
+            }
+            // The command has received the signal as well, because it is in the same group.
+            _ if received.by_kernel => {}
             signal => child.signal(signal),
         }
         None
     }
 
-    fn handle_change(
-        &mut self,
-        change: StateChange,
-        child: &mut ChildCommand,
-    ) -> Option<ExitOutcome> {
-        match change {
-            StateChange::Exited(exit) => return Some(exit),
-            // A user who sends SIGSTOP to a direct child also continues it, and may not know about gputop.
-            StateChange::Stopped(Signal::SIGSTOP) if child.shares_our_group() => {}
-            StateChange::Stopped(signal) => {
-                self.copy_output();
-                if let Some(terminal) = &mut self.terminal {
-                    terminal.restore();
-                }
-                stop_by(signal);
-                self.resume(child);
-            }
-        }
-        None
-    }
-
-    /// Continues after a stop. The command gets the terminal if the shell has put gputop in the foreground.
+    /// Continues after a stop.
     fn resume(&mut self, child: &mut ChildCommand) {
-        let mut is_foreground = false;
-        if let Some(terminal) = &mut self.terminal {
-            is_foreground = terminal.is_foreground();
-            if self.has_keys {
-                terminal.set_raw();
-            }
-            if let Some(mirror) = self.mirror.as_mut().filter(|_| is_foreground) {
-                mirror.reset(terminal);
-            }
+        if let Some(ends) = self
+            .ends
+            .as_mut()
+            .filter(|ends| ends.terminal.is_foreground())
+        {
+            ends.mirror.reset();
         }
         self.resize();
-        child.resume(is_foreground);
+        child.resume();
     }
 
     fn resize(&self) {
-        if let (Some(terminal), Some(master)) = (&self.terminal, &self.master)
-            && let Ok(size) = unsafe_calls::window_size(terminal)
-        {
-            let _ = unsafe_calls::set_window_size(master, &size);
+        if let Some(ends) = &self.ends {
+            unsafe_calls::copy_window_size(&ends.terminal, &ends.master);
         }
     }
 
-    fn copy_keys(&mut self, are_available: bool, child: &ChildCommand) {
-        let (Some(terminal), Some(master)) = (&self.terminal, &self.master) else {
-            return;
-        };
-        if are_available && let Some(mirror) = &mut self.mirror {
-            let has_reader = |key: ProcessKey| has_reader(key.pid.0, terminal);
-            // A terminal that cannot be read, such as another user's, has no keys either.
-            if child.process().is_some_and(has_reader) || self.keys.read_from(terminal).is_err() {
-                return mirror.ignore_keys();
-            }
-        } else if are_available && self.keys.read_from(terminal).is_err() {
-            return self.hang_up();
+    fn copy_keys(&mut self, are_available: bool) {
+        let Some(ends) = &self.ends else { return };
+        // A terminal that cannot be read, such as another user's, has no keys.
+        if are_available {
+            let _ = self.keys.read_from(&ends.terminal);
         }
-        self.has_copied_keys |= self.mirror.is_some() && !self.keys.is_empty();
-        // No process has the slave open, so no process can read these keys.
-        if self.keys.write_to(master).is_err() {
+        // If no process has the slave open, no process can read these keys.
+        if self.keys.write_to(&ends.master).is_err() {
             self.keys.clear();
         }
     }
@@ -300,50 +228,45 @@ impl<'a> Relay<'a> {
 
     /// Copies one chunk. Returns true if more output may be available.
     fn copy_chunk(&mut self) -> bool {
-        let (Some(terminal), Some(master)) = (&self.terminal, &self.master) else {
+        let Some(ends) = &mut self.ends else {
             return false;
         };
         let mut is_new = false;
-        match self.screen.read_from(master) {
+        match self.screen.read_from(&ends.master) {
             Ok([]) => {}
             Ok(chunk) => {
                 is_new = true;
                 self.output.push(chunk);
-                if let Some(mirror) = &mut self.mirror {
-                    mirror.follow(master, terminal);
-                }
+                ends.mirror.follow(&ends.master, &ends.terminal);
             }
             Err(_) => {
                 self.is_open = false;
                 return false;
             }
         }
-        if self.screen.write_to(terminal).is_err() {
+        if self.screen.write_to(&ends.terminal).is_err() {
             self.hang_up();
             return false;
         }
         is_new && self.screen.is_empty()
     }
 
-    /// Closes the pty after the terminal was closed: the kernel then reports the hang-up to the command.
+    /// Closes the pty after the terminal was closed: the command's writes then fail.
     fn hang_up(&mut self) {
-        self.terminal = None;
-        self.master = None;
+        self.ends = None;
     }
 
     /// Copies the remaining output to the terminal. Stops at a termination signal.
     fn drain(&mut self, signals: &Signals) {
         loop {
             self.copy_output();
-            let (Some(terminal), Some(_)) = (&self.terminal, &self.master) else {
-                return;
-            };
-            if self.screen.is_empty() && !self.has_more_output() {
+            let Some(ends) = &self.ends else { return };
+            if self.screen.is_empty() && !self.has_more_output(&ends.master) {
                 return;
             }
             let mut fds = [
                 PollFd::new(signals.as_fd(), PollFlags::POLLIN),
-                PollFd::new(terminal.as_fd(), PollFlags::POLLOUT),
+                PollFd::new(ends.terminal.as_fd(), PollFlags::POLLOUT),
             ];
             let _ = poll(&mut fds, PollTimeout::NONE);
             while let Some(received) = signals.next() {
@@ -356,46 +279,78 @@ impl<'a> Relay<'a> {
     }
 
     /// Returns true if more output is available. The kernel moves pending output to the master before poll returns.
-    fn has_more_output(&self) -> bool {
-        let Some(master) = self.master.as_ref().filter(|_| self.is_open) else {
-            return false;
-        };
+    fn has_more_output(&self, master: &PtyMaster) -> bool {
         let mut fds = [PollFd::new(master.as_fd(), PollFlags::POLLIN)];
-        poll(&mut fds, PollTimeout::ZERO).is_ok() && fds[0].any().unwrap_or(false)
-    }
-
-    /// Returns the terminal to the shell with the modes that the command left on the pty, as if it had set them on
-    /// the terminal. A shell resets the modes only if a job dies by a signal, which it does not see here.
-    fn restore_terminal(mut self, exit: ExitOutcome) {
-        let Some(mut terminal) = self.terminal else {
-            return;
-        };
-        if let (Some(mirror), Some(master)) = (&mut self.mirror, &self.master) {
-            mirror.follow(master, &terminal);
-        }
-        let modes_left = self
-            .master
-            .as_ref()
-            .and_then(|master| tcgetattr(master).ok());
-        let had_keys = terminal.is_raw() || self.has_copied_keys;
-        if let Some(master) = self.master.as_ref().filter(|_| had_keys) {
-            unread_input::put_back(master, self.keys.pending(), &terminal);
-        }
-        match (exit, modes_left) {
-            (ExitOutcome::Exited(_), Some(modes)) if self.has_keys => {
-                terminal.restore_modes(&modes);
-            }
-            _ => terminal.restore(),
-        }
-        if let Some(master) = self.master.filter(|_| self.is_open) {
-            drain::fork_forwarder(&master, &terminal);
-        }
+        self.is_open && poll(&mut fds, PollTimeout::ZERO).is_ok() && fds[0].any().unwrap_or(false)
     }
 }
 
-/// Indexes of the descriptors in the poll list.
-#[derive(Default)]
-struct PollIndexes {
-    leader: Option<usize>,
-    terminal: Option<usize>,
+fn leads_session() -> bool {
+    getsid(None).is_ok_and(|session| session == getpid())
+}
+
+/// Larger than one read from a terminal returns (a page less one byte, `n_tty`). Each chunk is passed on immediately:
+/// collecting more would delay the writer, and then the terminal.
+const CHUNK_BYTES: usize = 8 << 10;
+
+/// A buffer for copying between two non-blocking descriptors.
+struct CopyBuffer {
+    bytes: Box<[u8; CHUNK_BYTES]>,
+    begin: usize,
+    end: usize,
+}
+
+impl CopyBuffer {
+    fn new() -> Self {
+        Self {
+            bytes: Box::new([0; CHUNK_BYTES]),
+            begin: 0,
+            end: 0,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.begin == self.end
+    }
+
+    fn pending(&self) -> &[u8] {
+        &self.bytes[self.begin..self.end]
+    }
+
+    fn clear(&mut self) {
+        (self.begin, self.end) = (0, 0);
+    }
+
+    /// Reads available bytes if the buffer is empty. Returns an error when nothing more will arrive.
+    fn read_from(&mut self, from: impl AsFd) -> Result<&[u8], Errno> {
+        if !self.is_empty() {
+            return Ok(&[]);
+        }
+        self.clear();
+        loop {
+            match read(&from, &mut *self.bytes) {
+                Ok(0) => return Err(Errno::EIO),
+                Ok(n) => {
+                    self.end = n;
+                    return Ok(self.pending());
+                }
+                Err(Errno::EAGAIN) => return Ok(&[]),
+                Err(Errno::EINTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Writes as much as the descriptor accepts. Returns an error when it will accept nothing more.
+    fn write_to(&mut self, to: impl AsFd) -> Result<(), Errno> {
+        while !self.is_empty() {
+            match write(&to, self.pending()) {
+                Ok(n) => self.begin += n,
+                Err(Errno::EAGAIN) => break,
+                Err(Errno::EINTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
 }

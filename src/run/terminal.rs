@@ -1,25 +1,73 @@
-//! The user's terminal.
+//! The user's terminal, the pty between it and the command, and the standard streams that are terminals.
+//!
+//! gputop holds the master of the pty and the command the slave. The command reads the terminal but writes to the pty. A
+//! full-screen program sets the modes of the stream it writes to, although it means the terminal, so modes are copied
+//! from the pty to the terminal ([`Mirror`]). The kernel does not report mode changes. Checking at each chunk of output
+//! is enough, because a full-screen program always draws.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use nix::fcntl::OFlag;
-use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
-use nix::unistd::{getpgrp, tcgetpgrp, ttyname};
+use nix::pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt};
+use nix::sys::termios::{LocalFlags, OutputFlags, SetArg, Termios, tcgetattr, tcsetattr};
+use nix::unistd::{getpgrp, isatty, tcgetpgrp, ttyname};
+
+use super::unsafe_calls;
+
+/// The standard streams that are terminals, by device.
+pub(super) struct Streams([Option<u64>; 3]);
+
+impl Streams {
+    pub(super) fn detect() -> Self {
+        Self([
+            device(io::stdin().as_fd()),
+            device(io::stdout().as_fd()),
+            device(io::stderr().as_fd()),
+        ])
+    }
+
+    pub(super) fn has_input(&self) -> bool {
+        self.0[0].is_some()
+    }
+
+    /// Returns true if standard output or error `n` of the command is the pty.
+    pub(super) fn replaces(&self, n: usize) -> bool {
+        self.0[n].is_some() && self.0[n] == self.0[1].or(self.0[2])
+    }
+
+    /// Opens the terminal that receives the output of the command.
+    pub(super) fn terminal(&self) -> Option<Terminal> {
+        let terminal = match self.0 {
+            [_, Some(_), _] => Terminal::open(io::stdout()),
+            [_, None, Some(_)] => Terminal::open(io::stderr()),
+            _ => return None,
+        };
+        terminal.ok()
+    }
+}
+
+/// Returns the device if the stream is a terminal.
+fn device(fd: BorrowedFd<'_>) -> Option<u64> {
+    if !isatty(fd).unwrap_or(false) {
+        return None;
+    }
+    let file = File::from(fd.try_clone_to_owned().ok()?);
+    Some(file.metadata().ok()?.rdev())
+}
 
 pub(super) struct Terminal {
     fd: OwnedFd,
     /// Modes that the shell set.
     modes: Termios,
-    is_raw: bool,
 }
 
 impl Terminal {
     /// Opens the terminal behind a standard stream again. Non-blocking mode then applies to this descriptor only, not
     /// to the shell that shares the stream.
-    pub(super) fn open(stream: impl AsFd) -> io::Result<Self> {
+    fn open(stream: impl AsFd) -> io::Result<Self> {
         let modes = tcgetattr(&stream)?;
         let flags = OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
         let own = ttyname(&stream).map_err(io::Error::from).and_then(|path| {
@@ -29,18 +77,10 @@ impl Terminal {
         });
         let fd = match own {
             Ok(file) => file.into(),
-            // The terminal belongs to another user, as after `su`. A slow terminal then blocks keys as well.
+            // The terminal belongs to another user, as after `su`.
             Err(_) => stream.as_fd().try_clone_to_owned()?,
         };
-        Ok(Self {
-            fd,
-            modes,
-            is_raw: false,
-        })
-    }
-
-    pub(super) fn modes(&self) -> &Termios {
-        &self.modes
+        Ok(Self { fd, modes })
     }
 
     /// Returns true if gputop is in the foreground, and so may read the terminal and set its modes.
@@ -48,50 +88,93 @@ impl Terminal {
         tcgetpgrp(&self.fd).is_ok_and(|group| group == getpgrp())
     }
 
-    pub(super) fn is_raw(&self) -> bool {
-        self.is_raw
-    }
-
-    /// Sets raw mode if gputop is in the foreground.
-    pub(super) fn set_raw(&mut self) {
-        if !self.is_foreground() {
-            return;
-        }
-        // Another process may have changed the modes meanwhile.
-        if !self.is_raw
-            && let Ok(modes) = tcgetattr(&self.fd)
-        {
-            self.modes = modes;
-        }
-        let mut raw = self.modes.clone();
-        cfmakeraw(&mut raw);
-        self.is_raw = tcsetattr(&self.fd, SetArg::TCSANOW, &raw).is_ok();
-    }
-
     /// Restores the modes of the shell.
-    pub(super) fn restore(&mut self) {
-        let modes = self.modes.clone();
-        self.restore_modes(&modes);
-    }
-
-    /// Sets these modes and leaves raw mode. Changes by `stty` on the pty were meant for the terminal.
-    pub(super) fn restore_modes(&mut self, modes: &Termios) {
-        if self.is_raw && self.is_foreground() {
-            let _ = tcsetattr(&self.fd, SetArg::TCSANOW, modes);
+    pub(super) fn restore(&self) {
+        if self.is_foreground() {
+            let _ = tcsetattr(&self.fd, SetArg::TCSANOW, &self.modes);
         }
-        self.is_raw = false;
-    }
-}
-
-/// Restores the modes, also on a panic.
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        self.restore();
     }
 }
 
 impl AsFd for Terminal {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+pub(super) struct Pty {
+    pub(super) master: PtyMaster,
+    /// Kept open until the command has it, because reading a master without a slave reports end of file.
+    pub(super) slave: File,
+}
+
+impl Pty {
+    /// Opens a pty for the output that goes to the terminal.
+    pub(super) fn for_output(terminal: &Terminal) -> io::Result<Self> {
+        let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+        let master = posix_openpt(flags)?;
+        grantpt(&master)?;
+        unlockpt(&master)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        options.custom_flags(OFlag::O_NOCTTY.bits());
+        let slave = options.open(ptsname_r(&master)?)?;
+        // The terminal itself converts line ends. OPOST stays set, so that the command turning it off can be detected.
+        let mut modes = terminal.modes.clone();
+        modes.output_flags = OutputFlags::OPOST;
+        tcsetattr(&slave, SetArg::TCSANOW, &modes)?;
+        unsafe_calls::copy_window_size(terminal, &master);
+        Ok(Self { master, slave })
+    }
+}
+
+/// Copies modes from the pty to the terminal.
+pub(super) struct Mirror {
+    /// Modes of the pty before the command changed them.
+    initial: Termios,
+    /// Last seen modes of the pty.
+    seen: Termios,
+    /// True if the command's stdin is not the terminal. Then the command may read keys from its output terminal, as
+    /// `less` does behind a pipe.
+    copies_keys: bool,
+}
+
+impl Mirror {
+    pub(super) fn of(pty: impl AsFd, copies_keys: bool) -> io::Result<Self> {
+        let initial = tcgetattr(pty)?;
+        Ok(Self {
+            seen: initial.clone(),
+            initial,
+            copies_keys,
+        })
+    }
+
+    /// Forgets the modes after a stop. The shell has changed the terminal meanwhile, so all modes that the command has
+    /// set are copied again.
+    pub(super) fn reset(&mut self) {
+        self.seen = self.initial.clone();
+    }
+
+    pub(super) fn follow(&mut self, master: impl AsFd, terminal: &Terminal) {
+        let Ok(now) = tcgetattr(master) else { return };
+        if now == self.seen || !terminal.is_foreground() {
+            return;
+        }
+        let mut modes = terminal.modes.clone();
+        modes.input_flags = now.input_flags;
+        modes.local_flags = now.local_flags;
+        modes.control_chars = now.control_chars;
+        if !now.output_flags.contains(OutputFlags::OPOST) {
+            modes.output_flags.remove(OutputFlags::OPOST);
+        }
+        let _ = tcsetattr(terminal, SetArg::TCSANOW, &modes);
+        self.seen = now;
+    }
+
+    /// Returns true if the command reads keys from the pty: it has turned off line mode and echo there.
+    pub(super) fn wants_keys(&self, master: impl AsFd) -> bool {
+        let line_mode = LocalFlags::ICANON | LocalFlags::ECHO;
+        let is_raw = |modes: Termios| !modes.local_flags.intersects(line_mode);
+        self.copies_keys && tcgetattr(master).is_ok_and(is_raw)
     }
 }

@@ -82,7 +82,7 @@ const RULES: &[Rule] = &[
     // Its own allocations on a card, judged as a process's are.
     Rule {
         place: "probe",
-        may: &["model", "allocator"],
+        may: &["model", "allocator", "user_files"],
     },
     Rule {
         place: "collect",

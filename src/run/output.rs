@@ -1,5 +1,7 @@
-//! Standard output and standard error that are files: the text that the command wrote there, read after a failure.
+//! The text that the command wrote, read after a failure: the end of what went through the pty, and standard streams
+//! that are files.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,6 +12,41 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use crate::diagnose::{Catalogue, LogFindings, LogReader};
 use crate::model::text::visible;
+
+/// Maximum size of the text from the pty. The oldest text is dropped, because a log reports failures at its end.
+const MAX_CAPTURED_BYTES: usize = 16 << 20;
+/// Log name in incidents.
+const NAME: &str = "output";
+
+/// Text that passed through the pty.
+#[derive(Default)]
+pub(super) struct CapturedOutput {
+    text: VecDeque<u8>,
+    has_dropped: bool,
+}
+
+impl CapturedOutput {
+    pub(super) fn push(&mut self, chunk: &[u8]) {
+        let surplus = (self.text.len() + chunk.len()).saturating_sub(MAX_CAPTURED_BYTES);
+        self.has_dropped |= surplus > 0;
+        self.text.drain(..surplus.min(self.text.len()));
+        self.text.extend(chunk);
+    }
+
+    /// Parses the text.
+    pub(super) fn read(&self, catalogue: &Catalogue) -> LogFindings {
+        let mut log = LogReader::new(catalogue, NAME);
+        let (older, newer) = self.text.as_slices();
+        log.push(older);
+        log.push(newer);
+        log.finish()
+    }
+
+    /// Returns true if no text was dropped, so that line numbers are right.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.has_dropped
+    }
+}
 
 /// Maximum number of bytes read from the end of a file. Failures are reported there, and reading more would delay the
 /// explanation.
@@ -83,4 +120,27 @@ impl FilePosition {
 
 fn path(fd: u32) -> impl AsRef<Path> {
     format!("/proc/self/fd/{fd}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OOM: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total \
+        capacity of 23.69 GiB of which 1.06 GiB is free.\n";
+
+    #[test]
+    fn finds_an_error_pushed_in_small_chunks_after_dropped_text() {
+        let mut output = CapturedOutput::default();
+        for chunk in OOM.as_bytes().chunks(7) {
+            output.push(chunk);
+        }
+        let sightings =
+            |output: &CapturedOutput| output.read(Catalogue::embedded()).sightings.len();
+        assert_eq!((sightings(&output), output.is_whole()), (1, true));
+        output.push(&vec![b'.'; MAX_CAPTURED_BYTES]);
+        output.push(format!("\n{OOM}").as_bytes());
+        assert_eq!((sightings(&output), output.is_whole()), (1, false));
+        assert_eq!(output.text.len(), MAX_CAPTURED_BYTES);
+    }
 }
