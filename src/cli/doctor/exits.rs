@@ -31,15 +31,10 @@ pub fn check_exits() -> Check {
         ),
     };
     let fix = match works {
-        true => Vec::new(),
-        false => vec!["gputop run COMMAND    (reports the exit code on every kernel)".into()],
+        true => "",
+        false => "gputop run COMMAND    (reports the exit code on every kernel)",
     };
-    Check {
-        name: "process exits",
-        works,
-        found,
-        fix,
-    }
+    Check::new("process exits", works, found, fix)
 }
 
 pub fn check_oom_killer() -> Check {
@@ -100,10 +95,5 @@ pub fn check_xids(supported: Option<(usize, u32)>) -> Check {
             format!("reported by the driver for {some} of {all} GPUs"),
         ),
     };
-    Check {
-        name: "Xid events",
-        works,
-        found,
-        fix: Vec::new(),
-    }
+    Check::new("Xid events", works, found, "")
 }

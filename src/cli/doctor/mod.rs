@@ -43,6 +43,22 @@ struct Check {
     fix: Vec<String>,
 }
 
+impl Check {
+    /// Creates a check with one fix, or none if `fix` is empty.
+    fn new(name: &'static str, works: bool, found: impl Into<String>, fix: &str) -> Self {
+        Self {
+            name,
+            works,
+            found: found.into(),
+            fix: if fix.is_empty() {
+                Vec::new()
+            } else {
+                vec![fix.to_owned()]
+            },
+        }
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct Report {
     schema: u32,
@@ -67,7 +83,6 @@ const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
 pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
     let (driver, answer) = check_driver();
     let works = driver.works;
-    let settings = Settings::read(flags);
     let report = Report {
         schema: 1,
         version: env!("CARGO_PKG_VERSION"),
@@ -86,8 +101,8 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
                 requirements::check_open_files(),
                 requirements::check_ssh(),
             ],
-            terminal::checks(settings.as_ref().ok().map(|settings| settings.mouse)),
-            vec![check_configuration(flags, settings.err())],
+            terminal::checks(),
+            vec![check_configuration(flags, Settings::read(flags).err())],
         ]
         .concat(),
         schedule: GROUPS
@@ -154,68 +169,42 @@ fn check_driver() -> (Check, Option<DriverAnswer>) {
     let name = "NVIDIA driver";
     match answer.recv_timeout(DRIVER_TIMEOUT) {
         Ok(Ok(answer)) => (
-            Check {
-                name,
-                works: true,
-                found: answer.summary.clone(),
-                fix: Vec::new(),
-            },
+            Check::new(name, true, answer.summary.clone(), ""),
             Some(answer),
         ),
         Ok(Err(failure)) => {
             let trouble = diagnose_driver(Path::new("/"), &failure);
-            (
-                Check {
-                    name,
-                    works: false,
-                    found: trouble.reason(),
-                    fix: trouble.fix(is_root()),
-                },
-                None,
-            )
+            let check = Check::new(name, false, trouble.reason(), "");
+            let fix = trouble.fix(is_root());
+            (Check { fix, ..check }, None)
         }
         Err(_) => {
             let found = format!("no answer within {} s", DRIVER_TIMEOUT.as_secs());
-            let fix = vec!["dmesg | grep -i -e nvrm -e xid".into()];
-            (
-                Check {
-                    name,
-                    works: false,
-                    found,
-                    fix,
-                },
-                None,
-            )
+            let fix = "dmesg | grep -i -e nvrm -e xid";
+            (Check::new(name, false, found, fix), None)
         }
     }
 }
 
 fn check_namespace() -> Check {
-    let name = "process names and owners";
     let (works, found, fix) = match hello().namespace {
         PidNamespace::Host => (
             true,
-            "in the host's PID namespace, which the driver's PIDs refer to".into(),
-            Vec::new(),
+            "in the host's PID namespace, which the driver's PIDs refer to",
+            "",
         ),
         PidNamespace::Container => (
             false,
-            "in a container, where the driver's PIDs are not valid; local processes are found by their open device files"
-                .to_owned(),
-            vec!["docker run --pid=host …, or run gputop on the host".into()],
+            "in a container, where the driver's PIDs are not valid; local processes are found by their open device files",
+            "docker run --pid=host …, or run gputop on the host",
         ),
         PidNamespace::Unknown => (
             false,
-            "cannot read /proc/self/ns/pid, so the driver's PIDs are not used".to_owned(),
-            Vec::new(),
+            "cannot read /proc/self/ns/pid, so the driver's PIDs are not used",
+            "",
         ),
     };
-    Check {
-        name,
-        works,
-        found,
-        fix,
-    }
+    Check::new("process names and owners", works, found, fix)
 }
 
 fn check_configuration(flags: &Flags, error: Option<SettingError>) -> Check {
@@ -226,12 +215,7 @@ fn check_configuration(flags: &Flags, error: Option<SettingError>) -> Check {
         (None, Err(why @ DirectoryError::OtherUser { .. })) => (false, why.to_string()),
         (None, _) => (true, "no file; the defaults apply".to_owned()),
     };
-    Check {
-        name: "configuration",
-        works,
-        found,
-        fix: Vec::new(),
-    }
+    Check::new("configuration", works, found, "")
 }
 
 fn when(due: Due) -> String {

@@ -17,12 +17,7 @@ pub fn check_probe(has_driver: bool) -> Check {
         Ok(frame) => summary(&readiness_by_gpu(&frame)),
         Err(why) => (false, why),
     };
-    Check {
-        name: "probe (P)",
-        works,
-        found,
-        fix: Vec::new(),
-    }
+    Check::new("probe (P)", works, found, "")
 }
 
 /// Checks all GPUs in parallel, because the driver may start slowly. Returns the results by GPU index.

@@ -14,12 +14,7 @@ pub fn check_allocators() -> Check {
         Ok(scope) => (true, format!("readable: {scope}")),
         Err(why) => (false, why.to_owned()),
     };
-    Check {
-        name: "process allocators",
-        works,
-        found,
-        fix: Vec::new(),
-    }
+    Check::new("process allocators", works, found, "")
 }
 
 pub fn check_hook() -> Check {
@@ -33,15 +28,12 @@ pub fn check_hook() -> Check {
             format!("cannot be installed in the cache or state directory: {error}"),
         ),
     };
-    Check {
-        name: "Python hook",
-        works,
-        found,
-        fix: match works {
-            true => Vec::new(),
-            false => vec!["export XDG_CACHE_HOME=DIRECTORY    (a directory that you own)".into()],
-        },
-    }
+    let fix = if works {
+        ""
+    } else {
+        "export XDG_CACHE_HOME=DIRECTORY    (a directory that you own)"
+    };
+    Check::new("Python hook", works, found, fix)
 }
 
 fn hook_text(path: &Path, ptrace_scope: Option<u32>) -> String {
@@ -65,12 +57,7 @@ pub fn check_store() -> Check {
         Ok((count, folder)) => (true, format!("{count} saved in {folder}")),
         Err(error) => (false, error.to_string()),
     };
-    Check {
-        name: "incidents",
-        works,
-        found,
-        fix: Vec::new(),
-    }
+    Check::new("incidents", works, found, "")
 }
 
 /// Enough for a host with a hundred processes and their logs.
@@ -89,15 +76,17 @@ pub fn check_open_files() -> Check {
             ". When it is reached, exits are detected up to 2 s late and some logs are not followed"
         }
     };
-    Check {
-        name: "open files",
+    let fix = if works {
+        ""
+    } else {
+        "ulimit -Hn 65536    (as root, before starting gputop)"
+    };
+    Check::new(
+        "open files",
         works,
-        found: format!("limit {now}{raised}{effect}"),
-        fix: match works {
-            true => Vec::new(),
-            false => vec!["ulimit -Hn 65536    (as root, before starting gputop)".into()],
-        },
-    }
+        format!("limit {now}{raised}{effect}"),
+        fix,
+    )
 }
 
 pub fn check_ssh() -> Check {
@@ -112,15 +101,12 @@ pub fn check_ssh() -> Check {
             "ssh is not installed; only `via:COMMAND` works without it".into(),
         ),
     };
-    Check {
-        name: "remote hosts",
-        works,
-        found,
-        fix: match works {
-            true => Vec::new(),
-            false => vec!["sudo apt install openssh-client".into()],
-        },
-    }
+    let fix = if works {
+        ""
+    } else {
+        "sudo apt install openssh-client"
+    };
+    Check::new("remote hosts", works, found, fix)
 }
 
 #[cfg(test)]
