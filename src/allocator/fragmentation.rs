@@ -8,14 +8,17 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use super::{LARGE_SEGMENT, SMALL_SEGMENT, whole};
 use crate::model::pool::{Block, BlockState, PoolKind, PoolMap, Segment};
 use crate::model::units::Bytes;
 
 /// Free blocks larger than half of `up_to` and at most `up_to`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Bucket {
     /// A power of two.
+    #[serde(rename = "up_to_bytes")]
     pub up_to: Bytes,
     pub count: u64,
     pub bytes: Bytes,

@@ -15,11 +15,12 @@ use std::time::Duration;
 
 use color_eyre::Result;
 use color_eyre::eyre::WrapErr;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::json;
 
 use super::{print, print_json, say};
 use crate::allocator::fits::{Around, Fits};
-use crate::allocator::fragmentation::Fragmentation;
+use crate::allocator::fragmentation::{Bucket, Fragmentation};
 use crate::collect::hook::reported_by;
 use crate::collect::memory::MemoryError;
 use crate::collect::memory::dump::Recorder;
@@ -27,9 +28,9 @@ use crate::collect::memory::live::Live;
 use crate::collect::memory::pause::{PauseError, PauseStats, ThreadPause};
 use crate::collect::torch::{Attached, DeviceStats, Failure, Stat};
 use crate::model::frame::SCHEMA;
-use crate::model::pool::{Allocator, Block, PoolId, PoolKind, PoolMap, Segment};
+use crate::model::pool::{Allocator, PoolKind, PoolMap, Segment};
 use crate::model::reading::{Missing, Reading};
-use crate::model::reported_pool::{Framework, ReportedPool};
+use crate::model::reported_pool::ReportedPool;
 use crate::model::units::{Bytes, GpuUuid, Pid};
 
 #[derive(Debug, clap::Args)]
@@ -61,7 +62,8 @@ struct Document {
     devices: Reading<Vec<Device>>,
     /// Pools of other frameworks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    reported_pools: Vec<ReportedPoolJson>,
+    #[serde(serialize_with = "reported_pools")]
+    reported_pools: Vec<ReportedPool>,
     /// Present with `--pause`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pause: Option<Reading<Pause>>,
@@ -85,71 +87,27 @@ struct Device {
     gpu: Reading<GpuUuid>,
     /// True if the map shows a single point in time.
     exact: bool,
-    stats: Stats,
+    stats: DeviceStats,
     largest_free_block: Reading<Bytes>,
     fits: Reading<Bytes>,
     free_histogram: Vec<Bucket>,
-    segments: Reading<Vec<SegmentJson>>,
+    /// With blocks if `--blocks` was given.
+    segments: Reading<Vec<Segment>>,
 }
 
-/// Totals, with the names of `torch.cuda.memory_stats()`.
-#[derive(Serialize)]
-struct Stats {
-    allocated_bytes: Extent,
-    reserved_bytes: Extent,
-    active_bytes: Extent,
-    inactive_split_bytes: Extent,
-    requested_bytes: Reading<Extent>,
-    segments: Extent,
-    num_alloc_retries: i64,
-    num_ooms: i64,
-}
-
-#[derive(Serialize, Clone, Copy)]
-struct Extent {
-    current: i64,
-    peak: i64,
-}
-
-/// A pool that the program itself reports.
-#[derive(Serialize)]
-struct ReportedPoolJson {
-    framework: Framework,
-    allocator: Allocator,
-    #[serde(skip)]
-    name: String,
-    ordinal: u32,
-    allocated_bytes: ReportedExtent,
-    reserved_bytes: ReportedExtent,
-    limit_bytes: Reading<Bytes>,
-    largest_free_block: Reading<Bytes>,
-}
-
-#[derive(Serialize)]
-struct ReportedExtent {
-    current: Reading<Bytes>,
-    peak: Reading<Bytes>,
-}
-
-#[derive(Serialize)]
-struct Bucket {
-    up_to_bytes: u64,
-    count: u64,
-    bytes: u64,
-}
-
-/// A segment, with its blocks if `--blocks` was given.
-#[derive(Serialize)]
-struct SegmentJson {
-    address: u64,
-    size: Bytes,
-    pool: PoolKind,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pool_id: Option<PoolId>,
-    stream: u64,
-    expandable: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    blocks: Option<Vec<Block>>,
+/// Serializes pools that the program itself reports, with the names of PyTorch's statistics.
+fn reported_pools<S: Serializer>(pools: &[ReportedPool], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(pools.iter().map(|pool| {
+        json!({
+            "framework": pool.framework,
+            "allocator": pool.allocator,
+            "ordinal": pool.ordinal,
+            "allocated_bytes": { "current": pool.allocated, "peak": pool.allocated_peak },
+            "reserved_bytes": { "current": pool.reserved, "peak": pool.reserved_peak },
+            "limit_bytes": pool.limit,
+            "largest_free_block": pool.largest_free_block,
+        })
+    }))
 }
 
 /// Maximum number of attempts to read the statistics of all devices at once.
@@ -170,11 +128,7 @@ pub fn run(args: &Args) -> Result<u8> {
         Ok(document) => (document, 0),
         Err(failure) => (unreadable(pid, &failure), exit_code(&failure)),
     };
-    document.reported_pools = reported_by(proc_root, pid)
-        .others
-        .into_iter()
-        .map(ReportedPoolJson::from)
-        .collect();
+    document.reported_pools = reported_by(proc_root, pid).others;
     let has_reported_pools = !document.reported_pools.is_empty();
     if args.json {
         print_json(&(serde_json::to_string_pretty(&document)? + "\n"))?;
@@ -330,6 +284,14 @@ fn device(
     };
     let segments: Reading<Vec<Segment>> =
         Reading::from(map.map(|map| map.segments).map_err(|why| why.missing()));
+    let without_blocks = |segment| Segment {
+        blocks: Vec::new(),
+        ..segment
+    };
+    let segments = match blocks {
+        true => segments,
+        false => segments.map(|all| all.into_iter().map(without_blocks).collect()),
+    };
     // Free blocks in private pools (CUDA graphs, MemPools) cannot serve other requests.
     let shared = fragmentation
         .by_stream
@@ -343,86 +305,15 @@ fn device(
     let fits = fits
         .filter(|_| exact)
         .map_or_else(|| largest.clone(), Reading::Value);
-    let bars = fragmentation.histogram.iter();
     Device {
         ordinal: stats.ordinal,
         gpu: Reading::default(),
         exact,
-        stats: Stats::from(stats),
+        stats: *stats,
         fits,
         largest_free_block: largest,
-        free_histogram: bars
-            .map(|bar| Bucket {
-                up_to_bytes: bar.up_to.0,
-                count: bar.count,
-                bytes: bar.bytes.0,
-            })
-            .collect(),
-        segments: segments.map(|s| s.into_iter().map(|s| SegmentJson::new(s, blocks)).collect()),
-    }
-}
-
-impl From<&DeviceStats> for Stats {
-    fn from(stats: &DeviceStats) -> Self {
-        let requested = stats.pool_stats().requested;
-        Self {
-            allocated_bytes: stats.allocated_bytes.all.into(),
-            reserved_bytes: stats.reserved_bytes.all.into(),
-            active_bytes: stats.active_bytes.all.into(),
-            inactive_split_bytes: stats.inactive_split_bytes.all.into(),
-            requested_bytes: match (stats.requested_bytes, requested) {
-                (Some(requested), _) => Reading::Value(requested.all.into()),
-                (None, Reading::Missing(why)) => Reading::Missing(why),
-                (None, Reading::Value(_)) => Reading::Missing(Missing::default()),
-            },
-            segments: stats.segment.all.into(),
-            num_alloc_retries: stats.num_alloc_retries,
-            num_ooms: stats.num_ooms,
-        }
-    }
-}
-
-impl From<Stat> for Extent {
-    fn from(stat: Stat) -> Self {
-        Self {
-            current: stat.current,
-            peak: stat.peak,
-        }
-    }
-}
-
-impl From<ReportedPool> for ReportedPoolJson {
-    fn from(pool: ReportedPool) -> Self {
-        Self {
-            framework: pool.framework,
-            allocator: pool.allocator,
-            name: pool.name(),
-            ordinal: pool.ordinal,
-            allocated_bytes: ReportedExtent {
-                current: pool.allocated,
-                peak: pool.allocated_peak,
-            },
-            reserved_bytes: ReportedExtent {
-                current: pool.reserved,
-                peak: pool.reserved_peak,
-            },
-            limit_bytes: pool.limit,
-            largest_free_block: pool.largest_free_block,
-        }
-    }
-}
-
-impl SegmentJson {
-    fn new(segment: Segment, blocks: bool) -> Self {
-        Self {
-            address: segment.address,
-            size: segment.size,
-            pool: segment.pool,
-            pool_id: segment.pool_id,
-            stream: segment.stream,
-            expandable: segment.expandable,
-            blocks: blocks.then_some(segment.blocks),
-        }
+        free_histogram: fragmentation.histogram,
+        segments,
     }
 }
 
@@ -492,8 +383,8 @@ fn text(document: &Document) -> String {
     text
 }
 
-fn write_reported_pool(text: &mut String, pool: &ReportedPoolJson) {
-    let ReportedPoolJson { name, ordinal, .. } = pool;
+fn write_reported_pool(text: &mut String, pool: &ReportedPool) {
+    let (ordinal, name) = (pool.ordinal, pool.name());
     let _ = writeln!(text, "\ndevice {ordinal}  {name}, reported by the program");
     let mut line = |name: &str, size: &Reading<Bytes>, peak: Option<Bytes>| {
         let size = size_or_reason(size);
@@ -502,10 +393,9 @@ fn write_reported_pool(text: &mut String, pool: &ReportedPoolJson) {
         });
         let _ = writeln!(text, "  {name:<22}{size:>12}{peak}");
     };
-    let (allocated, reserved) = (&pool.allocated_bytes, &pool.reserved_bytes);
-    line("allocated", &allocated.current, allocated.peak.get());
-    line("reserved", &reserved.current, reserved.peak.get());
-    line("limit", &pool.limit_bytes, None);
+    line("allocated", &pool.allocated, pool.allocated_peak.get());
+    line("reserved", &pool.reserved, pool.reserved_peak.get());
+    line("limit", &pool.limit, None);
     line("largest free block", &pool.largest_free_block, None);
 }
 
@@ -519,16 +409,16 @@ fn size_or_reason(size: &Reading<Bytes>) -> String {
 
 fn write_device(text: &mut String, device: &Device) {
     let stats = &device.stats;
-    let idle = stats.reserved_bytes.current - stats.allocated_bytes.current;
+    let idle = stats.reserved_bytes.all.current - stats.allocated_bytes.all.current;
     let _ = writeln!(text, "\ndevice {}", device.ordinal);
-    write_line(text, "allocated", stats.allocated_bytes);
+    write_line(text, "allocated", stats.allocated_bytes.all);
     write_bytes(text, "idle", idle);
-    write_line(text, "  inactive split", stats.inactive_split_bytes);
-    write_line(text, "reserved", stats.reserved_bytes);
-    write_line(text, "active", stats.active_bytes);
-    match stats.requested_bytes {
+    write_line(text, "  inactive split", stats.inactive_split_bytes.all);
+    write_line(text, "reserved", stats.reserved_bytes.all);
+    write_line(text, "active", stats.active_bytes.all);
+    match stats.requested() {
         Reading::Value(requested) => write_line(text, "requested", requested),
-        Reading::Missing(ref why) => {
+        Reading::Missing(why) => {
             let _ = writeln!(text, "  {:<22}– {why}", "requested");
         }
     }
@@ -537,13 +427,13 @@ fn write_device(text: &mut String, device: &Device) {
     let _ = writeln!(
         text,
         "  segments {}   retries {}   OOM {}",
-        stats.segments.current, stats.num_alloc_retries, stats.num_ooms
+        stats.segment.all.current, stats.num_alloc_retries, stats.num_ooms
     );
     write_segments(text, device);
 }
 
-fn write_line(text: &mut String, name: &str, extent: Extent) {
-    let (current, peak) = (bytes(extent.current), bytes(extent.peak));
+fn write_line(text: &mut String, name: &str, stat: Stat) {
+    let (current, peak) = (bytes(stat.current), bytes(stat.peak));
     let _ = writeln!(text, "  {name:<22}{current:>12}   peak {peak:>12}");
 }
 
@@ -571,7 +461,7 @@ fn write_segments(text: &mut String, device: &Device) {
             "  map approximate: the allocator changed during each read. Use --pause for an exact map"
         );
     }
-    for segment in segments.iter().filter(|segment| segment.blocks.is_some()) {
+    for segment in segments.iter().filter(|segment| !segment.blocks.is_empty()) {
         let _ = writeln!(
             text,
             "  {:#014x} {:>12}  {:?}{}  stream {:#x}",
@@ -585,7 +475,7 @@ fn write_segments(text: &mut String, device: &Device) {
             },
             segment.stream
         );
-        for block in segment.blocks.iter().flatten() {
+        for block in &segment.blocks {
             let size = block.size.to_string();
             let _ = writeln!(
                 text,

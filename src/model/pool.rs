@@ -160,6 +160,7 @@ pub struct Segment {
     pub stream: u64,
     pub expandable: bool,
     /// Sorted by address, without gaps.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocks: Vec<Block>,
 }
 

@@ -34,6 +34,8 @@ mod trace;
 
 use std::io::Read;
 
+use serde::{Serialize, Serializer};
+
 pub use self::analysis::Study;
 pub use self::device::{Device, Held};
 pub use self::error::SnapshotError;
@@ -53,13 +55,19 @@ pub struct Snapshot {
 }
 
 /// An allocator option that was in force.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Setting {
     Text(String),
     Number(f64),
     Switch(bool),
     /// `roundup_power2_divisions` has one entry for each power of two, in MiB.
+    #[serde(serialize_with = "as_map")]
     Table(Vec<(String, f64)>),
+}
+
+fn as_map<S: Serializer>(pairs: &[(String, f64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
 }
 
 /// Reads a snapshot from a file of `size` bytes. The size limits memory and time; for a compressed file it is the

@@ -7,6 +7,8 @@
 //! the current value, and all = small + large, except for the peak. `current = allocated − freed` is **not** an
 //! invariant: `reset_accumulated_memory_stats` sets the latter two to 0.
 
+use serde::{Serialize, Serializer};
+
 use crate::collect::memory::view::View;
 use crate::model::pool::{PoolStats, Sampled};
 use crate::model::reading::{Reading, Reason};
@@ -19,12 +21,14 @@ const STAT_BYTES: usize = 32;
 const MAX_BYTES: i64 = 1 << 50;
 const MAX_COUNTED: i64 = 1 << 62;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Stat {
     pub current: i64,
     pub peak: i64,
     /// Total of all increments since the start or the last reset.
+    #[serde(skip)]
     pub allocated: i64,
+    #[serde(skip)]
     pub freed: i64,
 }
 
@@ -35,20 +39,34 @@ pub struct StatArray {
     pub large: Stat,
 }
 
+impl Serialize for StatArray {
+    /// Writes the sum of both pools.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.all.serialize(serializer)
+    }
+}
+
 /// Statistics of one device. Names as in c10/cuda/CUDACachingAllocator.h; from 2.5 on c10/core/CachingDeviceAllocator.h.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// JSON has the names of `torch.cuda.memory_stats()`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct DeviceStats {
     /// Device index in the process.
+    #[serde(skip)]
     pub ordinal: u32,
+    #[serde(skip)]
     pub allocation: StatArray,
+    #[serde(rename = "segments")]
     pub segment: StatArray,
+    #[serde(skip)]
     pub active: StatArray,
+    #[serde(skip)]
     pub inactive_split: StatArray,
     pub allocated_bytes: StatArray,
     pub reserved_bytes: StatArray,
     pub active_bytes: StatArray,
     pub inactive_split_bytes: StatArray,
     /// Available from torch 2.0 on.
+    #[serde(serialize_with = "requested_reading")]
     pub requested_bytes: Option<StatArray>,
     pub num_alloc_retries: i64,
     pub num_ooms: i64,
@@ -130,6 +148,11 @@ impl DeviceStats {
     }
 
     /// Converts the statistics to a sample of the model.
+    /// Returns the bytes that the program requested, or the reason that they are not counted.
+    pub fn requested(&self) -> Reading<Stat> {
+        requested(self.requested_bytes)
+    }
+
     pub fn pool_stats(&self) -> PoolStats {
         PoolStats {
             allocated: Sampled::new(bytes(self.allocated_bytes.all.current)),
@@ -140,10 +163,7 @@ impl DeviceStats {
             active_peak: bytes(self.active_bytes.all.peak),
             inactive_split: bytes(self.inactive_split_bytes.all.current),
             inactive_split_peak: bytes(self.inactive_split_bytes.all.peak),
-            requested: self.requested_bytes.map_or_else(
-                || Reading::missing(Reason::Unsupported, "available from torch 2.0 on"),
-                |requested| bytes(requested.all.current).into(),
-            ),
+            requested: self.requested().map(|requested| bytes(requested.current)),
             segments: count(self.segment.all.current),
             segments_peak: count(self.segment.all.peak),
             num_alloc_retries: count(self.num_alloc_retries),
@@ -151,6 +171,20 @@ impl DeviceStats {
             largest_free_block: Reading::default(),
         }
     }
+}
+
+fn requested(bytes: Option<StatArray>) -> Reading<Stat> {
+    bytes.map_or_else(
+        || Reading::missing(Reason::Unsupported, "available from torch 2.0 on"),
+        |bytes| bytes.all.into(),
+    )
+}
+
+fn requested_reading<S: Serializer>(
+    bytes: &Option<StatArray>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    requested(*bytes).serialize(serializer)
 }
 
 /// Converts a counter. [`DeviceStats::is_valid`] has rejected negative numbers.

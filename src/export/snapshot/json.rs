@@ -6,9 +6,11 @@ use serde::Serialize;
 
 use super::{AnalysedDevice, NO_TRACE, SnapshotOutput};
 use crate::allocator::fits::{Around, Fits};
+use crate::allocator::fragmentation::Bucket;
 use crate::model::frame::SCHEMA;
 use crate::model::pool::{PoolId, PoolKind};
 use crate::model::reading::{Reading, Reason};
+use crate::model::stack::StackFrame;
 use crate::model::units::Bytes;
 use crate::snapshot::history::ByStack;
 use crate::snapshot::stacks::Stacks;
@@ -23,17 +25,8 @@ const MAX_STACK_BYTES: usize = 4 << 20;
 struct Document<'s> {
     schema: u32,
     file: &'s str,
-    allocator_settings: BTreeMap<&'s str, Value<'s>>,
+    allocator_settings: BTreeMap<&'s str, &'s Setting>,
     devices: Vec<Device<'s>>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Value<'s> {
-    Text(&'s str),
-    Number(f64),
-    Switch(bool),
-    Table(BTreeMap<&'s str, f64>),
 }
 
 #[derive(Serialize)]
@@ -42,7 +35,7 @@ struct Device<'s> {
     stats: Stats,
     largest_free_block: Bytes,
     fits: Reading<Bytes>,
-    free_histogram: Vec<Bucket>,
+    free_histogram: &'s [Bucket],
     segments: Vec<Segment>,
     by_stack: Vec<Holder<'s>>,
     trace: Reading<Trace<'s>>,
@@ -57,13 +50,6 @@ struct Stats {
     active_bytes: Bytes,
     inactive_split_bytes: Bytes,
     segments: usize,
-}
-
-#[derive(Serialize)]
-struct Bucket {
-    up_to_bytes: u64,
-    count: u64,
-    bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -84,14 +70,7 @@ struct Holder<'s> {
     bytes: i64,
     blocks: i64,
     /// Innermost first; empty if the stack is unknown.
-    frames: Vec<Frame<'s>>,
-}
-
-#[derive(Serialize)]
-struct Frame<'s> {
-    file: &'s str,
-    line: u32,
-    function: &'s str,
+    frames: Vec<&'s StackFrame>,
 }
 
 #[derive(Serialize)]
@@ -115,7 +94,7 @@ struct Oom<'s> {
     time_us: Option<u64>,
     requested_bytes: Bytes,
     free_bytes: Bytes,
-    frames: Vec<Frame<'s>>,
+    frames: Vec<&'s StackFrame>,
 }
 
 /// Returns the JSON document.
@@ -124,9 +103,7 @@ pub fn json(shown: &SnapshotOutput<'_>) -> serde_json::Result<String> {
     let document = Document {
         schema: SCHEMA,
         file: shown.name,
-        allocator_settings: settings
-            .map(|(k, v)| (k.as_str(), Value::from(v)))
-            .collect(),
+        allocator_settings: settings.map(|(k, v)| (k.as_str(), v)).collect(),
         devices: shown
             .devices
             .iter()
@@ -134,19 +111,6 @@ pub fn json(shown: &SnapshotOutput<'_>) -> serde_json::Result<String> {
             .collect(),
     };
     Ok(serde_json::to_string_pretty(&document)? + "\n")
-}
-
-impl<'s> From<&'s Setting> for Value<'s> {
-    fn from(setting: &'s Setting) -> Self {
-        match setting {
-            Setting::Text(text) => Self::Text(text),
-            Setting::Number(number) => Self::Number(*number),
-            Setting::Switch(is_on) => Self::Switch(*is_on),
-            Setting::Table(pairs) => {
-                Self::Table(pairs.iter().map(|(k, v)| (k.as_str(), *v)).collect())
-            }
-        }
-    }
 }
 
 fn device<'s>(snapshot: &'s Snapshot, studied: &AnalysedDevice<'s>) -> Device<'s> {
@@ -160,11 +124,6 @@ fn device<'s>(snapshot: &'s Snapshot, studied: &AnalysedDevice<'s>) -> Device<'s
         stream: segment.stream,
         expandable: segment.expandable,
         blocks: segment.blocks.len(),
-    });
-    let buckets = found.histogram.iter().map(|bucket| Bucket {
-        up_to_bytes: bucket.up_to.0,
-        count: bucket.count,
-        bytes: bucket.bytes.0,
     });
     let fits = Fits::of_map(&device.map, &Around::with_free(None)).cache;
     let trace = match device.events.is_empty() {
@@ -183,7 +142,7 @@ fn device<'s>(snapshot: &'s Snapshot, studied: &AnalysedDevice<'s>) -> Device<'s
         },
         largest_free_block: found.largest,
         fits: fits.map_or_else(|| Reading::Missing(Reason::NotRead.into()), Reading::Value),
-        free_histogram: buckets.collect(),
+        free_histogram: &found.histogram,
         segments: segments.collect(),
         by_stack: holders(&snapshot.stacks, study.by_stack(device)),
         trace,
@@ -244,11 +203,6 @@ fn fitting(stacks: &Stacks) -> impl FnMut(StackId) -> bool {
     }
 }
 
-fn frames(stacks: &Stacks, stack: u32) -> Vec<Frame<'_>> {
-    let frames = stacks.frames(stack).map(|frame| Frame {
-        file: &frame.file,
-        line: frame.line,
-        function: &frame.function,
-    });
-    frames.collect()
+fn frames(stacks: &Stacks, stack: StackId) -> Vec<&StackFrame> {
+    stacks.frames(stack).collect()
 }
