@@ -4,6 +4,7 @@
 //! program may change each of them later (`_set_allocator_settings`, `set_per_process_memory_fraction`), or set the
 //! variable itself before it imports torch. Neither is visible here, so a missing option is unknown rather than off.
 
+use super::LARGE_SEGMENT;
 use super::rules::{NEWEST, Roundup, Torch};
 use crate::model::nearest_name::instead_of;
 use crate::model::units::Bytes;
@@ -98,7 +99,10 @@ impl Config {
             into.is_some()
         }
         match key {
-            "max_split_size_mb" => put(&mut self.max_split, mib(value)),
+            "max_split_size_mb" => {
+                let size = mib(value).filter(|size| *size > LARGE_SEGMENT);
+                put(&mut self.max_split, size)
+            }
             "max_non_split_rounding_mb" => put(&mut self.non_split_rounding, mib(value)),
             "large_segment_size_mb" => put(&mut self.large_segment, mib(value)),
             "per_process_memory_fraction" => put(&mut self.memory_fraction, fraction(value)),
@@ -131,6 +135,7 @@ fn valid_values(key: &str) -> &'static str {
         "per_process_memory_fraction" | "garbage_collection_threshold" => {
             "a number from 0.0 to 1.0"
         }
+        "max_split_size_mb" => "a whole number of MiB above 20",
         _ => "a whole number of MiB",
     }
 }

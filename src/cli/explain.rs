@@ -13,6 +13,7 @@ use std::path::PathBuf;
 
 use color_eyre::Result;
 
+use super::progress::Progress;
 use super::{print, print_json, print_styled, say};
 use crate::diagnose::{Catalogue, LogFindings, evidence::Measured, fatal_first, judge, recovery};
 use crate::export::explanation;
@@ -62,15 +63,18 @@ pub fn run(args: &Args) -> Result<u8> {
     let mut incidents = Vec::new();
     let mut logs = Vec::new();
     let mut unread = 0;
+    let mut progress = Progress::new("", None);
     for path in paths {
-        let (job, faults) = input::job(catalogue, path);
+        let (job, faults) = input::job(catalogue, path, &mut progress);
         for fault in &faults {
+            progress.erase();
             say(&format!("gputop: {fault}\n"));
         }
         unread += faults.len();
         incidents.extend(judge(catalogue, &job, &Measured::default()));
         logs.extend(job);
     }
+    drop(progress);
     let failures = recovery::take_failures();
     for failure in &failures {
         say(&format!("gputop: {failure}\n"));

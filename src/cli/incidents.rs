@@ -44,7 +44,7 @@ enum Command {
     /// Explain an incident, and mark it as read
     #[command(after_help = "Example:\n  gputop incidents show 7f3a")]
     Show {
-        /// UID of the incident, or its beginning or end
+        /// UID of the incident, its beginning or end, or `last` for the newest
         uid: String,
         /// Print JSON
         #[arg(long)]
@@ -53,7 +53,7 @@ enum Command {
     /// Print an incident as Markdown for an issue tracker, or as JSON
     #[command(after_help = "Example:\n  gputop incidents export 7f3a > incident.md")]
     Export {
-        /// UID of the incident, or its beginning or end
+        /// UID of the incident, its beginning or end, or `last` for the newest
         uid: String,
         /// Print Markdown (default)
         #[arg(long, conflicts_with = "json")]
@@ -65,7 +65,7 @@ enum Command {
     /// Print a report for gputop's authors about a wrong explanation; nothing is sent
     #[command(after_help = "Example:\n  gputop incidents report 7f3a -o report.md")]
     Report {
-        /// UID of the incident, or its beginning or end
+        /// UID of the incident, its beginning or end, or `last` for the newest
         uid: String,
         /// Write the report to this file
         #[arg(long, short, value_name = "FILE")]

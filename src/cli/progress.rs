@@ -1,4 +1,4 @@
-//! Shows the progress of reading a large file on stderr, if it is a terminal.
+//! Shows the progress of reading large or many files on stderr, if it is a terminal.
 
 use std::io::{self, IsTerminal, Read};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::model::units::Bytes;
 
 /// Reading that finishes earlier shows no progress.
-const SHOW_AFTER: Duration = Duration::from_millis(1500);
+const SHOW_AFTER: Duration = Duration::from_secs(1);
 const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A progress line, which is erased when this value is dropped.
@@ -30,6 +30,18 @@ impl Progress {
             read: 0,
             next,
             is_shown: false,
+        }
+    }
+
+    /// Continues with another input. The time since the start counts, so that many small files show progress too.
+    pub fn next_input(&mut self, name: &str, size: Option<u64>) {
+        (self.name, self.size, self.read) = (name.to_owned(), size, 0);
+    }
+
+    /// Erases the line, so that another message can be printed.
+    pub fn erase(&mut self) {
+        if std::mem::take(&mut self.is_shown) {
+            super::erase_line();
         }
     }
 
@@ -64,8 +76,21 @@ impl<R: Read> Read for WithProgress<R> {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.is_shown {
-            super::erase_line();
-        }
+        self.erase();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_small_inputs_show_progress() {
+        let mut progress = Progress::new("a", None);
+        progress.next = Instant::now().checked_sub(SHOW_AFTER / 2);
+        progress.next_input("b", Some(3));
+        assert!(!progress.is_shown);
+        progress.add(3);
+        assert!(progress.is_shown);
     }
 }

@@ -114,7 +114,12 @@ async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result
     let mut stop = std::pin::pin!(stop_requested(args.length));
     loop {
         let has_more = tokio::select! {
-            advanced = recording.advance() => advanced?,
+            advanced = recording.advance() => advanced.inspect_err(|_| {
+                // A file without a frame is of no use, and would require --force the next time.
+                if recording.frames == 0 {
+                    let _ = std::fs::remove_file(&path);
+                }
+            })?,
             stopped = &mut stop => {
                 stopped?;
                 break;

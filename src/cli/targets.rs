@@ -1,13 +1,16 @@
 //! Hosts on the command line. Misspelled subcommands and file names are detected and reported.
 
+use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use color_eyre::Result;
 use color_eyre::eyre::bail;
 
 use super::settings::{Group, read_text};
-use super::slurm;
-use crate::model::nearest_name::nearest;
+use super::{slurm, ssh_config};
+use crate::incidents::with_timeout;
+use crate::model::nearest_name::{instead_of, nearest};
 use crate::model::text::quoted;
 use crate::source::remote::Target;
 
@@ -55,7 +58,7 @@ fn named(
             group.hosts.iter().for_each(|host| add(&mut targets, host));
             continue;
         }
-        if let Some(why) = likely_mistake(word, subcommands).filter(|_| !is_forced) {
+        if !is_forced && let Some(why) = likely_mistake(word, subcommands, has_address) {
             bail!(why);
         }
         explicit.push(Target::parse(word)?);
@@ -110,8 +113,28 @@ fn listed(file: &Path) -> Result<Vec<Target>> {
     Ok(targets)
 }
 
-/// Returns an error message if `word` is more likely a file or a misspelled subcommand than a host.
-fn likely_mistake(word: &str, subcommands: &[String]) -> Option<String> {
+/// Maximum time to look up a host name.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Returns true if ssh or DNS knows the host, or `None` if DNS does not answer in time.
+fn has_address(host: &str) -> Option<bool> {
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    if ssh_config::is_known(home.as_ref(), host) {
+        return Some(true);
+    }
+    let host = host.to_owned();
+    with_timeout(LOOKUP_TIMEOUT, move || {
+        (host.as_str(), 22).to_socket_addrs().is_ok()
+    })
+}
+
+/// Returns an error message if `word` is more likely a file or a misspelled subcommand than a host. `has_address` is as
+/// [`has_address`].
+fn likely_mistake(
+    word: &str,
+    subcommands: &[String],
+    has_address: impl Fn(&str) -> Option<bool>,
+) -> Option<String> {
     if word.starts_with("via:") {
         return None;
     }
@@ -126,9 +149,23 @@ fn likely_mistake(word: &str, subcommands: &[String]) -> Option<String> {
             "`{shown}` is a file, not a host. To play a recording: `gputop replay {shown}`"
         ));
     }
-    let name = nearest(word, subcommands.iter().map(String::as_str))?;
+    // A user or a port makes it a host.
+    if subcommands.is_empty() || word.contains(['@', ':']) {
+        return None;
+    }
+    let is_known = has_address(word);
+    let names = || subcommands.iter().map(String::as_str);
+    let what = match nearest(word, names()) {
+        _ if is_known == Some(true) => return None,
+        Some(name) => format!("unknown subcommand `{shown}`; did you mean `{name}`?"),
+        None if is_known == Some(false) => format!(
+            "`{shown}` is neither a subcommand nor a host known to ssh or DNS; {}.",
+            instead_of(word, names())
+        ),
+        None => return None,
+    };
     Some(format!(
-        "unknown subcommand `{shown}`; did you mean `{name}`? For a host of that name: `gputop -- {shown}`"
+        "{what} For a host of that name: `gputop -- {shown}`"
     ))
 }
 
@@ -147,13 +184,23 @@ mod tests {
             ("onc", "once"),
             ("docter", "doctor"),
         ] {
-            let why = likely_mistake(typo, &names).unwrap_or_default();
-            assert!(why.contains(&format!("did you mean `{meant}`?")), "{why}");
+            for known in [None, Some(false)] {
+                let why = likely_mistake(typo, &names, |_| known).unwrap_or_default();
+                assert!(why.contains(&format!("did you mean `{meant}`?")), "{why}");
+            }
+            assert_eq!(likely_mistake(typo, &names, |_| Some(true)), None);
         }
-        let file = likely_mistake("/proc/self/stat", &names).unwrap_or_default();
+        let file = likely_mistake("/proc/self/stat", &names, |_| None).unwrap_or_default();
         assert!(file.contains("is a file"), "{file}");
         for host in ["gpu-node-17", "me@gpu3:2222", "via:recrod"] {
-            assert_eq!(likely_mistake(host, &names), None);
+            assert_eq!(likely_mistake(host, &names, |_| None), None);
+            assert_eq!(likely_mistake(host, &names, |_| Some(true)), None);
+        }
+        for word in ["kill", "top", "themes"] {
+            let why = likely_mistake(word, &names, |_| Some(false)).unwrap_or_default();
+            let expected = "expected one of once, record, replay, demo, doctor. For a host";
+            assert!(why.contains(expected), "{why}");
+            assert_eq!(likely_mistake(word, &[], |_| Some(false)), None);
         }
     }
 }

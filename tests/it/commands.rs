@@ -531,7 +531,7 @@ fn doctor_says_what_works_and_what_each_call_costs() {
         .find(|check| check["name"] == "terminal")
         .unwrap();
     assert_eq!(terminal["works"], false);
-    for name in ["colours", "characters", "clipboard (y)", "mouse"] {
+    for name in ["colours", "characters", "clipboard (y)"] {
         let check = checks.iter().find(|check| check["name"] == name);
         assert!(
             check.is_some_and(|check| check["found"].is_string()),
@@ -578,6 +578,19 @@ fn doctor_without_a_driver_says_what_would_help() {
     );
     for line in fix {
         assert!(text.out.contains(line.as_str().unwrap()), "{}", text.out);
+    }
+}
+
+#[test]
+fn a_failed_recording_leaves_no_file() {
+    let fake = FakeNvml::new("[driver]\ninit = \"mismatch\"");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.gpt.zst");
+    for _ in 0..2 {
+        let record = run(&fake, ["record", "-o", file.to_str().unwrap()]);
+        assert_eq!(record.code, Some(2));
+        assert!(record.err.contains("cannot record: "), "{}", record.err);
+        assert!(!file.exists());
     }
 }
 

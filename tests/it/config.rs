@@ -263,12 +263,12 @@ fn the_dashboard_is_not_opened_on_a_wrong_configuration_and_explanations_need_no
         .env("XDG_CONFIG_HOME", home.0.path())
         .start();
     assert_eq!(terminal.wait_exit().exit_code(), 2);
-    assert!(terminal.text().contains("`theme` is a number"));
+    assert!(terminal.text().contains("`theme`: invalid type"));
     assert_eq!(home.run(&[], &["cards"]).code, Some(0));
     let doctor = home.run(&[], &["doctor"]).out;
     let line = doctor.lines().find(|line| line.contains("configuration"));
     assert!(
-        line.is_some_and(|line| line.starts_with("NO") && line.contains("`theme` is a number")),
+        line.is_some_and(|line| line.starts_with("NO") && line.contains("`theme`: invalid type")),
         "{doctor}"
     );
 }

@@ -194,7 +194,7 @@ fn incidents_are_listed_shown_and_exported() {
         let (code, out, err) = user.incidents([verb, "nothing"]);
         assert_eq!((code, out.as_str()), (Some(1), ""));
         assert!(
-            err.starts_with("gputop: incident nothing not found; the nearest is "),
+            err.starts_with("gputop: incident nothing not found. `gputop incidents` lists all"),
             "{err}"
         );
         assert_eq!(err.lines().count(), 1);

@@ -178,6 +178,10 @@ fn mistyped_settings_get_the_nearest_name() {
         ),
         (&["--card", "24"], "unit missing; use"),
         (
+            &["--conf", "max_split_size_mb:20"],
+            "`20` is not a valid value for `max_split_size_mb`: expected a whole number of MiB above 20",
+        ),
+        (
             &["--card", "1GiB", "--outside", "2GiB"],
             "no memory left for the allocator",
         ),

@@ -16,9 +16,13 @@ const MAX_FILES: usize = 4096;
 const MAX_DEPTH: usize = 4;
 
 /// Reads the logs at `path`, and returns the findings and an error message for each log that could not be read.
-pub fn job(catalogue: &Catalogue, path: &Path) -> (Vec<LogFindings>, Vec<String>) {
+pub fn job(
+    catalogue: &Catalogue,
+    path: &Path,
+    progress: &mut Progress,
+) -> (Vec<LogFindings>, Vec<String>) {
     if path == Path::new("-") {
-        return stdin(catalogue);
+        return stdin(catalogue, progress);
     }
     let mut faults = Vec::new();
     let files = match path.metadata() {
@@ -30,8 +34,14 @@ pub fn job(catalogue: &Catalogue, path: &Path) -> (Vec<LogFindings>, Vec<String>
         }
     };
     let mut logs = Vec::new();
-    for file in files {
-        match read_file(catalogue, &file) {
+    let count = files.len();
+    for (number, file) in (1..).zip(files) {
+        let position = if count > 1 {
+            format!("{number} of {count}: ")
+        } else {
+            String::new()
+        };
+        match read_file(catalogue, &file, &position, progress) {
             Ok((findings, None)) => logs.push(findings),
             // Findings from before the error count.
             Ok((findings, Some(error))) => {
@@ -44,27 +54,27 @@ pub fn job(catalogue: &Catalogue, path: &Path) -> (Vec<LogFindings>, Vec<String>
     (logs, faults)
 }
 
-fn stdin(catalogue: &Catalogue) -> (Vec<LogFindings>, Vec<String>) {
+fn stdin(catalogue: &Catalogue, progress: &mut Progress) -> (Vec<LogFindings>, Vec<String>) {
     let stdin = io::stdin();
     if stdin.is_terminal() {
         crate::cli::say("Paste the log, then press Ctrl-D on an empty line.\n");
     }
     let mut reader = LogReader::new(catalogue, "-");
+    progress.next_input("standard input", None);
     let fault = decompressed(stdin.lock())
-        .and_then(|mut input| {
-            feed(
-                &mut reader,
-                &mut input,
-                &mut Progress::new("standard input", None),
-            )
-        })
+        .and_then(|mut input| feed(&mut reader, &mut input, progress))
         .err();
     let faults = fault.map(|error| message(Path::new("standard input"), &error));
     (vec![reader.finish()], faults.into_iter().collect())
 }
 
 /// Reads a file, and returns the findings and the error that stopped reading before the end, if any.
-fn read_file(catalogue: &Catalogue, path: &Path) -> io::Result<(LogFindings, Option<io::Error>)> {
+fn read_file(
+    catalogue: &Catalogue,
+    path: &Path,
+    position: &str,
+    progress: &mut Progress,
+) -> io::Result<(LogFindings, Option<io::Error>)> {
     let file = File::open(path)?;
     let size = file
         .metadata()
@@ -73,9 +83,9 @@ fn read_file(catalogue: &Catalogue, path: &Path) -> io::Result<(LogFindings, Opt
         .map(|m| m.len());
     let name = path.display().to_string();
     let mut reader = LogReader::new(catalogue, &name);
-    let mut progress = Progress::new(&name, size);
+    progress.next_input(&format!("{position}{name}"), size);
     let fault = decompressed(file)
-        .and_then(|mut input| feed(&mut reader, &mut input, &mut progress))
+        .and_then(|mut input| feed(&mut reader, &mut input, progress))
         .err();
     Ok((reader.finish(), fault))
 }

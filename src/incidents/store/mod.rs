@@ -15,6 +15,7 @@ use super::state::State;
 use super::uid::{InvalidUid, Uid};
 use crate::model::bounded_json;
 use crate::model::incident::Incident;
+use crate::model::nearest_name::nearest;
 use crate::model::remote_incident::{OnShelf, RemoteIncident};
 use crate::model::text::{harmless_json, quoted, visible};
 use crate::model::units::UnixMillis;
@@ -34,6 +35,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Far shorter than a write, so that a process that writes repeatedly does not starve the others.
 const LOCK_INTERVAL: Duration = Duration::from_millis(1);
 const LOCK: &str = "lock";
+/// Stands for the newest incident.
+const LAST: &str = "last";
 /// Older temporary files were left by writers that were killed.
 const MAX_PART_AGE: Duration = Duration::from_mins(10);
 /// Maximum number of names that are tried if the subjects of two incidents have the same hash.
@@ -317,13 +320,14 @@ impl Store {
         Ok(stored)
     }
 
-    /// Finds an incident by its name, or the beginning or the end of its name.
+    /// Finds an incident by its name, the beginning or the end of its name, or `last` for the newest.
     ///
     /// # Errors
     /// No incident matches, or several do.
     pub fn find(&self, word: &str) -> Result<Uid, StoreError> {
         let uids: Vec<Uid> = self.files()?.into_iter().map(|file| file.uid).collect();
-        if let Some(uid) = uids.iter().find(|uid| uid.as_str() == word) {
+        let newest = uids.last().filter(|_| word == LAST);
+        if let Some(uid) = newest.or(uids.iter().find(|uid| uid.as_str() == word)) {
             return Ok(uid.clone());
         }
         let mut matches: Vec<&Uid> = uids.iter().filter(|uid| uid.matches(word)).collect();
@@ -600,15 +604,14 @@ fn serialize(mut record: Record) -> io::Result<Vec<u8>> {
 
 fn unknown(word: &str, uids: &[Uid]) -> StoreError {
     let typed = visible(word.as_bytes(), 60);
-    // Suggest the newest if no name is similar, because that is what users usually look for.
-    let names = uids.iter().rev().map(Uid::as_str);
-    let near = crate::model::nearest_name::nearest(&typed, names).or(uids.last().map(Uid::as_str));
+    let names = uids.iter().rev().map(Uid::as_str).chain([LAST]);
     StoreError::Unknown {
         word: word.to_owned(),
-        instead: near.map_or_else(
-            || ": the store is empty".to_owned(),
-            |uid| format!("; the nearest is {uid}"),
-        ),
+        instead: match nearest(&typed, names) {
+            _ if uids.is_empty() => ": the store is empty".to_owned(),
+            Some(name) => format!("; the nearest is {name}"),
+            None => ". `gputop incidents` lists all; `last` is the newest".to_owned(),
+        },
     }
 }
 

@@ -147,6 +147,11 @@ fn finds_an_incident_by_the_beginning_or_end_of_its_name() {
         nearest(&slip),
         format!("incident {slip} not found; the nearest is {a}")
     );
+    assert_eq!(store.find("last").ok(), Some(b));
+    assert_eq!(
+        nearest("zzz"),
+        "incident zzz not found. `gputop incidents` lists all; `last` is the newest"
+    );
     assert!(nearest("\x1b[31m\n").lines().count() == 1);
 }
 
