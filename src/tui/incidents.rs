@@ -132,6 +132,21 @@ impl ListedIncident {
         }
     }
 
+    /// Returns true if this is the current revision of an incident.
+    #[must_use]
+    pub fn is_revision_of(&self, incident: &Incident) -> bool {
+        let known = &*self.incident;
+        match &incident.uid {
+            Some(uid) => known.uid.as_ref() == Some(uid),
+            // A process has at most one incident at a time.
+            None => {
+                known.time.is_some()
+                    && known.time == incident.time
+                    && known.fields.pid == incident.fields.pid
+            }
+        }
+    }
+
     /// Returns the process that failed first, if other processes of its job are included.
     #[must_use]
     pub fn process(&self) -> Option<ProcessKey> {
@@ -314,16 +329,9 @@ impl Incidents {
     /// Returns the current revision of an incident.
     #[must_use]
     pub fn again(&self, incident: &Incident) -> Option<&ListedIncident> {
-        let is_it = |known: &&ListedIncident| match &incident.uid {
-            Some(uid) => known.incident.uid.as_ref() == Some(uid),
-            // A process has at most one incident at a time.
-            None => {
-                known.incident.time.is_some()
-                    && known.incident.time == incident.time
-                    && known.incident.fields.pid == incident.fields.pid
-            }
-        };
-        self.list.iter().find(is_it)
+        self.list
+            .iter()
+            .find(|known| known.is_revision_of(incident))
     }
 
     /// Marks an incident as read.
