@@ -99,7 +99,8 @@ impl ListedIncident {
     }
 
     /// Returns true if this is the current revision of an incident on the screen.
-    fn is_revision_of(&self, shown: &Incident) -> bool {
+    #[must_use]
+    pub fn is_revision_of(&self, shown: &Incident) -> bool {
         match &shown.uid {
             Some(uid) => self.incident.uid.as_ref() == Some(uid),
             // A process has at most one incident at a time.
@@ -107,21 +108,6 @@ impl ListedIncident {
                 shown.time.is_some()
                     && self.incident.time == shown.time
                     && self.incident.fields.pid == shown.fields.pid
-            }
-        }
-    }
-
-    /// Returns true if this is the current revision of an incident.
-    #[must_use]
-    pub fn is_revision_of(&self, incident: &Incident) -> bool {
-        let known = &*self.incident;
-        match &incident.uid {
-            Some(uid) => known.uid.as_ref() == Some(uid),
-            // A process has at most one incident at a time.
-            None => {
-                known.time.is_some()
-                    && known.time == incident.time
-                    && known.fields.pid == incident.fields.pid
             }
         }
     }
