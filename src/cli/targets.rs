@@ -9,7 +9,7 @@ use color_eyre::eyre::bail;
 
 use super::settings::{Group, read_text};
 use super::{slurm, ssh_config};
-use crate::incidents::with_timeout;
+use crate::incident::with_timeout;
 use crate::model::nearest_name::{instead_of, nearest};
 use crate::model::text::quoted;
 use crate::source::remote::Target;

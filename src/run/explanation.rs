@@ -15,9 +15,10 @@ use crate::diagnose::hook_report::name_source;
 use crate::diagnose::predicted_fixes;
 use crate::diagnose::rerun::with_command;
 use crate::diagnose::{Catalogue, LogFindings, LogReader, judge};
-use crate::incidents::{Excerpt, Key, Record, with_timeout};
+use crate::incident::{Excerpt, Record, with_timeout};
 use crate::model::host::Hello;
 use crate::model::incident::{DetectedBy, Incident, Quote, Severity};
+use crate::model::incident_key::IncidentKey;
 use crate::model::process::{ProcessKey, Variable};
 use crate::model::replay_result::Replayed;
 use crate::model::text::visible;
@@ -223,7 +224,7 @@ impl FailedRun<'_> {
             .fields
             .pid
             .or(self.process.map(|process| process.pid));
-        let observed = Key {
+        let key = IncidentKey {
             boot_id: hello.boot_id.clone(),
             process: self.process,
             run: None,
@@ -231,7 +232,7 @@ impl FailedRun<'_> {
             first: self.at.mono,
             time: self.at.wall,
         };
-        let mut record = Record::new(incident, observed);
+        let mut record = Record::new(incident, key);
         record.command = Some(command_line(self.command));
         record.excerpt = excerpt(self.logs);
         record.environment = environment();
