@@ -1,7 +1,7 @@
 //! Finds a container in the cgroup path of its processes; each runtime has its own naming scheme.
 //!
 //! `0::/system.slice/docker-5f0a…64 hex digits….scope` is the Docker container `5f0a…`, shown with twelve digits as in
-//! `docker ps`. In Kubernetes the pod's UID is before it. LXC and systemd-nspawn have names but no ids. Slurm has the
+//! `docker ps`. In Kubernetes the pod's UID is before it. LXC has names but no ids. Slurm has the
 //! step of a job in `job_81234/step_0`, which its users write as `81234.0`. Of nested containers, the outermost one is
 //! returned, because it is the one that this machine's runtime manages.
 
@@ -71,35 +71,11 @@ fn pod_uid(segment: &str) -> Option<String> {
 }
 
 fn with_name(path: &[&str]) -> Option<ContainerMatch> {
-    path.iter().enumerate().find_map(|(at, segment)| {
-        let is_below = |parent: &str| at > 0 && path[at - 1] == parent;
-        let (runtime, name) = if let Some(name) = segment.strip_prefix("lxc.payload.") {
-            (Runtime::Lxc, name.to_owned())
-        } else if is_below("lxc") && !segment.is_empty() {
-            (Runtime::Lxc, (*segment).to_owned())
-        } else if let Some(unit) = segment.strip_prefix("systemd-nspawn@") {
-            (
-                Runtime::SystemdNspawn,
-                unescaped(unit.strip_suffix(".service")?),
-            )
-        } else if is_below("machine.slice") {
-            let machine = segment.strip_prefix("machine-")?.strip_suffix(".scope")?;
-            // Virtual machines are registered in the same slice.
-            let name = Some(unescaped(machine)).filter(|name| !name.starts_with("qemu-"))?;
-            (Runtime::SystemdNspawn, name)
-        } else {
-            return None;
-        };
-        Some(ContainerMatch::named(
-            runtime,
-            visible(name.as_bytes(), MAX_NAME_CHARS),
-        ))
-    })
-}
-
-/// Unescapes a unit name, in which systemd writes a hyphen as `\x2d`.
-fn unescaped(unit: &str) -> String {
-    unit.replace("\\x2d", "-")
+    let below_lxc = path.iter().skip_while(|segment| **segment != "lxc").nth(1);
+    let payload = path.iter().find_map(|segment| segment.strip_prefix("lxc.payload."));
+    let name = payload.or(below_lxc.copied()).filter(|name| !name.is_empty())?;
+    let name = visible(name.as_bytes(), MAX_NAME_CHARS);
+    Some(ContainerMatch::named(Runtime::Lxc, name))
 }
 
 fn slurm_step(path: &[&str]) -> Option<ContainerMatch> {
@@ -197,15 +173,6 @@ mod tests {
         for (cgroup, expected) in [
             ("0::/lxc.payload.web/x", named(Runtime::Lxc, "web")),
             ("4:cpu:/lxc/web", named(Runtime::Lxc, "web")),
-            (
-                "0::/machine.slice/systemd-nspawn@a\\x2db.service/payload",
-                named(Runtime::SystemdNspawn, "a-b"),
-            ),
-            (
-                "0::/machine.slice/machine-train.scope/payload/init.scope",
-                named(Runtime::SystemdNspawn, "train"),
-            ),
-            ("0::/machine.slice/machine-qemu\\x2d1\\x2dvm.scope", None),
             (
                 "0::/system.slice/slurmstepd.scope/job_81234/step_0/user/task_0",
                 named(Runtime::Slurm, "81234.0"),

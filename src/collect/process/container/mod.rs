@@ -5,12 +5,11 @@
 //! create a cgroup and are detected from the root file system that they mount (`image`).
 //!
 //! Cgroup names and file formats follow the documentation and sources of the runtimes. Docker, Kubernetes, Podman, CRI-O,
-//! LXC, systemd-nspawn, Slurm and Apptainer were not all available for testing, so the tests create their files.
+//! LXC, Slurm and Apptainer were not all available for testing, so the tests create their files.
 
 mod cgroup_names;
 mod image;
 mod names;
-mod open_beneath;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -93,24 +92,16 @@ impl Containers {
         };
         (process.container_runtime, process.container_name) = (None, Reading::default());
         if let Some((found, name)) = by_image {
-            process.container_name = name.map_or_else(
-                || {
-                    Reading::missing(
-                        Reason::Denied,
-                        "the image name is in its environment, which cannot be read",
-                    )
-                },
-                Reading::Value,
-            );
+            let why = "the image name is in its environment, which cannot be read";
+            let missing = || Reading::missing(Reason::Denied, why);
+            process.container_name = name.map_or_else(missing, Reading::Value);
             take(process, found);
         } else if let Some(found) = by_cgroup {
             process.container_name = self.names.name(&found, environment);
             take(process, found);
         } else {
-            process.container = Reading::missing(
-                Reason::Unsupported,
-                "no container found in its cgroup or its mounts",
-            );
+            let why = "no container found in its cgroup or its mounts";
+            process.container = Reading::missing(Reason::Unsupported, why);
         }
     }
 }

@@ -11,6 +11,7 @@
 //! In Kubernetes, Docker and CRI-O use the name `k8s_CONTAINER_POD_NAMESPACE_UID_N`, which is shown as `POD/CONTAINER`.
 
 use std::collections::HashMap;
+use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -18,10 +19,11 @@ use serde::Deserialize;
 
 use super::super::environment;
 use super::super::nul_list::List;
-use super::{ContainerMatch, Files, open_beneath};
+use super::{ContainerMatch, Files};
 use crate::model::container::Runtime;
 use crate::model::reading::{Reading, Reason};
 use crate::model::text::visible;
+use crate::user_files;
 
 const MAX_NAME_CHARS: usize = 128;
 /// Maximum size of a JSON file. Podman's list has about 400 bytes per container.
@@ -102,7 +104,7 @@ impl Names {
 
     fn docker_name(&self, id: &str) -> io::Result<String> {
         let path = format!("var/lib/docker/containers/{id}/config.v2.json");
-        let text = open_beneath::read(&self.files.root, &path, MAX_JSON)?;
+        let text = user_files::read(&self.files.root.join(path), MAX_JSON)?;
         let config: DockerConfig = serde_json::from_slice(&text)?;
         Ok(display_name(&config.name))
     }
@@ -122,23 +124,27 @@ impl Names {
 
     /// Finds the name in the names of the kubelet's log links and log directories.
     fn kubelet_name(&self, found: &ContainerMatch) -> io::Result<Option<String>> {
-        let root = &self.files.root;
+        let names = |path: &str| -> io::Result<Vec<String>> {
+            let entries = fs::read_dir(self.files.root.join(path))?.flatten();
+            let names = entries.take(MAX_LISTED);
+            Ok(names.filter_map(|entry| entry.file_name().into_string().ok()).collect())
+        };
         let end = format!("-{}.log", found.id);
-        let logs = open_beneath::names(root, "var/log/containers", MAX_LISTED).unwrap_or_default();
+        let logs = names("var/log/containers").unwrap_or_default();
         let log = logs.iter().find_map(|log| log.strip_suffix(&end));
         let mut parts = log.into_iter().flat_map(|log| log.split('_'));
         if let (Some(pod), Some(_), Some(container)) = (parts.next(), parts.next(), parts.next()) {
             return Ok(Some(format!("{pod}/{container}")));
         }
         let end = format!("_{}", found.pod.as_deref().unwrap_or_default());
-        let pods = open_beneath::names(root, "var/log/pods", MAX_LISTED)?;
+        let pods = names("var/log/pods")?;
         let pod = pods.iter().find_map(|pod| pod.strip_suffix(&end));
         Ok(pod.and_then(|pod| Some(pod.split_once('_')?.1.to_owned())))
     }
 }
 
 fn listed(root: &Path, path: &str, id: &str) -> io::Result<Option<String>> {
-    let text = open_beneath::read(root, path, MAX_JSON)?;
+    let text = user_files::read(&root.join(path), MAX_JSON)?;
     let list: Vec<Stored> = serde_json::from_slice(&text)?;
     let entry = list.into_iter().find(|entry| entry.id == id);
     Ok(entry.and_then(|entry| entry.names.first().map(|name| display_name(name))))
@@ -157,7 +163,7 @@ fn display_name(name: &str) -> String {
 /// Returns the reason why a container's name is unknown.
 fn no_name(runtime: Runtime, error: Option<&io::Error>) -> Reading<String> {
     match (runtime, error.map(io::Error::kind)) {
-        (Runtime::Lxc | Runtime::SystemdNspawn | Runtime::Slurm, _) => Reading::default(),
+        (Runtime::Lxc | Runtime::Slurm, _) => Reading::default(),
         (_, Some(io::ErrorKind::PermissionDenied)) => Reading::missing(
             Reason::Denied,
             format!(
@@ -175,7 +181,6 @@ fn no_name(runtime: Runtime, error: Option<&io::Error>) -> Reading<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
 
     const ID: &str = "5f0a8b7c6d5e4f3a2b1c0d9e8f7a6b5c4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a";
     const POD: &str = "8a1c3b52-91d4-4a6e-b1f0-2c7d5e9f0a11";
