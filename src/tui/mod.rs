@@ -110,9 +110,6 @@ enum Wake {
 }
 
 /// Shows one host or recording until the user quits.
-///
-/// # Errors
-/// If stdout is not a terminal.
 pub async fn run(
     app: App,
     source: Source,
@@ -202,8 +199,6 @@ async fn run_sessions(
                     return Ok(CloseReason::TerminalClosed);
                 }
                 (last_draw, interval, dirty) = (Instant::now(), MIN_DRAW_INTERVAL, false);
-                #[cfg(debug_assertions)]
-                panic_for_test();
             }
             Wake::Incidents(None) => inbox_open = false,
             Wake::Incidents(Some(known)) => {
@@ -307,31 +302,6 @@ async fn next_key(keys: &Option<Input>) -> Option<io::Result<Event>> {
         Some(keys) => keys.next().await,
         None => std::future::pending().await,
     }
-}
-
-/// Panics on request of a test that checks whether the terminal is restored. `GPUTOP_TEST_PANIC=main` panics here, after
-/// the first draw; `thread` panics in another thread; `overflow` overflows the stack. Not part of release builds.
-#[cfg(debug_assertions)]
-fn panic_for_test() {
-    const MESSAGE: &str = "a test asked for this panic";
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| match std::env::var("GPUTOP_TEST_PANIC").as_deref() {
-        Ok("main") => panic!("{MESSAGE}"),
-        Ok("thread") => drop(std::thread::spawn(|| panic!("{MESSAGE}")).join()),
-        Ok("overflow") => overflow(0),
-        _ => {}
-    });
-}
-
-/// Overflows the stack.
-#[cfg(debug_assertions)]
-fn overflow(depth: usize) {
-    if depth == usize::MAX {
-        return;
-    }
-    let room = std::hint::black_box([depth; 4_096]);
-    overflow(room[0] + 1);
-    std::hint::black_box(room);
 }
 
 fn react(event: Event, area: Rect, session: &mut Session) -> Effect {

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use nix::fcntl::OFlag;
@@ -80,14 +81,17 @@ fn fatal_signals_give_the_terminal_back_and_end_it() {
     }
 }
 
+/// A program with a screen that fails; see `tests/failing_screen`.
+fn failing_screen(failure: &str) -> Terminal {
+    let gputop = Path::new(env!("CARGO_BIN_EXE_gputop"));
+    let program = gputop.with_file_name("examples/failing_screen");
+    Launch::program(program).args([failure]).start()
+}
+
 /// The standard library's own report of an overflow comes after the terminal is restored, and ends in an abort.
-#[cfg(debug_assertions)]
 #[test]
 fn a_stack_overflow_gives_the_terminal_back_before_it_is_reported() {
-    let fake = FakeNvml::h200s(1, "");
-    let terminal = dashboard(&fake)
-        .env("GPUTOP_TEST_PANIC", "overflow")
-        .start();
+    let terminal = failing_screen("overflow");
     let status = terminal.wait_exit();
     assert!(status.signal().is_some(), "{status}");
     terminal.assert_restored();
@@ -178,11 +182,7 @@ fn the_screen_is_drawn_anew_on_request() {
 
 #[test]
 fn a_panic_gives_the_terminal_back_before_it_is_reported() {
-    if !cfg!(debug_assertions) {
-        return;
-    }
-    let fake = FakeNvml::h200s(1, "");
-    let terminal = dashboard(&fake).env("GPUTOP_TEST_PANIC", "main").start();
+    let terminal = failing_screen("main");
     assert_eq!(terminal.wait_exit().exit_code(), 101);
     terminal.assert_restored();
     // On the main screen, where it can be read, and as lines, not as stairs.
@@ -194,20 +194,14 @@ fn a_panic_gives_the_terminal_back_before_it_is_reported() {
 
 #[test]
 fn a_panic_beside_the_loop_leaves_the_screen_alone() {
-    if !cfg!(debug_assertions) {
-        return;
-    }
-    let fake = FakeNvml::new("[[gpu]]\nsm = 10");
-    let terminal = dashboard(&fake).env("GPUTOP_TEST_PANIC", "thread").start();
-    wait_overview(&terminal);
-    fake.replace("[[gpu]]\nsm = 20");
-    terminal.wait_for(|s| gpu_shows(s, "0", &[("SM%", "20")]), "new figures");
+    let terminal = failing_screen("thread");
+    terminal.wait_text("still here");
     let raw = String::from_utf8_lossy(&terminal.raw()).into_owned();
     assert!(
         !raw.contains("a test asked for"),
         "it was written over the screen"
     );
-    terminal.send("q");
+    terminal.send("\x03");
     assert_left(&terminal, 0);
 }
 
