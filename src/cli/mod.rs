@@ -43,7 +43,6 @@ mod run;
 mod settings;
 mod slurm;
 mod snapshot;
-mod ssh_config;
 mod targets;
 #[cfg(any(test, not(local)))]
 mod unavailable;

@@ -2,16 +2,18 @@
 
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use color_eyre::Result;
 use color_eyre::eyre::bail;
 
 use super::settings::{Group, read_text};
-use super::{slurm, ssh_config};
+use super::slurm;
 use crate::incident::with_timeout;
 use crate::model::nearest_name::{instead_of, nearest};
 use crate::model::text::quoted;
+use crate::open_files::restore_in;
 use crate::source::remote::Target;
 
 /// Options that select hosts.
@@ -58,7 +60,7 @@ fn named(
             group.hosts.iter().for_each(|host| add(&mut targets, host));
             continue;
         }
-        if !is_forced && let Some(why) = likely_mistake(word, subcommands, has_address) {
+        if !is_forced && let Some(why) = likely_mistake(word, subcommands, is_known) {
             bail!(why);
         }
         explicit.push(Target::parse(word)?);
@@ -116,24 +118,65 @@ fn listed(file: &Path) -> Result<Vec<Target>> {
 /// Maximum time to look up a host name.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Returns true if ssh or DNS knows the host, or `None` if DNS does not answer in time.
-fn has_address(host: &str) -> Option<bool> {
-    let home = std::env::var_os("HOME").unwrap_or_default();
-    if ssh_config::is_known(home.as_ref(), host) {
-        return Some(true);
-    }
+/// Returns true if the ssh configuration, `known_hosts` or DNS has the host, or `None` without an answer in time.
+fn is_known(host: &str) -> Option<bool> {
     let host = host.to_owned();
-    with_timeout(LOOKUP_TIMEOUT, move || {
-        (host.as_str(), 22).to_socket_addrs().is_ok()
-    })
+    let look_up = move || {
+        let mut ssh = Command::new("ssh");
+        ssh.args(["-G", &host]).stdin(Stdio::null());
+        let output = restore_in(&mut ssh).output();
+        let output = output.map_or_else(|_| Vec::new(), |output| output.stdout);
+        let known_hosts = match configured(&host, &String::from_utf8_lossy(&output)) {
+            Configured::Address => return true,
+            Configured::KnownHosts(files) => files,
+        };
+        known_hosts.iter().any(|file| is_listed(&host, file))
+            || (host.as_str(), 22).to_socket_addrs().is_ok()
+    };
+    with_timeout(LOOKUP_TIMEOUT, look_up)
 }
 
-/// Returns an error message if `word` is more likely a file or a misspelled subcommand than a host. `has_address` is as
-/// [`has_address`].
+#[derive(Debug, PartialEq, Eq)]
+enum Configured {
+    /// The configuration has another name or a proxy for the host.
+    Address,
+    /// The files that may list the host.
+    KnownHosts(Vec<PathBuf>),
+}
+
+/// Parses the output of `ssh -G HOST`, which has an option and its value on each line.
+fn configured(host: &str, options: &str) -> Configured {
+    let mut files = Vec::new();
+    for (option, value) in options.lines().filter_map(|line| line.split_once(' ')) {
+        match option {
+            "hostname" if !value.eq_ignore_ascii_case(host) => return Configured::Address,
+            "proxyjump" | "proxycommand" if value != "none" => return Configured::Address,
+            "userknownhostsfile" | "globalknownhostsfile" => {
+                files.extend(value.split_whitespace().map(PathBuf::from));
+            }
+            _ => {}
+        }
+    }
+    Configured::KnownHosts(files)
+}
+
+/// Returns true if the file lists the host, also as a hash.
+fn is_listed(host: &str, known_hosts: &Path) -> bool {
+    let mut command = Command::new("ssh-keygen");
+    command.arg("-F").arg(host).arg("-f").arg(known_hosts);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    known_hosts.exists()
+        && restore_in(&mut command)
+            .status()
+            .is_ok_and(|status| status.success())
+}
+
+/// Returns an error message if `word` is more likely a file or a misspelled subcommand than a host. `is_known` is as
+/// [`is_known`].
 fn likely_mistake(
     word: &str,
     subcommands: &[String],
-    has_address: impl Fn(&str) -> Option<bool>,
+    is_known: impl Fn(&str) -> Option<bool>,
 ) -> Option<String> {
     if word.starts_with("via:") {
         return None;
@@ -153,7 +196,7 @@ fn likely_mistake(
     if subcommands.is_empty() || word.contains(['@', ':']) {
         return None;
     }
-    let is_known = has_address(word);
+    let is_known = is_known(word);
     let names = || subcommands.iter().map(String::as_str);
     let what = match nearest(word, names()) {
         _ if is_known == Some(true) => return None,
@@ -201,6 +244,28 @@ mod tests {
             let expected = "expected one of once, record, replay, demo, doctor. For a host";
             assert!(why.contains(expected), "{why}");
             assert_eq!(likely_mistake(word, &[], |_| Some(false)), None);
+        }
+    }
+
+    #[test]
+    fn the_ssh_configuration_knows_aliases_and_proxies() {
+        for (options, expected) in [
+            ("user me\nhostname 10.0.0.7\n", Configured::Address),
+            ("hostname kill\nproxyjump bastion\n", Configured::Address),
+            (
+                "hostname kill\nproxycommand none\nuserknownhostsfile /a /b\n",
+                Configured::KnownHosts(vec!["/a".into(), "/b".into()]),
+            ),
+        ] {
+            assert_eq!(configured("kill", options), expected, "{options}");
+        }
+        let folder = tempfile::tempdir().expect("a directory");
+        let file = folder.path().join("known_hosts");
+        let key =
+            "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdXGSCQqMn0hpUf1q2Z1bT0yC5oPNcg9Zw2V6b3gHnJ";
+        std::fs::write(&file, format!("gpu5,10.0.0.5 {key}\n")).expect("a file");
+        if Command::new("ssh-keygen").arg("-?").output().is_ok() {
+            assert!(is_listed("gpu5", &file) && !is_listed("kill", &file));
         }
     }
 }

@@ -3,6 +3,7 @@
 mod completions;
 mod man;
 mod reference;
+mod ssh_config;
 
 use clap::{Command as ClapCommand, CommandFactory, Subcommand};
 use clap_complete::Shell;
@@ -99,7 +100,7 @@ fn hosts(groups: &[Group]) -> String {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
         !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain)
     };
-    let named = std::env::var_os("HOME").map(|home| crate::cli::ssh_config::hosts(home.as_ref()));
+    let named = std::env::var_os("HOME").map(|home| ssh_config::hosts(home.as_ref()));
     let groups = groups.iter().map(|group| group.name.as_str());
     let hosts = groups.chain(named.iter().flatten().map(String::as_str));
     hosts

@@ -1,11 +1,10 @@
-//! The hosts that ssh knows, from `~/.ssh/config` and `known_hosts`.
+//! The hosts in `~/.ssh/config`, for completions: `Host` lines without patterns, also in included files.
 //!
-//! Only one level of includes is read, and the input is limited, because the user waits for the result.
+//! Only one level of includes is read, and the input is limited, because the user waits for the completion.
 
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use crate::source::remote::Target;
 
@@ -13,54 +12,8 @@ const MAX_BYTES: u64 = 1 << 20;
 const MAX_FILES: usize = 64;
 const MAX_HOSTS: usize = 2_000;
 
-/// Returns the named hosts in the ssh configuration of this home directory, without duplicates.
+/// Returns the hosts in the ssh configuration of this home directory, without duplicates.
 pub fn hosts(home: &Path) -> Vec<String> {
-    let mut hosts = Vec::new();
-    for host in patterns(home) {
-        // Skip patterns, and names that are unsafe in a shell.
-        let is_host = !host.contains(['*', '?', '!']) && Target::parse(&host).is_ok();
-        if is_host && hosts.len() < MAX_HOSTS && !hosts.contains(&host) {
-            hosts.push(host);
-        }
-    }
-    hosts
-}
-
-/// Returns true if a `Host` line of the configuration matches the host, except `*`, or if `known_hosts` lists it.
-pub fn is_known(home: &Path, host: &str) -> bool {
-    let matches =
-        |pattern: &String| pattern != "*" && matches_pattern(pattern.as_bytes(), host.as_bytes());
-    if patterns(home).iter().any(matches) {
-        return true;
-    }
-    let files = [
-        home.join(".ssh/known_hosts"),
-        PathBuf::from("/etc/ssh/ssh_known_hosts"),
-    ];
-    files.iter().any(|file| {
-        let text = text(file);
-        let names = |line: &str| {
-            line.split_whitespace()
-                .next()
-                .unwrap_or_default()
-                .to_owned()
-        };
-        let is_listed = |line: &str| names(line).split(',').any(|name| name == host);
-        // ssh-keygen finds names that are stored as hashes.
-        text.lines().any(is_listed)
-            || text.lines().any(|line| line.starts_with('|')) && is_hashed_in(file, host)
-    })
-}
-
-fn is_hashed_in(file: &Path, host: &str) -> bool {
-    let mut command = Command::new("ssh-keygen");
-    command.arg("-F").arg(host).arg("-f").arg(file);
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
-}
-
-/// Returns the words of all `Host` lines.
-fn patterns(home: &Path) -> Vec<String> {
     let folder = home.join(".ssh");
     let config = text(&folder.join("config"));
     let mut texts = Vec::new();
@@ -72,12 +25,18 @@ fn patterns(home: &Path) -> Vec<String> {
         let remaining = MAX_FILES - texts.len();
         texts.extend(files.iter().take(remaining).map(|file| text(file)));
     }
-    let texts = [config].into_iter().chain(texts);
-    let hosts = |text: String| {
-        let named = lines(&text).filter(|line| line.is("host"));
-        named.flat_map(|line| line.words).collect::<Vec<_>>()
-    };
-    texts.flat_map(hosts).collect()
+    let mut hosts = Vec::new();
+    for text in [config].iter().chain(&texts) {
+        let named = lines(text).filter(|line| line.is("host"));
+        for host in named.flat_map(|line| line.words) {
+            // Skip patterns, and names that are unsafe in a shell.
+            let is_host = !host.contains(['*', '?', '!']) && Target::parse(&host).is_ok();
+            if is_host && hosts.len() < MAX_HOSTS && !hosts.contains(&host) {
+                hosts.push(host);
+            }
+        }
+    }
+    hosts
 }
 
 /// Returns the readable part of a regular file, or an empty text.
@@ -205,21 +164,6 @@ mod tests {
             ["gpu1", "gpu2", "gpu3", "inner", "a", "b"]
         );
         assert!(hosts(Path::new("/nowhere")).is_empty());
-    }
-
-    #[test]
-    fn knows_hosts_of_the_configuration_and_of_known_hosts() {
-        let known = "gpu5,10.0.0.5 ssh-ed25519 AAAA\n# gpu6\n";
-        let home = home(&[
-            (".ssh/config", "Host gpu1 node-*\nHost *\n User me\n"),
-            (".ssh/known_hosts", known),
-        ]);
-        for host in ["gpu1", "node-17", "gpu5", "10.0.0.5"] {
-            assert!(is_known(home.path(), host), "{host}");
-        }
-        for host in ["kill", "gpu6", "node"] {
-            assert!(!is_known(home.path(), host), "{host}");
-        }
     }
 
     #[test]
