@@ -27,6 +27,7 @@ use crate::source::Update;
 #[cfg(local)]
 use crate::source::local;
 use crate::source::remote::{self, Connection, Target};
+use crate::tui::screens::Screen;
 use crate::tui::{self, CloseReason, Host};
 
 #[derive(Debug, clap::Args)]
@@ -209,6 +210,13 @@ pub fn why_no_gpus(frame: &Frame) -> Option<String> {
         .filter(|_| frame.gpus.is_empty())?;
     // Still loading: the screen opens and waits.
     (why.reason != Reason::NotRead).then(|| why.to_string())
+}
+
+/// Shows one screen without a host.
+pub fn show_screen(screen: Box<dyn Screen>, settings: &Settings) -> Result<u8> {
+    let (app, environment) = (settings.app(None), settings.environment());
+    let left = runtime()?.block_on(tui::show(screen, app, environment))?;
+    Ok(exit_code(left))
 }
 
 /// Returns the exit code for the way in which the dashboard ended.

@@ -5,7 +5,7 @@ mod hosts;
 mod remote_incidents;
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ use crate::source::layout::ENDING;
 #[cfg(local)]
 use crate::source::local;
 use crate::source::map_schedule::{Every, Rounds};
-use crate::source::record::Recorder;
+use crate::source::record::{RecordError, Recorder};
 use crate::source::remote::{self, Target};
 use crate::source::stream::Source;
 
@@ -102,11 +102,7 @@ async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result
         .output
         .clone()
         .unwrap_or_else(|| default_name(&hello.host));
-    let recorder = if args.force {
-        Recorder::overwrite(&path, &hello)?
-    } else {
-        Recorder::create(&path, &hello)?
-    };
+    let recorder = recorder(&path, &hello, args.force)?;
     let maps = args.maps.unwrap_or_default();
     let mut recording = HostRecording::start(
         None,
@@ -122,7 +118,7 @@ async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result
             advanced = recording.advance() => advanced.inspect_err(|_| {
                 // A file without a frame is of no use, and would require --force the next time.
                 if recording.frames == 0 {
-                    let _ = std::fs::remove_file(&path);
+                    discard(&path);
                 }
             })?,
             stopped = &mut stop => {
@@ -149,6 +145,21 @@ async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result
         path.display()
     ));
     Ok(0)
+}
+
+fn recorder(path: &Path, hello: &Hello, force: bool) -> Result<Recorder, RecordError> {
+    if force {
+        Recorder::overwrite(path, hello)
+    } else {
+        Recorder::create(path, hello)
+    }
+}
+
+/// Removes a recording without frames. The path may be a device, which stays.
+fn discard(path: &Path) {
+    if path.symlink_metadata().is_ok_and(|found| found.is_file()) {
+        let _ = std::fs::remove_file(path);
+    }
 }
 
 /// A host that is being recorded.

@@ -10,11 +10,10 @@ use color_eyre::eyre::{bail, eyre};
 use super::decompress::decompressed;
 use super::progress::{Progress, WithProgress};
 use super::settings::{ScreenArgs, Settings, has_terminal};
-use super::{dashboard, print, print_json, runtime};
+use super::{dashboard, print, print_json};
 use crate::export::snapshot::{AnalysedDevice, SnapshotOutput, json, text};
 use crate::model::text::visible;
 use crate::snapshot::{self, Snapshot, Study};
-use crate::tui;
 use crate::tui::screens::snapshot::{Opened, SnapshotScreen};
 
 #[derive(Debug, clap::Args)]
@@ -49,15 +48,12 @@ pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u
     let name = visible(args.file.display().to_string().as_bytes(), 200);
     let studies: Vec<Study> = snapshot.devices.iter().map(Study::of).collect();
     if has_terminal() && !args.json {
-        let settings = settings()?;
-        let (app, environment) = (settings.app(None), settings.environment());
-        let screen = Box::new(SnapshotScreen::new(Opened {
+        let opened = Opened {
             name,
             snapshot,
             studies,
-        }));
-        let left = runtime()?.block_on(tui::show(screen, app, environment))?;
-        return Ok(dashboard::exit_code(left));
+        };
+        return dashboard::show_screen(Box::new(SnapshotScreen::new(opened)), &settings()?);
     }
     let devices = snapshot.devices.iter().zip(&studies);
     let shown = SnapshotOutput {

@@ -21,7 +21,7 @@ use color_eyre::eyre::{bail, eyre};
 #[cfg(local)]
 use self::process::of_process;
 use super::settings::{ScreenArgs, Settings, has_terminal, size_argument};
-use super::{dashboard, print, print_json, runtime, say, snapshot};
+use super::{dashboard, print, print_json, say, snapshot};
 use crate::allocator::config::Config;
 use crate::allocator::rules::{NEWEST, Rules, Torch, torch_of};
 use crate::allocator::trace::Trace;
@@ -31,7 +31,6 @@ use crate::model::frame::SCHEMA;
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Pid};
-use crate::tui;
 use crate::tui::screens::whatif::WhatifScreen;
 
 #[derive(Debug, clap::Args)]
@@ -135,11 +134,7 @@ pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u
         devices: devices?,
     };
     if has_terminal() && !args.json {
-        let settings = settings()?;
-        let (app, environment) = (settings.app(None), settings.environment());
-        let screen = Box::new(WhatifScreen::new(document));
-        let left = runtime()?.block_on(tui::show(screen, app, environment))?;
-        return Ok(dashboard::exit_code(left));
+        return dashboard::show_screen(Box::new(WhatifScreen::new(document)), &settings()?);
     }
     if args.json {
         print_json(&(serde_json::to_string_pretty(&document)? + "\n"))?;

@@ -18,7 +18,8 @@ use super::super::malloc_tuning;
 use super::super::say;
 use super::super::settings::Settings;
 use super::{
-    Args, HostRecording, clear_progress, date, notify, progress, report_link, stop_requested,
+    Args, HostRecording, clear_progress, date, discard, notify, progress, recorder, report_link,
+    stop_requested,
 };
 use crate::incident::IncidentSink;
 use crate::model::host::Hello;
@@ -27,7 +28,6 @@ use crate::model::units::Bytes;
 use crate::source::Update;
 use crate::source::layout::ENDING;
 use crate::source::map_schedule::Every;
-use crate::source::record::Recorder;
 use crate::source::remote::{self, Connection, Target};
 use crate::source::stream::Source;
 
@@ -153,11 +153,7 @@ impl PendingHost {
         let Some(hello) = hello else {
             bail!("not recorded: the host was not reached");
         };
-        let recorder = if self.force {
-            Recorder::overwrite(&self.path, &hello)?
-        } else {
-            Recorder::create(&self.path, &hello)?
-        };
+        let recorder = recorder(&self.path, &hello, self.force)?;
         let recorder = match self.is_among_many {
             true => recorder.among_many(),
             false => recorder,
@@ -175,7 +171,7 @@ impl PendingHost {
             let has_more = advanced.inspect_err(|_| {
                 if frames == 0 {
                     total.hosts.fetch_sub(1, Ordering::Relaxed);
-                    let _ = std::fs::remove_file(&self.path);
+                    discard(&self.path);
                 }
             })?;
             total
