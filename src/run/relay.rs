@@ -177,7 +177,7 @@ impl<'a> Relay<'a> {
             Signal::SIGCONT => self.resume(child),
             // The kernel sends the hang-up of a terminal only to the session leader.
             Signal::SIGHUP if received.by_kernel && leads_session() => {
-                child.signal(received.signal)
+                child.signal(received.signal);
             }
             // The command has received the signal as well, because it is in the same group.
             _ if received.by_kernel => {}
