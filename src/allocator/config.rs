@@ -117,11 +117,6 @@ impl Config {
 
     /// Returns the maximum reserved memory on a device with `total` bytes for programs; `None` without a limit.
     pub fn limit(&self, total: Bytes) -> Option<Bytes> {
-        #[allow(
-            clippy::cast_precision_loss,
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss
-        )]
         self.memory_fraction
             .map(|fraction| Bytes((total.0 as f64 * fraction) as u64))
     }

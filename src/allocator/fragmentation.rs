@@ -167,7 +167,6 @@ fn free_blocks(map: &PoolMap) -> impl Iterator<Item = &Block> {
         .filter(|block| block.state == BlockState::Free && block.size.0 > 0)
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn share(part: u64, of: u64) -> Option<f64> {
     (of > 0).then(|| (part as f64 / of as f64).clamp(0.0, 1.0))
 }

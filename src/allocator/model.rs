@@ -866,11 +866,6 @@ impl<D: Driver> Model<D> {
 
     /// Returns wholly free segments of the large pool to the driver, those above the mean age first, until the reserved
     /// memory is below the threshold.
-    #[allow(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss
-    )]
     fn collect_garbage(&mut self) {
         let limit = self.limit.unwrap_or(u64::MAX) as f64;
         let threshold = (self.rules.garbage_collection_threshold * limit) as u64;

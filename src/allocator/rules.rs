@@ -50,11 +50,6 @@ impl Rules {
 
     /// Returns the maximum reserved memory on a GPU of that size, or `None` without a limit. From torch 2.10 on a
     /// fraction of 1 is not a limit.
-    #[allow(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss
-    )]
     pub fn limit(&self, card: Bytes) -> Option<Bytes> {
         let whole = self.torch >= (2, 10);
         self.memory_fraction

@@ -479,7 +479,6 @@ mod tests {
 
     const GIB: f64 = (1_u64 << 30) as f64;
 
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     fn bytes(gib: f64) -> Bytes {
         Bytes((gib * GIB) as u64)
     }
@@ -539,7 +538,6 @@ mod tests {
 
     #[test]
     fn loading_a_model_causes_no_notes() {
-        #[allow(clippy::cast_precision_loss)]
         let loading = |s: u64| {
             let at = s as f64 / 30.0;
             (at, at, at + 0.5)
@@ -601,14 +599,12 @@ mod tests {
             "23.50 GiB reserved, 0.50 free on the GPU, and tensors never used more than 18.00"
         );
         // Tensors that grow into the cache are its purpose.
-        #[allow(clippy::cast_precision_loss)]
         let growing = series(300, |s| (6.0, 15.0 + s as f64 / 100.0, 23.5));
         assert_eq!(kinds(&growing), []);
     }
 
     #[test]
     fn notes_a_leak_at_every_step_with_its_rate() {
-        #[allow(clippy::cast_precision_loss)]
         let leaking = |s: u64| {
             let leaked = s as f64 * 0.004;
             (6.0 + leaked, 16.0 + leaked, 20.0)
@@ -626,7 +622,6 @@ mod tests {
 
     #[test]
     fn notes_a_leak_with_steps_longer_than_a_window() {
-        #[allow(clippy::cast_precision_loss)]
         let slow = |s: u64| {
             let retained = 6.0 + (s / 25) as f64 * 0.1;
             if s % 25 < 12 {
@@ -708,7 +703,6 @@ mod tests {
 
     #[test]
     fn merged_samples_cause_the_same_notes_as_all_samples() {
-        #[allow(clippy::cast_precision_loss)]
         let leaking = |s: u64| {
             let leaked = s as f64 * 0.004;
             (6.0 + leaked, 16.0 + leaked, 20.0)

@@ -35,9 +35,6 @@ pub fn probe(wanted: &ProbeRequest, frame: &Frame, proc_root: &Path) -> Probe {
 
 /// Checks whether a probe would work on a GPU. A child loads the driver and queries the GPU; it creates no context and
 /// allocates nothing.
-///
-/// # Errors
-/// Returns a clause that says why a probe would fail.
 pub fn readiness(gpu: &GpuUuid, frame: &Frame) -> Result<ProbeReadiness, String> {
     let wanted = ProbeRequest {
         gpu: gpu.clone(),

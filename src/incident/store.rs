@@ -134,9 +134,6 @@ impl Store {
     }
 
     /// Saves an incident. If the same incident is stored already, it is revised.
-    ///
-    /// # Errors
-    /// The store cannot be locked in time or cannot be written.
     pub fn write(&self, record: Record) -> Result<Stored, StoreError> {
         let _lock = self.lock()?;
         let mut files = self.files()?;
@@ -172,9 +169,6 @@ impl Store {
     }
 
     /// Returns all incidents, the oldest first. A store that was never written to is empty.
-    ///
-    /// # Errors
-    /// The directory cannot be read. Unreadable files are part of the listing.
     pub fn list(&self) -> Result<Listing, StoreError> {
         let mut listing = Listing::default();
         let mut entries = Vec::new();
@@ -186,9 +180,6 @@ impl Store {
     }
 
     /// Calls `take` for each incident, the newest first, without loading all at once. Returns the unreadable files.
-    ///
-    /// # Errors
-    /// See [`list`](Self::list).
     pub fn each(&self, mut take: impl FnMut(Entry)) -> Result<Vec<Unreadable>, StoreError> {
         let mut unreadable = Vec::new();
         let state = State::read(&self.folder).unwrap_or_default();
@@ -216,9 +207,6 @@ impl Store {
     }
 
     /// Reads an incident.
-    ///
-    /// # Errors
-    /// The incident does not exist or cannot be read.
     pub fn read(&self, uid: &Uid) -> Result<Record, StoreError> {
         let path = self.path(uid);
         let unreadable = |why: String| StoreError::Unreadable {
@@ -251,9 +239,6 @@ impl Store {
     }
 
     /// Reads an incident, and whether it was opened before.
-    ///
-    /// # Errors
-    /// The incident does not exist or cannot be read.
     pub fn entry(&self, uid: &Uid) -> Result<Entry, StoreError> {
         let state = State::read(&self.folder).unwrap_or_default();
         Ok(Entry {
@@ -264,9 +249,6 @@ impl Store {
     }
 
     /// Lists the files that were modified within this time, without opening them, the newest incident first.
-    ///
-    /// # Errors
-    /// The directory cannot be read.
     pub fn recent_files(&self, max_age: Duration) -> Result<Vec<IncidentFile>, StoreError> {
         let state = State::read(&self.folder).unwrap_or_default();
         let mut files = self.files()?;
@@ -288,9 +270,6 @@ impl Store {
 
     /// Saves an incident of another host's store. If the same incident is stored already, it is revised. A new incident that
     /// was read on the other host is marked as read.
-    ///
-    /// # Errors
-    /// See [`write`](Self::write); also if the data is not a valid incident.
     pub fn adopt(&self, remote: RemoteIncident) -> Result<Stored, StoreError> {
         let foreign = |why: &dyn std::fmt::Display| StoreError::Foreign {
             name: visible(remote.uid.as_bytes(), 60),
@@ -310,9 +289,6 @@ impl Store {
     }
 
     /// Finds an incident by its name, the beginning or the end of its name, or `last` for the newest.
-    ///
-    /// # Errors
-    /// No incident matches, or several do.
     pub fn find(&self, word: &str) -> Result<Uid, StoreError> {
         let uids: Vec<Uid> = self.files()?.into_iter().map(|file| file.uid).collect();
         let newest = uids.last().filter(|_| word == LAST);
@@ -334,9 +310,6 @@ impl Store {
     }
 
     /// Marks incidents as read.
-    ///
-    /// # Errors
-    /// The store cannot be locked in time or cannot be written.
     pub fn mark_read(&self, uids: &[Uid]) -> Result<(), StoreError> {
         self.change_state(|state, now| {
             let before = state.read.len();

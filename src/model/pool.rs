@@ -203,7 +203,6 @@ pub struct Block {
     pub state: BlockState,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_zero(address: &u64) -> bool {
     *address == 0
 }

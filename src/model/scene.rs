@@ -39,7 +39,6 @@ pub struct Scene {
     pub stacks: Vec<PythonStack>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_zero(count: &u32) -> bool {
     *count == 0
 }

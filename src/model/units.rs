@@ -134,13 +134,11 @@ impl Bytes {
     }
 
     /// Returns GiB as a float, for charts.
-    #[allow(clippy::cast_precision_loss)]
     pub fn as_gib(self) -> f64 {
         self.0 as f64 / GIB as f64
     }
 
     /// Formats the size in at most five columns with a one-letter unit: `812K`, `518M`, `21.8G`, `140G`, `1.5T`.
-    #[allow(clippy::cast_precision_loss)]
     pub fn short(self) -> String {
         let (unit, letter) = match self.0 {
             n if n >= TIB - TIB / 2048 => (TIB, 'T'),
@@ -161,7 +159,6 @@ impl Bytes {
 /// Formats the size with two decimals and the unit, exactly as PyTorch's messages do: `14.10 GiB`, `1024.00 MiB`
 /// (c10/cuda/CUDACachingAllocator.cpp, `format_size`).
 impl fmt::Display for Bytes {
-    #[allow(clippy::cast_precision_loss)]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
             n if n > GIB => (GIB, "GiB"),

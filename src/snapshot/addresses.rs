@@ -31,7 +31,6 @@ impl Hasher for Folded {
     fn write_u64(&mut self, address: u64) {
         let Keyed(first, second) = self.0;
         let product = u128::from(address ^ first) * u128::from(second);
-        #[allow(clippy::cast_possible_truncation)]
         let (low, high) = (product as u64, (product >> 64) as u64);
         self.1 ^= low ^ high;
     }

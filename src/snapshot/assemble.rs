@@ -261,7 +261,6 @@ fn name(store: &Store, key: Value) -> Option<String> {
     }
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn number(value: Value) -> Option<f64> {
     match value {
         Value::Int(n) => Some(n as f64),

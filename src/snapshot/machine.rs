@@ -83,9 +83,6 @@ impl Budget {
 }
 
 /// Reads one pickle from a file of `size` bytes and ignores anything after it.
-///
-/// # Errors
-/// Returns the first problem with its position.
 pub fn read(input: impl Read, size: u64) -> Result<(Store, Value)> {
     let budget = Budget::of(size);
     let mut machine = Machine {

@@ -72,9 +72,6 @@ fn as_map<S: Serializer>(pairs: &[(String, f64)], serializer: S) -> Result<S::Ok
 
 /// Reads a snapshot from a file of `size` bytes. The size limits memory and time; for a compressed file it is the
 /// compressed size.
-///
-/// # Errors
-/// Returns one sentence with the problem and its position.
 pub fn read(input: impl Read, size: u64) -> Result<Snapshot, SnapshotError> {
     let (store, root) = machine::read(input, size)?;
     assemble::snapshot(store, root)

@@ -65,7 +65,6 @@ pub struct Minute {
     pub note: u64,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }

@@ -4,9 +4,6 @@ use super::stream::{Source, stream};
 use crate::collect::agent::{self, Options};
 
 /// Starts collecting. The threads end when the source is dropped.
-///
-/// # Errors
-/// Fails if a thread cannot be started.
 pub fn start(options: Options) -> std::io::Result<Source> {
     let (feed, requests, source) = stream();
     agent::start(options, feed, requests)?;

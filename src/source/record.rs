@@ -366,7 +366,6 @@ fn rounded(mut summary: Summary) -> Summary {
     summary
 }
 
-#[allow(clippy::cast_possible_truncation)]
 fn four_digits(value: f32) -> f32 {
     if value == 0.0 || !value.is_finite() {
         return value;

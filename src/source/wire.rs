@@ -50,7 +50,6 @@ impl<'de, F: Deserialize<'de>> WireLine<F> {
     }
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_first(from: &u32) -> bool {
     *from == 0
 }

@@ -31,9 +31,6 @@ impl BackgroundJobs {
     }
 
     /// Starts `work` on a new thread. `what` names the job in error messages: `the clipboard`.
-    ///
-    /// # Errors
-    /// If the previous job is still running, or the thread cannot be started.
     pub fn start(
         &mut self,
         what: &'static str,

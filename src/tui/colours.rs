@@ -81,9 +81,6 @@ impl Colours {
     }
 
     /// Parses a theme.
-    ///
-    /// # Errors
-    /// Returns the first error found.
     pub fn parse(text: &str) -> Result<Self, ThemeError> {
         let line = |span: Range<usize>| {
             let before = text.as_bytes().iter().take(span.start);

@@ -82,9 +82,6 @@ impl Keymap {
     }
 
     /// Returns the default keys with some bindings replaced. A binding without keys unbinds its action.
-    ///
-    /// # Errors
-    /// Returns the first error found.
     pub fn with(own: &[Binding]) -> Result<Self, KeymapError> {
         let is_known = |name: &String| ACTIONS.iter().any(|def| def.name == *name);
         if let Some(unknown) = own.iter().find(|binding| !is_known(&binding.action)) {

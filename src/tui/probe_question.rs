@@ -22,9 +22,6 @@ pub struct ProbeQuestion {
 
 impl ProbeQuestion {
     /// Returns the question for the GPU of a row, or else for `gpu`.
-    ///
-    /// # Errors
-    /// Returns the reason why a probe is not possible.
     pub fn open(app: &App, row: Option<&ProcessRow>, gpu: Option<GpuUuid>) -> Result<Self, String> {
         is_allowed(app)?;
         let gpu = row.and_then(|row| row.id().gpu).or(gpu);
@@ -93,9 +90,6 @@ impl ProbeQuestion {
 }
 
 /// Checks whether probes are allowed.
-///
-/// # Errors
-/// Returns the reason why they are not.
 pub fn is_allowed(app: &App) -> Result<(), String> {
     if app.recording.is_some() {
         return Err("cannot probe the GPU of a recording".into());

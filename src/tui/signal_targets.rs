@@ -21,9 +21,6 @@ pub struct Target {
 }
 
 /// Returns the process of a row as a signal target.
-///
-/// # Errors
-/// Returns the reason why it cannot receive a signal, without a period.
 pub fn target(row: &ProcessRow) -> Result<Target, String> {
     let key = row.id().key;
     if row.ended().is_some() {
@@ -50,9 +47,6 @@ pub fn target(row: &ProcessRow) -> Result<Target, String> {
 }
 
 /// Returns the tagged processes, or else the one under the cursor.
-///
-/// # Errors
-/// Returns the reason why no signal can be sent.
 pub fn targets(app: &App, under: Option<&ProcessRow>) -> Result<Vec<Target>, String> {
     is_allowed(app)?;
     if app.tags.is_empty() {
@@ -68,9 +62,6 @@ pub fn targets(app: &App, under: Option<&ProcessRow>) -> Result<Vec<Target>, Str
 }
 
 /// Checks whether signals are allowed.
-///
-/// # Errors
-/// Returns the reason why they are not.
 pub fn is_allowed(app: &App) -> Result<(), String> {
     if app.recording.is_some() {
         return Err("cannot send signals to the processes of a recording".into());

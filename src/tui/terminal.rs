@@ -39,9 +39,6 @@ pub struct Terminal {
 
 impl Terminal {
     /// Takes over the screen, and the mouse if requested.
-    ///
-    /// # Errors
-    /// If stdout is not a terminal or has closed.
     pub fn enter(mouse: bool) -> io::Result<Self> {
         take(mouse)?;
         // Large enough to send a full screen in one write.

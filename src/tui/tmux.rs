@@ -13,9 +13,6 @@ const MAX_OUTPUT_BYTES: u64 = 4096;
 
 /// Runs `tmux ARGS` with `input` on stdin and returns its output. Blocks, so it must not run on the UI task. `input` must fit
 /// into the buffer of a pipe.
-///
-/// # Errors
-/// Returns the error message of tmux, or the reason why it could not run, without a period.
 pub fn run(args: &[&str], input: &str) -> Result<String, String> {
     let command = format!("tmux {}", args.first().unwrap_or(&""));
     let failed = |error: io::Error| format!("`{command}`: {error}");

@@ -26,9 +26,6 @@ const FILES: &[(&str, &str)] = &[
 
 /// Returns the directory to put on `PYTHONPATH`, and writes it if needed: in the user's cache, else in their state
 /// directory. The name depends on the content, so a running program keeps the version that it started with.
-///
-/// # Errors
-/// Returns the error of the second directory if neither can be written.
 pub fn install() -> io::Result<PathBuf> {
     let install_in = |base| install_below(&directory(base, "hook").map_err(io::Error::other)?);
     install_in(Base::Cache).or_else(|_| install_in(Base::State))

@@ -118,11 +118,6 @@ fn of_process(traces: impl Iterator<Item = PathBuf>, process: ProcessKey) -> Opt
 /// Returns the room that the allocator had. Memory of the GPU that is neither free nor the allocator's belongs to
 /// others. The reported limit is the whole GPU, or the memory fraction of it (CUDACachingAllocator.cpp,
 /// `oom_observers_`).
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss
-)]
 fn room(trace: &Trace, oom: &HookOom) -> Option<Room> {
     let conf = trace.recorded.conf.as_deref().map(Config::parse);
     let fraction = conf.and_then(|conf| conf.memory_fraction);

@@ -59,9 +59,6 @@ impl KernelLog {
     }
 
     /// Reads everything that was logged since the last call. Returns false if there may be more.
-    ///
-    /// # Errors
-    /// The log can no longer be read.
     pub fn read(&mut self, mut take: impl FnMut(KernelLine)) -> Result<bool, Missing> {
         let mut chunk = [0; MAX_BYTES];
         for _ in 0..MAX_READS {

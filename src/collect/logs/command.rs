@@ -37,9 +37,6 @@ pub fn start(program: &Path, args: &[&str]) -> io::Result<Running> {
 }
 
 /// Runs a program and returns its standard output.
-///
-/// # Errors
-/// The program cannot be started, fails, writes too much, or takes too long (`TimedOut`).
 pub fn answer(program: &Path, args: &[&str]) -> io::Result<Vec<u8>> {
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     let mut running = start(program, args)?;

@@ -107,9 +107,6 @@ impl Findings {
 }
 
 /// Finds the logs of a process.
-///
-/// # Errors
-/// The process has exited or belongs to another user.
 pub fn find(settings: &Settings, key: ProcessKey, now: Mono) -> Result<Findings, Missing> {
     let process = Process::of(settings, key);
     let mut findings = Findings {
@@ -128,9 +125,6 @@ pub fn find(settings: &Settings, key: ProcessKey, now: Mono) -> Result<Findings,
 }
 
 /// Opens the log that a user named for a process. A relative path is relative to the working directory of the process.
-///
-/// # Errors
-/// The path is not a file that gputop may follow.
 pub fn named(settings: &Settings, key: ProcessKey, path: &Path) -> Result<FoundFile, Missing> {
     let process = Process::of(settings, key);
     let owner = process.owner().map_err(|error| process.denied(&error))?;

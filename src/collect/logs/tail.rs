@@ -105,9 +105,6 @@ pub enum NoFile {
 
 impl LogLocation {
     /// Opens the file. Never blocks on a pipe and never acquires a controlling terminal.
-    ///
-    /// # Errors
-    /// It is not a regular file, or must not be followed.
     pub fn open(&self) -> Result<(File, Metadata), NoFile> {
         match self.reader() {
             Some(reader) => reader.lend(|| self.open_with_current_rights()),

@@ -43,9 +43,6 @@ struct Header {
 
 impl Dump {
     /// Reads a dump file.
-    ///
-    /// # Errors
-    /// Fails if the bytes are not a valid dump.
     pub fn from_bytes(file: &[u8]) -> io::Result<Self> {
         let max_unpacked = MIN_UNPACKED + file.len() as u64 * UNPACKED_PER_BYTE;
         let mut bytes = Vec::new();

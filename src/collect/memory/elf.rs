@@ -132,9 +132,6 @@ impl Image {
     }
 
     /// Returns the address of an exported symbol that this image defines, or `None` if it does not define it.
-    ///
-    /// # Errors
-    /// Fails if the symbol tables are not readable.
     pub fn symbol(&self, memory: &impl Memory, name: &str) -> Result<Option<u64>, MemoryError> {
         if self.hash == 0 || self.symbols == 0 || self.strings == 0 {
             return Ok(None);

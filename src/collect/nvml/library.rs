@@ -31,9 +31,6 @@ impl Library {
     }
 
     /// Returns the library; loads and initialises it if no worker holds it. Blocks for as long as the driver does.
-    ///
-    /// # Errors
-    /// Returns the error from `dlopen` or `nvmlInit`.
     pub fn acquire(&self) -> Result<Arc<Nvml>, NvmlError> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(nvml) = loaded.upgrade() {

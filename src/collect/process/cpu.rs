@@ -22,7 +22,6 @@ impl CpuMeter {
     }
 
     /// Returns the usage of one core since the previous reading, or the previous figure if the interval is too short.
-    #[allow(clippy::cast_precision_loss)]
     pub fn measure(&mut self, now: Mono, ticks: u64, ticks_per_second: u64) -> Reading<Percent> {
         let elapsed = now.since(self.at).0;
         if elapsed >= MIN_INTERVAL_MS {

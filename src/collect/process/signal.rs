@@ -19,9 +19,6 @@ use crate::model::signal::Signal;
 use crate::model::units::StartTicks;
 
 /// Sends a signal.
-///
-/// # Errors
-/// Returns why the signal was not delivered: permission denied, process exited, or the signal was rejected.
 pub fn send(proc_root: &Path, key: ProcessKey, signal: Signal) -> Result<(), Missing> {
     if key.start == StartTicks(0) {
         return Err(rejected(

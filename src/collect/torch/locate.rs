@@ -46,9 +46,6 @@ pub struct Located {
 }
 
 /// Finds the device allocators of a process.
-///
-/// # Errors
-/// Returns what was found instead.
 pub fn locate(memory: &impl Memory) -> Result<Located, Failure> {
     let maps = memory.maps()?;
     let bases = images(&maps, |map| LIBRARIES.contains(&map.file_name()));

@@ -82,9 +82,6 @@ impl Attached<Live> {
     }
 
     /// Attaches to a running process. Retries while its allocator is changing.
-    ///
-    /// # Errors
-    /// Returns what was found instead, or why the process cannot be read.
     pub fn open(proc_root: &Path, pid: Pid) -> Result<Self, Failure> {
         let mut attached = Self::attach(Live::new(proc_root, pid));
         for _ in 0..MAX_ATTACH_TRIES {
@@ -120,9 +117,6 @@ fn is_caching_off(proc_root: &Path, pid: Pid) -> bool {
 
 impl<M: Memory> Attached<M> {
     /// Attaches in one try, which fails while the allocator is changing.
-    ///
-    /// # Errors
-    /// Returns what was found instead, or why the process cannot be read.
     pub fn attach(memory: M) -> Result<Self, Failure> {
         let located = locate(&memory)?;
         let family = located.layout.family();
@@ -366,9 +360,6 @@ impl<M: Memory> Attached<M> {
 
     /// Reads the map together with the statistics that it was compared with. If the map is exact, both are of the same
     /// instant.
-    ///
-    /// # Errors
-    /// Same as [`map`](Self::map).
     pub fn map_and_stats(&mut self, ordinal: u32) -> Result<(PoolMap, DeviceStats), Failure> {
         let mut best = Err(Failure::Busy);
         for attempt in 0..MAX_MAP_TRIES {
@@ -388,9 +379,6 @@ impl<M: Memory> Attached<M> {
 
     /// Same as [`map_and_stats`](Self::map_and_stats), but in one try: in a paused process another try gives the same
     /// result.
-    ///
-    /// # Errors
-    /// Same as [`map`](Self::map).
     pub fn map_of_paused(&mut self, ordinal: u32) -> Result<(PoolMap, DeviceStats), Failure> {
         self.try_map(ordinal)
     }

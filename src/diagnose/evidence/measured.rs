@@ -114,7 +114,6 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     },
 ];
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn bytes_per_minute(bytes: f64) -> Bytes {
     Bytes(bytes.max(0.0) as u64)
 }
@@ -154,7 +153,6 @@ fn spike(case: &Case<'_>) -> Finding {
 }
 
 /// Returns allocated memory plus the failed request, relative to the highest earlier peak.
-#[allow(clippy::cast_precision_loss)]
 fn attempted_peak_ratio(case: &Case<'_>) -> Option<f64> {
     let highest = case.measured.highest_peak.filter(|peak| peak.0 > 0)?;
     let oom = Oom::of(case);

@@ -149,7 +149,6 @@ impl RecentHistory {
             .map(|pool| pool.ordinal)
     }
 
-    #[allow(clippy::cast_precision_loss)]
     fn minutes_before(
         &self,
         key: (ProcessKey, u32),

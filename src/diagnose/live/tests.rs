@@ -24,7 +24,6 @@ const START: u64 = 1_000_000;
 const TICKS: u64 = 1_000;
 
 fn gib(n: f64) -> Bytes {
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     Bytes((n * f64::from(1_u32 << 30)) as u64)
 }
 
@@ -163,7 +162,6 @@ impl SimulatedRun {
     /// Simulates `seconds` with the pool state that `pool_at` returns.
     fn run(&mut self, seconds: u64, pool_at: impl Fn(f64) -> (f64, f64, f64)) {
         for second in 0..seconds {
-            #[allow(clippy::cast_precision_loss)]
             let at = second as f64;
             self.pool = pool_at(at);
             self.now += 1_000;

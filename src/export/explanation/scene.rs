@@ -245,7 +245,6 @@ fn lag(lag: Millis) -> String {
 
 /// Returns seconds, with two decimals below 0.1 s: `0.04 s`, `1.5 s`.
 fn seconds(span: Millis) -> String {
-    #[allow(clippy::cast_precision_loss)]
     let seconds = span.0 as f64 / 1_000.0;
     match span.0 {
         0..100 => format!("{seconds:.2} s"),

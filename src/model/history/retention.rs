@@ -28,7 +28,6 @@ const SILENT: Millis = Millis(60_000);
 
 /// Returns the worth of retaining an exited process: its peak VRAM divided by the time since its exit. Of two that exited
 /// together the smaller one is removed first, and of two of equal size the older one.
-#[allow(clippy::cast_precision_loss)]
 pub fn worth(peak: Bytes, ended: Millis) -> f64 {
     // The age does not matter during the first minute.
     peak.0 as f64 / ended.0.max(60_000) as f64
@@ -95,7 +94,6 @@ impl History {
                 process.peak = process.peak.max(series.peak());
             }
         }
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let worth_of =
             |process: &ProcessSize| worth(Bytes(process.peak as u64), now.since(process.until));
         let mut exited: Vec<_> = sizes.into_iter().collect();

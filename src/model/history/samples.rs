@@ -17,7 +17,6 @@ fn is_fresh(frame: &Frame, at: Mono) -> bool {
 }
 
 /// Passes every figure of a frame that has a series to `put_span`. Missing figures are skipped and appear as gaps.
-#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
 pub fn samples(frame: &Frame, mut put_span: impl FnMut(SeriesKey, Span)) {
     pool_samples(frame, &mut put_span);
     let mut put = |key: SeriesKey, value: Option<f64>| {
@@ -82,7 +81,6 @@ pub fn samples(frame: &Frame, mut put_span: impl FnMut(SeriesKey, Span)) {
 }
 
 /// Passes on pool statistics, which are sampled more often than frames: the span includes a peak between two frames.
-#[allow(clippy::cast_precision_loss)]
 fn pool_samples(frame: &Frame, put: &mut impl FnMut(SeriesKey, Span)) {
     let pools = frame.pools.iter().filter(|pools| is_fresh(frame, pools.at));
     for pool in pools.flat_map(|pools| &*pools.list) {

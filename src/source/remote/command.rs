@@ -137,17 +137,11 @@ pub fn end_all() {
 }
 
 /// Starts connecting. The source reports the state of the connection, which ends when the source is dropped.
-///
-/// # Errors
-/// Fails if a thread cannot be started.
 pub fn start(connection: Connection) -> io::Result<Source> {
     start_with(connection, suspended_time)
 }
 
 /// Like [`start`], with a function that returns the total suspend time of this machine.
-///
-/// # Errors
-/// Fails if a thread cannot be started.
 pub fn start_with(
     connection: Connection,
     suspended_time: impl Fn() -> Duration + Send + 'static,

@@ -49,9 +49,6 @@ struct Acknowledged {
 
 /// Writes the updates of `source` and the replies of `incidents` to `output` until it is closed or the source ends. A
 /// separate thread reads requests from `input` and calls `at_end` when it ends.
-///
-/// # Errors
-/// Fails if writing fails or no thread can be started.
 pub async fn serve(
     mut source: Source,
     incidents: Option<IncidentRequests>,

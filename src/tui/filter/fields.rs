@@ -297,7 +297,6 @@ fn bytes(size: Bytes) -> f64 {
     whole(size.0)
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn whole(value: u64) -> f64 {
     value as f64
 }

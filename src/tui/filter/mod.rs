@@ -37,9 +37,6 @@ pub struct Filter {
 
 impl Filter {
     /// Parses a filter.
-    ///
-    /// # Errors
-    /// Returns the first error found.
     pub fn parse(text: &str) -> Result<Self, FilterError> {
         let text = text.to_lowercase();
         Ok(Self {

@@ -109,7 +109,6 @@ impl FleetRow {
 
     fn share(&self) -> Option<f64> {
         let (used, total) = (self.used?.0, self.total?.0);
-        #[allow(clippy::cast_precision_loss)]
         (total > 0).then(|| used as f64 / total as f64)
     }
 

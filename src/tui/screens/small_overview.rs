@@ -324,7 +324,6 @@ fn history(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
         return;
     };
     let spans = series.window(axis.end, axis.length, usize::from(plot.width));
-    #[allow(clippy::cast_precision_loss)]
     columns(
         &spans,
         total.0 as f32,

@@ -338,7 +338,6 @@ impl Columns {
     }
 
     /// Returns allocated and reserved memory in the form that the pool chart takes.
-    #[allow(clippy::cast_precision_loss)]
     fn spans(self, played: &Played) -> (Vec<Option<Span>>, Vec<Option<Span>>) {
         let spans = |values: Vec<Option<Bytes>>| {
             let span = |value: Bytes| Span(value.0 as f32, value.0 as f32);

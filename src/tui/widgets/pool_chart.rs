@@ -114,11 +114,6 @@ impl PoolChart<'_> {
 }
 
 /// Draws allocated memory and the cache above it into `plot`, whose top edge is `top`.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    clippy::cast_sign_loss
-)]
 pub fn columns(
     allocated: &[Option<Span>],
     reserved: &[Option<Span>],

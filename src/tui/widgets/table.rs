@@ -171,7 +171,6 @@ impl SortKey {
         value.map_or(Self::Missing, Self::Number)
     }
 
-    #[allow(clippy::cast_precision_loss)]
     pub fn whole(value: Option<u64>) -> Self {
         Self::number(value.map(|v| v as f64))
     }

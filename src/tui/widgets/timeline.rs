@@ -46,7 +46,6 @@ const LABELS: u16 = 6;
 impl<'a> Timeline<'a> {
     /// Returns a chart of memory up to `top`.
     pub fn bytes(title: impl Into<String>, series: Option<&'a Series>, top: Bytes) -> Self {
-        #[allow(clippy::cast_precision_loss)]
         Self {
             title: title.into(),
             series,
@@ -127,7 +126,6 @@ pub fn span_words(span: Millis) -> String {
 }
 
 /// Draws the columns of `spans` into `plot`, whose top edge is `top`.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub fn columns(
     spans: &[Option<Span>],
     top: f32,

@@ -127,7 +127,9 @@ impl Names {
         let names = |path: &str| -> io::Result<Vec<String>> {
             let entries = fs::read_dir(self.files.root.join(path))?.flatten();
             let names = entries.take(MAX_LISTED);
-            Ok(names.filter_map(|entry| entry.file_name().into_string().ok()).collect())
+            Ok(names
+                .filter_map(|entry| entry.file_name().into_string().ok())
+                .collect())
         };
         let end = format!("-{}.log", found.id);
         let logs = names("var/log/containers").unwrap_or_default();

@@ -77,7 +77,6 @@ impl<'a> Cell<'a> {
 
     /// Parses a value in W, such as `124.71`. No single GPU uses 20 kW.
     pub(super) fn power(&self) -> Reading<MilliWatts> {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let milliwatts = |watts: f64| MilliWatts((watts * 1_000.0).round() as u32);
         let watts = self.read(|text| text.parse().ok().filter(|watts| *watts >= 0.0));
         watts.at_most(20_000.0).map(milliwatts)

@@ -80,7 +80,6 @@ impl HostFigures {
         if passed == 0 {
             return Reading::missing(Reason::NotRead, "needs two readings");
         }
-        #[allow(clippy::cast_precision_loss)]
         Percent::rounded(busy.saturating_sub(busy_before) as f64 * 100.0 / passed as f64).into()
     }
 }

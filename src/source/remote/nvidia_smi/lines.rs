@@ -89,7 +89,6 @@ pub(super) fn clocks(text: &[u8]) -> Option<Clocks> {
     let up: f64 = up.parse().ok()?;
     let wall: i64 = wall.trim().parse().ok()?;
     // Conversion from float to integer saturates.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     Some(Clocks {
         mono: Mono((up * 1_000.0) as u64),
         time: UnixMillis(wall.saturating_mul(1_000)),

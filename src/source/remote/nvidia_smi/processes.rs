@@ -171,9 +171,7 @@ impl CpuShares {
         let Some((before, _)) = before.filter(|_| passed > 0) else {
             return Reading::missing(Reason::NotRead, "needs two readings");
         };
-        #[allow(clippy::cast_precision_loss)]
         let seconds = ticks.saturating_sub(before) as f64 / ticks_per_second(facts) as f64;
-        #[allow(clippy::cast_precision_loss)]
         Percent::rounded(seconds * 100_000.0 / passed as f64).into()
     }
 }

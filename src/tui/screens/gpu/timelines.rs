@@ -24,7 +24,6 @@ pub(super) fn draw(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
         .get()
         .or(gpu.board.power_cap_default.get())
         .map_or(1_000, |cap| cap.0 / 1_000);
-    #[allow(clippy::cast_precision_loss)]
     let power = Timeline {
         title: "power".into(),
         series: series(GpuMetric::Power),

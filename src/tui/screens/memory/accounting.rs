@@ -142,7 +142,6 @@ impl Shown<'_> {
             let series = self.app.history.series(&key)?;
             series.window(self.app.frame.mono, day, 1)[0]
         });
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let peak = peak.map_or(String::new(), |span| gib(Bytes(span.1 as u64)));
         AccountingRow {
             shape: None,

@@ -115,7 +115,6 @@ fn curve_lines(read: &AnalysedMap, theme: &Theme) -> Vec<Metric> {
         .iter()
         .skip(usable_sizes.saturating_sub(1))
         .map(|(size, unusable)| {
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             let cells = (unusable * 24.0).round() as usize;
             Metric {
                 name: format!("for a request of {}", size.short()),

@@ -246,7 +246,6 @@ impl Window {
     }
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn float(bytes: Bytes) -> f32 {
     bytes.0 as f32
 }
