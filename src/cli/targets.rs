@@ -11,7 +11,7 @@ use color_eyre::eyre::bail;
 use super::settings::{Group, read_text};
 use super::slurm;
 use crate::incident::with_timeout;
-use crate::model::nearest_name::{instead_of, nearest};
+use crate::model::nearest_name::nearest;
 use crate::model::text::quoted;
 use crate::open_files::restore_in;
 use crate::source::remote::Target;
@@ -197,19 +197,18 @@ fn likely_mistake(
         return None;
     }
     let is_known = is_known(word);
-    let names = || subcommands.iter().map(String::as_str);
-    let what = match nearest(word, names()) {
-        _ if is_known == Some(true) => return None,
-        Some(name) => format!("unknown subcommand `{shown}`; did you mean `{name}`?"),
-        None if is_known == Some(false) => format!(
-            "`{shown}` is neither a subcommand nor a host known to ssh or DNS; {}.",
-            instead_of(word, names())
-        ),
-        None => return None,
-    };
-    Some(format!(
-        "{what} For a host of that name: `gputop -- {shown}`"
-    ))
+    let nearest = nearest(word, subcommands.iter().map(String::as_str));
+    match nearest {
+        _ if is_known == Some(true) => None,
+        Some(name) => Some(format!(
+            "unknown subcommand `{shown}`; did you mean `{name}`? For a host of that name: `gputop -- {shown}`"
+        )),
+        None if is_known == Some(false) => Some(format!(
+            "`{shown}` is neither a subcommand nor a host known to ssh or DNS. `gputop --help` lists the subcommands; \
+             `gputop -- {shown}` connects to a host of that name"
+        )),
+        None => None,
+    }
 }
 
 #[cfg(test)]
@@ -241,8 +240,7 @@ mod tests {
         }
         for word in ["kill", "top", "themes"] {
             let why = likely_mistake(word, &names, |_| Some(false)).unwrap_or_default();
-            let expected = "expected one of once, record, replay, demo, doctor. For a host";
-            assert!(why.contains(expected), "{why}");
+            assert!(why.contains("is neither a subcommand nor a host"), "{why}");
             assert_eq!(likely_mistake(word, &[], |_| Some(false)), None);
         }
     }
