@@ -1,6 +1,7 @@
 //! Memory snapshots read from pickles: those of a real PyTorch, every version of the format, and everything that a
 //! file can do wrong.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -519,6 +520,55 @@ fn snapshot_prints_text_without_a_terminal() {
     let printed = String::from_utf8(output.stdout).unwrap();
     let printed = printed.replace(file.to_str().unwrap(), "native.pickle");
     insta::assert_snapshot!("printed", printed);
+}
+
+/// Scripts read these fields, so a name may be added but not changed.
+#[test]
+fn json_has_the_documented_fields() {
+    fn collect(value: &serde_json::Value, prefix: &str, fields: &mut BTreeSet<String>) {
+        match value {
+            serde_json::Value::Object(map) => {
+                for (name, value) in map {
+                    fields.insert(format!("{prefix}{name}"));
+                    collect(value, &format!("{prefix}{name}."), fields);
+                }
+            }
+            serde_json::Value::Array(list) => list.iter().for_each(|v| collect(v, prefix, fields)),
+            _ => {}
+        }
+    }
+    let file = data("torch-2.15/native.pickle");
+    let output = run(&[file.to_str().unwrap(), "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (mut device, mut top) = (BTreeSet::new(), BTreeSet::new());
+    collect(&json["devices"], "", &mut device);
+    collect(&json, "", &mut top);
+    top.retain(|name| !name.contains('.'));
+    let joined = |fields: BTreeSet<String>| fields.into_iter().collect::<Vec<_>>().join(" ");
+    assert_eq!(joined(top), "allocator_settings devices file schema");
+    let stacks = |name: &str| {
+        format!(
+            "{name} {name}.blocks {name}.bytes {name}.frames {name}.frames.file {name}.frames.function {name}.frames.line"
+        )
+    };
+    let (held, peak, growth) = (
+        stacks("by_stack"),
+        stacks("trace.by_stack_at_peak"),
+        stacks("trace.growth"),
+    );
+    assert_eq!(
+        joined(device),
+        format!(
+            "{held} fits free_histogram free_histogram.bytes free_histogram.count free_histogram.up_to_bytes \
+             largest_free_block ordinal segments segments.address segments.blocks segments.expandable segments.pool \
+             segments.pool_id segments.size segments.stream stats stats.active_bytes stats.allocated_bytes \
+             stats.inactive_split_bytes stats.requested_bytes stats.reserved_bytes stats.segments trace {peak} \
+             trace.events {growth} trace.length_us trace.ooms trace.ooms.event trace.ooms.frames \
+             trace.ooms.frames.file trace.ooms.frames.function trace.ooms.frames.line trace.ooms.free_bytes \
+             trace.ooms.requested_bytes trace.ooms.time_us trace.peak_event trace.requested_bytes_peak \
+             trace.reserved_bytes_peak"
+        )
+    );
 }
 
 #[test]

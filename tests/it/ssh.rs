@@ -193,7 +193,8 @@ fn a_link_that_wants_a_passphrase_again_asks_for_it_in_the_plain_terminal() {
     terminal.send("?");
     terminal.wait_text("Help: ");
     terminal.send("\x1b");
-    wait_sm(&terminal, "46");
+    let is_closed = |screen: &vt100::Screen| !screen.contents().contains("Help: ");
+    terminal.wait_for(is_closed, "the help to close");
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
     terminal.assert_restored();
