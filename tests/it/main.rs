@@ -68,6 +68,7 @@ mod logs;
 mod many_hosts;
 mod many_processes;
 mod memory_screen;
+mod menus;
 #[cfg(target_os = "linux")]
 mod mouse;
 mod namespace;
