@@ -18,7 +18,7 @@ use super::Settings;
 use super::journal::{Journal, is_journal};
 use super::pane::Pane;
 use super::pipe::{self, Descriptor};
-use super::tail::{Credentials, FileId, LogLocation, NoFile};
+use super::tail::{CREATION_UNCERTAINTY, Credentials, FileId, LogLocation, NoFile};
 use crate::collect::clock::boot_time;
 use crate::collect::process::access::Access;
 use crate::collect::process::container::docker_id;
@@ -450,9 +450,7 @@ fn young(key: ProcessKey, now: Mono) -> Option<SystemTime> {
     if now.since(Mono(since_boot)) >= MAX_YOUNG_AGE {
         return None;
     }
-    // File creation times come from a clock that ticks every 4 ms, and our times are rounded down to milliseconds.
-    const UNCERTAIN: Duration = Duration::from_millis(10);
     let boot = u64::try_from(boot_time().0).ok()?;
     let started = Duration::from_millis(boot + since_boot);
-    Some(SystemTime::UNIX_EPOCH + started - UNCERTAIN)
+    Some(SystemTime::UNIX_EPOCH + started - CREATION_UNCERTAINTY)
 }
