@@ -283,9 +283,9 @@ fn refused_value_is_a_dash_with_a_reason() {
             "PCIe to host",
             "NVLink sent",
             "energy",
-            "ECC on",
-            "corrected",
-            "uncorrected",
+            "ECC",
+            "corrected errors",
+            "uncorrected errors",
             "rows remapped",
         ] {
             let line = format!("{fact:<22}– {reason}");

@@ -701,6 +701,24 @@ fn new_process_log_is_read_from_its_beginning() {
 }
 
 #[test]
+fn output_of_a_process_that_exits_during_the_search_is_sent() {
+    let log = tempfile::tempdir().unwrap();
+    let file = log.path().join("new.log");
+    let mut process = parrot(|command| {
+        command.stdout(File::create(&file).unwrap());
+    });
+    say(&mut process, "no error, but the last words\n");
+    wait_size(&file, 20);
+    let followed = Followed::start();
+    let key = key_of(process.0.id());
+    followed.logs.watch(&[key]);
+    followed.logs.exited(key);
+    followed.logs.watch(&[]);
+    let told = followed.wait_text("the last words");
+    assert_eq!((told.process, told.excerpt.why), (Some(key), LogWhy::Ended));
+}
+
+#[test]
 fn a_process_whose_files_never_answer_costs_the_others_nothing() {
     // Opening a FIFO waits for its writer, as a file on a server that is gone waits for ever.
     let root = tempfile::tempdir().unwrap();

@@ -182,7 +182,7 @@ impl Collector for Logs {
         let feed = Arc::clone(&agent.feed);
         match request {
             Request::Log(key) => {
-                self.view(*key, move |view| feed.push(Update::Log(Arc::new(view))))
+                self.view(*key, move |view| feed.push(Update::Log(Arc::new(view))));
             }
             Request::Watch { process, path } => {
                 let process = *process;

@@ -1,15 +1,19 @@
-//! The content of a log: a file, or text that another thread delivers.
+//! The content of a log: a file, or the text of a program.
 
 use std::io;
 
-use super::piped_log::PipedLog;
+use super::stream::Stream;
 use super::tail::{Tail, TailRead};
-use crate::model::units::Mono;
+use crate::model::units::{Millis, Mono};
+
+/// How often a log is read.
+const READ_INTERVAL: Millis = Millis(250);
+const MIN_INTERVAL: Millis = Millis(20);
 
 #[derive(Debug)]
 pub enum LogContent {
     File(Tail),
-    Piped(PipedLog),
+    Stream(Stream),
 }
 
 impl LogContent {
@@ -17,11 +21,11 @@ impl LogContent {
     pub fn offset(&self) -> u64 {
         match self {
             Self::File(tail) => tail.offset(),
-            Self::Piped(piped) => piped.offset(),
+            Self::Stream(stream) => stream.offset(),
         }
     }
 
-    /// Reads the text since the last call into `buffer`; from a file at most `max_bytes`.
+    /// Reads the text since the last call into `buffer`, at most `max_bytes`.
     pub fn read(
         &mut self,
         buffer: &mut Vec<u8>,
@@ -30,7 +34,10 @@ impl LogContent {
     ) -> io::Result<TailRead> {
         match self {
             Self::File(tail) => tail.read(buffer, max_bytes, now),
-            Self::Piped(piped) => Ok(piped.read(buffer)),
+            Self::Stream(stream) => {
+                let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+                Ok(stream.read(buffer, max_bytes, now))
+            }
         }
     }
 
@@ -38,14 +45,24 @@ impl LogContent {
     pub fn between(&self, from: u64, to: u64) -> io::Result<Vec<u8>> {
         match self {
             Self::File(tail) => tail.between(from, to),
-            Self::Piped(piped) => Ok(piped.between(from, to)),
+            Self::Stream(stream) => Ok(stream.between(from, to)),
         }
     }
 
-    /// Requests the text of the other thread immediately. Has no effect for a file.
-    pub fn hurry(&self) {
-        if let Self::Piped(piped) = self {
-            piped.hurry();
+    /// Requests the text of a program immediately. Has no effect for a file.
+    pub fn hurry(&mut self) {
+        if let Self::Stream(stream) = self {
+            stream.hurry();
+        }
+    }
+
+    /// Returns the time of the next read after one at `last`.
+    pub fn due(&self, last: Mono) -> Option<Mono> {
+        let usual = Mono(last.0 + READ_INTERVAL.0);
+        match self {
+            Self::File(_) => Some(usual),
+            // Not before the limit on reading has recovered.
+            Self::Stream(stream) => Some(stream.due(usual)?.max(Mono(last.0 + MIN_INTERVAL.0))),
         }
     }
 
@@ -53,7 +70,7 @@ impl LogContent {
     pub fn line_at(&self, offset: u64) -> Option<u64> {
         match self {
             Self::File(tail) => tail.line_at(offset),
-            Self::Piped(_) => None,
+            Self::Stream(_) => None,
         }
     }
 }

@@ -14,9 +14,11 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use super::Settings;
+use super::journal::{Journal, is_journal};
+use super::pane::Pane;
 use super::pipe::{self, Descriptor};
-use super::tail::{Credentials, FileId, LogLocation, NoFile};
-use super::{Settings, journal};
+use super::tail::{CREATION_UNCERTAINTY, Credentials, FileId, LogLocation, NoFile};
 use crate::collect::clock::boot_time;
 use crate::collect::process::access::Access;
 use crate::collect::process::container::docker_id;
@@ -47,9 +49,9 @@ const MAX_PARENTS: usize = 8;
 #[derive(Debug)]
 pub enum LogTarget {
     File(Box<FoundFile>),
-    /// Device and number of the terminal.
-    Terminal(u64, u64),
-    Journal,
+    /// Device and number of the terminal, and the tmux pane that shows it.
+    Pane(u64, u64, Box<Pane>),
+    Journal(Journal),
 }
 
 #[derive(Debug)]
@@ -94,10 +96,10 @@ impl Findings {
     fn add(&mut self, found: LogTarget) {
         let is_same = |known: &LogTarget| match (known, &found) {
             (LogTarget::File(known), LogTarget::File(found)) => known.id() == found.id(),
-            (LogTarget::Terminal(device, number), LogTarget::Terminal(d, n)) => {
+            (LogTarget::Pane(device, number, _), LogTarget::Pane(d, n, _)) => {
                 (device, number) == (d, n)
             }
-            (LogTarget::Journal, LogTarget::Journal) => true,
+            (LogTarget::Journal(_), LogTarget::Journal(_)) => true,
             _ => false,
         };
         if !self.found.iter().any(is_same) {
@@ -113,7 +115,9 @@ pub fn find(settings: &Settings, key: ProcessKey, now: Mono) -> Result<Findings,
         young: young(key, now),
         ..Findings::default()
     };
-    for fd in DESCRIPTORS {
+    let link = |fd: u32| std::fs::read_link(process.dir.join("fd").join(fd.to_string())).ok();
+    let is_shared = link(1).is_some() && link(1) == link(2);
+    for fd in DESCRIPTORS.into_iter().take(if is_shared { 1 } else { 2 }) {
         match process.find(fd, MAX_PIPES) {
             Ok(found) => found.into_iter().for_each(|found| findings.add(found)),
             Err(missing) => findings.missing = findings.missing.take().or(Some(missing)),
@@ -253,13 +257,19 @@ impl<'a> Process<'a> {
             return found.or_else(|why| Ok(vec![self.slurm().ok_or(why)?.into()]));
         }
         if is_terminal {
-            return Ok(self
-                .screen()
-                .unwrap_or_else(|| vec![LogTarget::Terminal(metadata.dev(), metadata.rdev())]));
+            if let Some(logs) = self.screen() {
+                return Ok(logs);
+            }
+            let (device, number) = (metadata.dev(), metadata.rdev());
+            let pane = Pane::find(self.settings, (device, number))?;
+            return Ok(vec![LogTarget::Pane(device, number, Box::new(pane))]);
         }
-        if kind.is_socket() && journal::is_journal(&self.environ(), metadata.dev(), metadata.ino())
-        {
-            return Ok(vec![LogTarget::Journal]);
+        if kind.is_socket() && is_journal(&self.environ(), metadata.dev(), metadata.ino()) {
+            let journal = Journal::follow(self.settings, self.pid).map_err(|error| {
+                let why = format!("cannot read the journal: {error}");
+                Missing::new(Reason::Unsupported, why)
+            })?;
+            return Ok(vec![LogTarget::Journal(journal)]);
         }
         Err(unreadable(stream, &target, &error))
     }
@@ -434,9 +444,7 @@ fn young(key: ProcessKey, now: Mono) -> Option<SystemTime> {
     if now.since(Mono(since_boot)) >= MAX_YOUNG_AGE {
         return None;
     }
-    // File creation times come from a clock that ticks every 4 ms, and our times are rounded down to milliseconds.
-    const UNCERTAIN: Duration = Duration::from_millis(10);
     let boot = u64::try_from(boot_time().0).ok()?;
     let started = Duration::from_millis(boot + since_boot);
-    Some(SystemTime::UNIX_EPOCH + started - UNCERTAIN)
+    Some(SystemTime::UNIX_EPOCH + started - CREATION_UNCERTAINTY)
 }

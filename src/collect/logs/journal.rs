@@ -7,9 +7,10 @@
 use std::io::{self, Read};
 use std::process::ChildStdout;
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+
 use super::Settings;
-use super::command::start;
-use super::piped_log::{Mailbox, PipedLog};
+use super::command::{Running, start};
 use crate::model::units::Pid;
 
 /// Returns true if the descriptor with this device and inode leads to the journal.
@@ -20,29 +21,40 @@ pub fn is_journal(environ: &[u8], device: u64, inode: u64) -> bool {
     stream.is_some_and(|stream| stream == format!("{device}:{inode}").as_bytes())
 }
 
-/// Follows what the process writes from now on. `on_text` is called on another thread whenever there is new text.
-pub fn follow(
-    settings: &Settings,
-    pid: Pid,
-    on_text: impl Fn() + Send + 'static,
-) -> io::Result<PipedLog> {
-    let process = format!("_PID={pid}");
-    let args = ["-f", "-n", "0", "-o", "cat", "-q", "--no-pager", &process];
-    let mut running = start(&settings.journalctl, &args)?;
-    let output = running.0.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-    let (log, mailbox) = PipedLog::new(Some(running));
-    std::thread::Builder::new()
-        .name("journal".into())
-        .spawn(move || deliver(output, &mailbox, on_text))?;
-    Ok(log)
+/// A running `journalctl`, which is killed when this is dropped.
+#[derive(Debug)]
+pub struct Journal {
+    output: ChildStdout,
+    _running: Running,
 }
 
-fn deliver(mut output: ChildStdout, mailbox: &Mailbox, on_text: impl Fn()) {
-    let mut chunk = vec![0; 16 << 10];
-    while let Ok(n @ 1..) = output.read(&mut chunk) {
-        if mailbox.put(&chunk[..n]).is_err() {
-            return;
+impl Journal {
+    /// Follows what the process writes from now on.
+    pub fn follow(settings: &Settings, pid: Pid) -> io::Result<Self> {
+        let process = format!("_PID={pid}");
+        let args = ["-f", "-n", "0", "-o", "cat", "-q", "--no-pager", &process];
+        Self::of(start(&settings.journalctl, &args)?)
+    }
+
+    /// Reads the output of a running program.
+    pub fn of(mut running: Running) -> io::Result<Self> {
+        let output = running.0.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        fcntl(&output, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        Ok(Self {
+            output,
+            _running: running,
+        })
+    }
+
+    /// Reads what was written so far, at most `max_bytes`. The rest waits in the pipe.
+    pub fn read(&mut self, buffer: &mut Vec<u8>, max_bytes: usize) {
+        let mut chunk = [0; 16 << 10];
+        while buffer.len() < max_bytes {
+            let room = chunk.len().min(max_bytes - buffer.len());
+            match self.output.read(&mut chunk[..room]) {
+                Ok(n @ 1..) => buffer.extend_from_slice(&chunk[..n]),
+                _ => return,
+            }
         }
-        on_text();
     }
 }

@@ -154,10 +154,11 @@ impl Log {
         }
     }
 
-    /// Returns the time of the next read, if it must be earlier than the usual interval.
+    /// Returns the time of the next read; `None` if nothing will follow.
     pub fn due(&self) -> Option<Mono> {
         let requested = self.tail_requests.iter().map(|request| request.due);
-        requested.chain(self.group.due()).min()
+        let read = self.content.due(self.polled_at);
+        requested.chain(self.group.due()).chain(read).min()
     }
 
     /// Reads new text and returns the excerpts to report.

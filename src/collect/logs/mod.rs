@@ -7,8 +7,8 @@
 //! sanitized (`sanitize`), as an [`Observation::Log`](crate::model::event::Observation::Log). The last output of a
 //! process is sent when it exits or an allocation fails.
 //!
-//! Reading a file can hang forever, for example if a file server is down. The thread that hangs is abandoned, its log is
-//! skipped until the thread returns, and a new thread follows all other logs (`watcher`).
+//! Reading a file can hang forever, for example if a file server is down. Each log therefore has a thread of its own
+//! (`watcher`), and one that hangs costs the others nothing.
 //!
 //! Example: the driver lists `python train.py > train.log 2>&1`; `/proc/418/fd/1` is `train.log`, 4,711 bytes long. The
 //! log grows by a traceback of 2 KiB, and 200 ms later an excerpt at offset 4,711 is reported for process 418.
@@ -22,8 +22,8 @@ mod journal;
 mod log;
 mod pane;
 mod pipe;
-mod piped_log;
 mod sanitize;
+mod stream;
 mod tail;
 mod watcher;
 
@@ -86,5 +86,5 @@ pub fn start(
     settings: Settings,
     report: impl Fn(ProcessExcerpt) + Send + Sync + 'static,
 ) -> io::Result<Logs> {
-    Logs::start(settings, Box::new(report))
+    Logs::start(settings, report)
 }

@@ -13,16 +13,20 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use super::Settings;
 use super::command::answer;
-use super::piped_log::Mailbox;
 use crate::model::reading::{Missing, Reason};
+use crate::model::units::{Millis, Mono};
 
-const CAPTURE_INTERVAL: Duration = Duration::from_millis(700);
+const CAPTURE_INTERVAL: Millis = Millis(700);
 /// Time until a server that did not answer is queried again.
-const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Millis = Millis(10_000);
+/// Number of immediate captures after a program exits: one for its last output, and one for the last line, which is
+/// held back until two captures agree on it.
+const URGENT_CAPTURES: u8 = 2;
+/// Time between those captures.
+const URGENT_INTERVAL: Millis = Millis(60);
 /// How far back a capture goes, in rows of the screen.
 const HISTORY: &str = "-2000";
 const MAX_SOCKETS: usize = 8;
@@ -117,37 +121,62 @@ impl Pane {
         }
         Ok(Some(lines))
     }
+}
 
-    /// Delivers new text until the reader is dropped or the pane is closed. Text that is already in the pane is skipped.
-    pub fn follow(&self, mailbox: &Mailbox, on_text: impl Fn()) {
-        let mut seen = LastCapture::default();
-        let mut is_first = true;
-        while mailbox.is_read() {
-            let pause = match self.capture() {
-                Ok(None) => CAPTURE_INTERVAL,
-                Ok(Some(lines)) if is_first => {
-                    is_first = false;
-                    seen.begin(lines);
-                    CAPTURE_INTERVAL
-                }
-                Ok(Some(lines)) => {
-                    let new = seen.next(lines);
-                    if !new.is_empty() {
-                        let Ok(()) = mailbox.put(new.as_bytes()) else {
-                            return;
-                        };
-                        on_text();
-                    }
-                    CAPTURE_INTERVAL
-                }
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => RETRY_INTERVAL,
-                // The pane was closed, or its server.
-                Err(_) => return,
-            };
-            if mailbox.pause(pause).is_err() {
-                return;
-            }
+/// Repeated captures of a pane.
+#[derive(Debug)]
+pub struct Capture {
+    pane: Pane,
+    /// `None` before the first one, whose text is older than the attachment.
+    last: Option<LastCapture>,
+    due: Mono,
+    /// Number of captures to make without delay.
+    urgent: u8,
+    is_closed: bool,
+}
+
+impl Capture {
+    pub fn new(pane: Pane) -> Self {
+        Self {
+            pane,
+            last: None,
+            due: Mono(0),
+            urgent: 0,
+            is_closed: false,
         }
+    }
+
+    /// Requests captures immediately.
+    pub fn hurry(&mut self) {
+        (self.urgent, self.due) = (URGENT_CAPTURES, Mono(0));
+    }
+
+    /// Returns the time of the next capture, if the pane still exists.
+    pub fn due(&self) -> Option<Mono> {
+        (!self.is_closed).then_some(self.due)
+    }
+
+    /// Captures the pane if it is due, and appends the new text.
+    pub fn read(&mut self, text: &mut Vec<u8>, now: Mono) {
+        if self.is_closed || now < self.due {
+            return;
+        }
+        let mut pause = CAPTURE_INTERVAL;
+        match self.pane.capture() {
+            Ok(None) => {}
+            Ok(Some(lines)) => match &mut self.last {
+                Some(last) => text.extend(last.next(lines).into_bytes()),
+                None => self.last = Some(LastCapture { lines, held: None }),
+            },
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => pause = RETRY_INTERVAL,
+            // The pane was closed, or its server.
+            Err(_) => self.is_closed = true,
+        }
+        self.urgent = self.urgent.saturating_sub(1);
+        if self.urgent > 0 {
+            pause = URGENT_INTERVAL;
+        }
+        self.due = Mono(now.0 + pause.0);
     }
 }
 
@@ -183,7 +212,7 @@ fn sockets(settings: &Settings) -> Vec<PathBuf> {
 }
 
 /// The previous capture.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct LastCapture {
     /// Lines without the one that is held back.
     lines: Vec<String>,
@@ -191,10 +220,6 @@ struct LastCapture {
 }
 
 impl LastCapture {
-    fn begin(&mut self, lines: Vec<String>) {
-        self.lines = lines;
-    }
-
     /// Returns the new lines, each with a line break.
     fn next(&mut self, mut lines: Vec<String>) -> String {
         let from = first_new(&self.lines, &lines);
@@ -255,6 +280,8 @@ fn not_in(before: &[String], after: &[String]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn lines(text: &str) -> Vec<String> {
@@ -263,8 +290,10 @@ mod tests {
 
     /// Returns the new lines of each capture after the first, separated by spaces.
     fn new_lines(captures: &[&str]) -> Vec<String> {
-        let mut seen = LastCapture::default();
-        seen.begin(lines(captures[0]));
+        let mut seen = LastCapture {
+            lines: lines(captures[0]),
+            held: None,
+        };
         let rest = captures[1..].iter();
         rest.map(|capture| seen.next(lines(capture)).trim_end().replace('\n', " "))
             .collect()

@@ -12,7 +12,7 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use nix::libc::{O_CLOEXEC, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK};
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
@@ -25,6 +25,8 @@ use crate::open_files::{LongLivedFile, room_for};
 pub const MAX_AT_ONCE: u64 = 1 << 20;
 /// Size of the latest text that is read when text is skipped.
 pub const MAX_AFTER_SKIP: u64 = 256 << 10;
+/// How much earlier than it happened the creation of a file may be recorded: its clock ticks every 4 ms on most kernels.
+pub const CREATION_UNCERTAINTY: Duration = Duration::from_millis(10);
 /// How often the path is checked for another file.
 const ROTATION_INTERVAL: Millis = Millis(1_000);
 
@@ -221,7 +223,7 @@ impl Tail {
             id: FileId::of(&metadata),
             offset: from,
             checked_at: now,
-            attached: SystemTime::now(),
+            attached: SystemTime::now() - CREATION_UNCERTAINTY,
         }
     }
 
@@ -353,8 +355,6 @@ fn is_created_before(metadata: &Metadata, time: SystemTime, now: SystemTime) -> 
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

@@ -3,7 +3,7 @@
 //! No other thread waits for a worker. If one hangs in a driver call, the agent sees that its section becomes stale.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use nvml_wrapper::Device;
@@ -107,7 +107,7 @@ impl Worker {
         loop {
             self.gpu.at = now_mono();
             self.gpu.health.state = HealthState::Answering;
-            self.report().map_err(|_| End::Closed)?;
+            self.report()?;
             // After the report, so that slow calls do not delay the first frame.
             reader.read_rare(&device, &mut self.gpu);
             self.wait_for_tick()?;
@@ -115,8 +115,9 @@ impl Worker {
         }
     }
 
-    fn report(&self) -> Result<(), SendError<Section>> {
-        self.sections.send(Section::Gpu(Box::new(self.gpu.clone())))
+    fn report(&self) -> Result<(), End> {
+        let sent = self.sections.send(Section::Gpu(Box::new(self.gpu.clone())));
+        sent.map_err(|_| End::Closed)
     }
 
     /// Finds the GPU by its UUID once that is known. After a GPU was lost, the indices of the others may have shifted,
