@@ -26,7 +26,7 @@ use crate::model::incident::Severity;
 use crate::model::incident_key::IncidentKey;
 use crate::model::link::Link;
 use crate::model::units::Bytes;
-use crate::source::Update;
+use crate::protocol::Update;
 use crate::source::layout::ENDING;
 #[cfg(local)]
 use crate::source::local;

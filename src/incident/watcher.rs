@@ -21,14 +21,9 @@ use super::saver::IncidentSaver;
 use super::{Store, Track, Uid};
 use crate::diagnose::live::{Observer, Revision};
 use crate::diagnose::recovery::{recover, take_failures};
-use crate::model::event::{Event, Observation};
-use crate::model::frame::Frame;
-use crate::model::host::Hello;
-use crate::model::pool::FailureMap;
-use crate::model::remote_incident::RemoteIncident;
+use crate::model::event::Observation;
 use crate::model::scene::Scene;
-use crate::model::stack::PythonStack;
-use crate::source::Update;
+use crate::protocol::Update;
 
 /// Maximum number of frames that wait for the thread. Further frames are dropped, because the next one has newer data.
 pub const MAX_WAITING_FRAMES: usize = 32;
@@ -51,13 +46,7 @@ pub enum WatchResult {
 }
 
 enum WatchInput {
-    Hello(Arc<Hello>),
-    Frame(Arc<Frame>),
-    Event(Box<Event>),
-    Stack(Box<PythonStack>),
-    FailureMap(Arc<FailureMap>),
-    RemoteIncident(Arc<RemoteIncident>),
-    Jump,
+    Update(Update),
     History(Uid, Vec<Track>),
 }
 
@@ -101,26 +90,22 @@ impl Watcher {
 
     /// Passes relevant updates to the thread; never blocks.
     pub fn see(&self, update: &Update) {
-        let input = match update {
-            Update::Hello(hello) => WatchInput::Hello(Arc::clone(hello)),
-            Update::Frame(frame) => {
+        match update {
+            Update::Frame(_) => {
                 if self.waiting.load(Ordering::Relaxed) >= self.max_waiting {
                     return;
                 }
                 self.waiting.fetch_add(1, Ordering::Relaxed);
-                WatchInput::Frame(Arc::clone(frame))
             }
-            Update::Event(event) => WatchInput::Event(Box::new(event.clone())),
-            Update::Stacks(_, stack) => match &**stack {
-                Ok(stack) => WatchInput::Stack(Box::new(stack.clone())),
-                Err(_) => return,
-            },
-            Update::FailureMap(map) => WatchInput::FailureMap(Arc::clone(map)),
-            Update::RemoteIncident(remote) => WatchInput::RemoteIncident(Arc::clone(remote)),
-            Update::Jump { .. } => WatchInput::Jump,
+            Update::Hello(_)
+            | Update::Event(_)
+            | Update::Stacks(..)
+            | Update::FailureMap(_)
+            | Update::RemoteIncident(_)
+            | Update::Jump { .. } => {}
             _ => return,
-        };
-        let _ = self.inputs.send(input);
+        }
+        let _ = self.inputs.send(WatchInput::Update(update.clone()));
     }
 
     /// Adds the measured values around an incident to the stored record.
@@ -216,7 +201,14 @@ impl Thread {
 
     /// Handles an input. Returns the revisions to report, with their names in the store.
     fn handle(&mut self, input: WatchInput) -> Vec<(Revision, Option<Uid>)> {
-        if let WatchInput::Event(event) = &input
+        let update = match input {
+            WatchInput::Update(update) => update,
+            WatchInput::History(uid, tracks) => {
+                self.saver.add_history(&uid, tracks);
+                return Vec::new();
+            }
+        };
+        if let Update::Event(event) = &update
             && let Observation::RemoteIncident(remote) = &event.observation
         {
             let replayed = self.saver.replay(remote);
@@ -225,54 +217,49 @@ impl Thread {
                 .into_iter()
                 .collect();
         }
-        let concluded = self.conclude(input).into_iter();
-        let saved = concluded.map(|mut revision| {
+        self.prepare(&update);
+        let concluded = {
+            let _lock = diagnosis_lock();
+            self.conclude(&update)
+        };
+        let saved = concluded.into_iter().map(|mut revision| {
             let uid = self.saver.save(&mut revision);
             (revision, uid)
         });
         saved.collect()
     }
 
-    fn conclude(&mut self, input: WatchInput) -> Vec<Revision> {
-        match input {
-            WatchInput::Hello(hello) => {
-                self.saver.hello(&hello);
-                self.observer.hello(hello);
-                Vec::new()
-            }
-            WatchInput::Frame(frame) => {
+    /// Passes an update to the saver.
+    fn prepare(&mut self, update: &Update) {
+        match update {
+            Update::Hello(hello) => self.saver.hello(hello),
+            Update::Frame(frame) => {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
                 self.saver.retry(frame.mono);
-                let _lock = diagnosis_lock();
-                self.observer.frame(&frame)
             }
-            WatchInput::Event(event) => {
-                self.saver.event(&event);
-                let _lock = diagnosis_lock();
-                self.observer.event(&event)
-            }
-            WatchInput::Stack(stack) => {
-                let _lock = diagnosis_lock();
-                self.observer.stack(&stack)
-            }
-            WatchInput::FailureMap(map) => {
-                let _lock = diagnosis_lock();
-                self.observer.failure_map(&map)
-            }
-            WatchInput::RemoteIncident(remote) => {
-                self.saver.adopt(&remote);
-                Vec::new()
-            }
-            WatchInput::Jump => {
-                self.observer.forget();
-                self.saver.forget();
-                Vec::new()
-            }
-            WatchInput::History(uid, tracks) => {
-                self.saver.add_history(&uid, tracks);
-                Vec::new()
-            }
+            Update::Event(event) => self.saver.event(event),
+            Update::RemoteIncident(remote) => self.saver.adopt(remote),
+            Update::Jump { .. } => self.saver.forget(),
+            _ => {}
         }
+    }
+
+    fn conclude(&mut self, update: &Update) -> Vec<Revision> {
+        let observer = &mut self.observer;
+        match update {
+            Update::Hello(hello) => observer.hello(Arc::clone(hello)),
+            Update::Frame(frame) => return observer.frame(frame),
+            Update::Event(event) => return observer.event(event),
+            Update::Stacks(_, stack) => {
+                if let Ok(stack) = &**stack {
+                    return observer.stack(stack);
+                }
+            }
+            Update::FailureMap(map) => return observer.failure_map(map),
+            Update::Jump { .. } => observer.forget(),
+            _ => {}
+        }
+        Vec::new()
     }
 }
 
@@ -281,7 +268,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::event::LogExcerpt;
+    use crate::model::event::{Event, LogExcerpt};
     use crate::model::process::ProcessKey;
     use crate::model::units::{Mono, Pid, StartTicks};
 
@@ -343,10 +330,7 @@ mod tests {
         };
         assert!(why.starts_with("diagnosis restarted: injected"), "{why}");
         assert!(found.try_recv().is_err(), "reported twice");
-        let Update::Event(event) = log_update(419, FAILED) else {
-            panic!("no event");
-        };
-        let input = WatchInput::Event(Box::new(event));
+        let input = WatchInput::Update(log_update(419, FAILED));
         assert_eq!(thread.with_restart(|thread| thread.handle(input)).len(), 1);
     }
 }

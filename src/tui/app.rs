@@ -38,7 +38,7 @@ use crate::model::process::{ProcessDetail, ProcessKey};
 use crate::model::reading::Missing;
 use crate::model::stack::{PythonStack, StackWhy};
 use crate::model::units::{Millis, Mono, UnixMillis};
-use crate::source::{Position, Update};
+use crate::protocol::{Position, Update};
 
 /// Exited processes listed for a day. Beyond this limit, those that used little memory long ago are dropped first.
 const MAX_EXITED: usize = 100;
@@ -188,7 +188,7 @@ impl App {
             Update::Detail(key, detail) => self.detail = Some((key, detail)),
             Update::Map(map) => (self.map, self.no_map) = (Some(map), None),
             // Handled by the diagnosis and the incident store.
-            Update::FailureMap(_) | Update::RemoteIncident(_) => {}
+            Update::FailureMap(_) | Update::IncidentList(_) | Update::RemoteIncident(_) => {}
             Update::NoMap(pool, why) => self.no_map = Some((pool, why)),
             Update::Stacks(key, stack) => self.take_stack(key, stack),
             Update::Log(log) => self.log = Some(log),

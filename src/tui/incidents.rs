@@ -15,7 +15,7 @@ use crate::model::incident_key::IncidentKey;
 use crate::model::process::ProcessKey;
 use crate::model::scene::Scene;
 use crate::model::units::{GpuUuid, UnixMillis};
-use crate::source::Update;
+use crate::protocol::Update;
 
 /// An incident in the list of the dashboard.
 #[derive(Debug, Clone, PartialEq)]

@@ -22,7 +22,7 @@ use super::theme::Role;
 use super::widgets::cells::{columns, put, put_all, put_right, wrap_anywhere};
 use super::widgets::table::{mark, scrolled};
 use crate::model::process::ProcessKey;
-use crate::source::Request;
+use crate::protocol::Request;
 
 /// Maximum length of a filter, in characters. The rest of a longer paste is dropped.
 const MAX_FILTER_CHARS: usize = 200;

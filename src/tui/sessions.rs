@@ -16,8 +16,8 @@ use super::view::View;
 use crate::incident::{IncidentSink, MAX_WAITING_FRAMES, Track, Uid, WatchResult};
 use crate::model::history::Reach;
 use crate::model::link::Link;
+use crate::protocol::{Request, Update};
 use crate::source::stream::Source;
-use crate::source::{Request, Update};
 
 /// Updates queued between all hosts and the screen. When the queue is full, sources drop frames.
 const MAX_WAITING: usize = 64;

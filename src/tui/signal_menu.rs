@@ -20,7 +20,7 @@ use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
 use crate::model::signal::{SIGNALS, Signal, Signalled};
 use crate::model::units::{StartTicks, UnixMillis};
-use crate::source::Request;
+use crate::protocol::Request;
 
 /// The menu's state.
 #[derive(Debug)]

@@ -34,7 +34,7 @@ use crate::model::probe::ProbeRequest;
 use crate::model::process::ProcessKey;
 use crate::model::signal::Signal;
 use crate::model::units::{GpuUuid, Mono};
-use crate::source::{Play, Request};
+use crate::protocol::{Play, Request};
 
 /// The result of a key press that the event loop must handle, besides drawing.
 #[derive(Debug, Clone)]

@@ -12,8 +12,8 @@ use gputop::model::pool::{FailureMap, PoolMap};
 use gputop::model::scene::Scene;
 use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
 use gputop::model::units::{Bytes, Millis, Mono, Pid};
+use gputop::protocol::{Play, Update};
 use gputop::source::record::Recorder;
-use gputop::source::{Play, Update};
 use serde_json::Value;
 
 use crate::fake_machine::{RealProcess, command, dashboard, is_host, on_gpu};

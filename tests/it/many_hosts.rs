@@ -7,7 +7,7 @@ use gputop::diagnose::live::Observer;
 use gputop::incident::WatchResult;
 use gputop::model::history::{GpuMetric, History, Reach, SeriesKey};
 use gputop::model::units::Millis;
-use gputop::source::Update;
+use gputop::protocol::Update;
 use gputop::tui::app::App;
 use gputop::tui::keymap::{DEFAULT, Keymap};
 use gputop::tui::theme::{Palette, Theme};

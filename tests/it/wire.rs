@@ -18,7 +18,7 @@ use gputop::model::reading::{Missing, Reading, Reason};
 use gputop::model::signal::{Signal, Signalled};
 use gputop::model::stack::PythonStack;
 use gputop::model::units::{Millis, Mono, Pid, StartTicks};
-use gputop::source::Update;
+use gputop::protocol::Update;
 use gputop::source::remote::serve::serve;
 use gputop::source::remote::{self, Connection, Target};
 use gputop::source::stream::stream;

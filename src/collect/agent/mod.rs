@@ -59,8 +59,8 @@ use crate::model::replay_result::Replayed;
 use crate::model::stack::StackWhy;
 use crate::model::units::{GpuUuid, Millis, Mono, StartTicks};
 use crate::open_files::limit;
+use crate::protocol::{Request, Update};
 use crate::source::stream::Feed;
-use crate::source::{Request, Update};
 
 /// Settings of the agent.
 #[derive(Debug, Clone)]

@@ -14,7 +14,7 @@ use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
 use crate::model::signal::{Signal, Signalled};
 use crate::model::units::GpuUuid;
-use crate::source::{Request, Update};
+use crate::protocol::{Request, Update};
 
 impl Agent {
     pub(super) fn serve(&mut self, request: Request) {

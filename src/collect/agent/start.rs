@@ -27,8 +27,8 @@ use crate::model::pool::Pools;
 use crate::model::probe::ProbeRequest;
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
+use crate::protocol::{Request, Update};
 use crate::source::stream::Feed;
-use crate::source::{Request, Update};
 
 /// Time between attempts to load the driver and between counts of its GPUs.
 const DRIVER_INTERVAL: Duration = Duration::from_secs(10);

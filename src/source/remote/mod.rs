@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The remote agent first sends one plain line, the [`greeting`](protocol::GREETING), which separates its data from
-//! output of a login shell. Then follows one zstd stream of [lines](super::wire). [Request
-//! lines](protocol::RequestLine) go in the other direction: requests, and the number of frames received. Only [a
+//! output of a login shell. Then follows one zstd stream of [lines](crate::protocol). [Request
+//! lines](crate::protocol::RequestLine) go in the other direction: requests, and the number of frames received. Only [a
 //! few](protocol::FRAMES_UNDER_WAY) frames are unacknowledged at any time, so a slow connection gets fewer frames
 //! instead of outdated ones.
 //!

@@ -1,9 +1,6 @@
 //! Definitions that both ends of a connection share.
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::text::visible;
-use crate::source::Request;
 
 /// Protocol version. Both ends must have the same one. New fields and kinds of lines do not need a new version,
 /// because readers skip what they do not know.
@@ -31,20 +28,6 @@ pub const MAX_WINDOW_LOG: u32 = 18;
 
 /// Maximum number of unacknowledged frames.
 pub const FRAMES_UNDER_WAY: u64 = 4;
-
-/// A line to the remote agent. Exactly one field is set, or none if unknown.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct RequestLine {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request: Option<Request>,
-    /// Number of frames received since the connection started.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub frames: Option<u64>,
-    /// Name of a listed incident to send.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub incident: Option<String>,
-}
 
 /// Returns the greeting of this version.
 pub fn greeting() -> String {

@@ -36,7 +36,7 @@ use crate::model::gpu::Gpu;
 use crate::model::pool::Pool;
 use crate::model::process::ProcessKey;
 use crate::model::units::{GpuUuid, Mono};
-use crate::source::Request;
+use crate::protocol::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
