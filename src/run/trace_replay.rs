@@ -7,7 +7,7 @@ use crate::collect::hook::Traced;
 use crate::diagnose::predicted_fixes;
 use crate::incident::with_timeout;
 use crate::model::incident::Incident;
-use crate::model::replay_result::Replayed;
+use crate::model::trace_replay::TraceReplay;
 
 /// Maximum time to replay a trace while the user waits for the explanation. The largest trace takes about a second.
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -26,12 +26,12 @@ pub(super) fn add_predictions(incident: &mut Incident, found: HookEvidence) {
     let replayed = match with_timeout(REPLAY_TIMEOUT, move || traced.replay()) {
         Some(None) => return,
         Some(Some(replayed)) => replayed,
-        None => Replayed {
+        None => TraceReplay {
             missing: Some(format!(
                 "Replaying the allocation trace takes longer than {} s. Run `gputop whatif` on it to see which settings help.",
                 REPLAY_TIMEOUT.as_secs()
             )),
-            ..Replayed::default()
+            ..TraceReplay::default()
         },
     };
     predicted_fixes::add_predictions(incident, &replayed);

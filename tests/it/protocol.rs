@@ -18,9 +18,9 @@ use gputop::model::probe::ProbeRequest;
 use gputop::model::process::ProcessKey;
 use gputop::model::reading::{Missing, Reading, Reason};
 use gputop::model::remote_incident::{IncidentFile, RemoteIncident};
-use gputop::model::replay_result::{Fate, Replayed, SettingResult};
 use gputop::model::reported_pool::{Framework, ReportedPool};
 use gputop::model::signal::Signal;
+use gputop::model::trace_replay::{ReplayOutcome, SettingResult, TraceReplay};
 use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Pid, StartTicks};
 use gputop::protocol::{Line, Request, RequestLine, Update};
 use gputop::source::remote::protocol::{PROTOCOL, WINDOW_LOG, greeting};
@@ -155,7 +155,7 @@ fn kind_of(observation: &Observation) -> &'static str {
         Observation::Xid(_) => "xid",
         Observation::Ooms(_) => "ooms",
         Observation::GpuAtOom(_) => "gpu at oom",
-        Observation::Replayed(_) => "replayed",
+        Observation::TraceReplay(_) => "replayed",
         Observation::RemoteIncident(_) => "kept",
         Observation::Log(_) => "log",
         Observation::Hook(_) => "hook",
@@ -537,26 +537,30 @@ fn failures() -> Vec<Update> {
         processes: vec![holder].into(),
         lag: Millis(4),
     };
-    let tried = |conf: &str, fate, fails_at_bytes| SettingResult {
+    let tried = |conf: &str, outcome, fails_at_bytes| SettingResult {
         conf: conf.into(),
-        fate,
+        outcome,
         peak_reserved_bytes: gib(93),
         fails_at_bytes,
     };
-    let replayed = Replayed {
+    let replayed = TraceReplay {
         ordinal: 1,
         free_bytes: gib(1),
         peak_reserved_bytes: gib(138),
         last_operations: Some(100_000),
         tried: vec![
-            tried("expandable_segments:True", Fate::Fits, None),
-            tried("max_split_size_mb:256", Fate::Earlier, Some(gib(2))),
+            tried("expandable_segments:True", ReplayOutcome::Fits, None),
+            tried(
+                "max_split_size_mb:256",
+                ReplayOutcome::Earlier,
+                Some(gib(2)),
+            ),
         ],
         missing: None,
     };
     let observations = [
         Observation::GpuAtOom(Box::new(at_oom)),
-        Observation::Replayed(Box::new(replayed)),
+        Observation::TraceReplay(Box::new(replayed)),
     ];
     let events = (1..).zip(observations).map(event);
     std::iter::once(Update::Frame(Arc::new(frame)))

@@ -55,8 +55,8 @@ use crate::model::pool::{FailureMap, PoolMap, Pools};
 use crate::model::probe::ProbeRequest;
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Missing, Reading, Reason};
-use crate::model::replay_result::Replayed;
 use crate::model::stack::StackWhy;
+use crate::model::trace_replay::TraceReplay;
 use crate::model::units::{GpuUuid, Millis, Mono, StartTicks};
 use crate::open_files::limit;
 use crate::protocol::{Request, Update};
@@ -98,7 +98,7 @@ pub enum Section {
     Log(Box<ProcessExcerpt>),
     Hook(HookUpdate),
     /// An allocation trace was replayed.
-    Replayed(ProcessKey, Box<Replayed>),
+    TraceReplay(ProcessKey, Box<TraceReplay>),
     Exit(ExitReport),
     /// The driver reported an Xid of this number.
     Xid(Option<GpuUuid>, u64),
@@ -242,8 +242,8 @@ impl Agent {
                 }
                 self.replay(update.traced);
             }
-            Section::Replayed(key, replayed) => {
-                self.announce(Some(key), None, Observation::Replayed(replayed));
+            Section::TraceReplay(key, replayed) => {
+                self.announce(Some(key), None, Observation::TraceReplay(replayed));
             }
             Section::Exit(ExitReport::Exit(exit)) => self.announce_exit(*exit),
             Section::Exit(ExitReport::Xid(line)) => self.take_xid_line(*line),

@@ -84,7 +84,7 @@ impl Agent {
                     let Some(replayed) = failure.replay() else {
                         continue;
                     };
-                    let replayed = Section::Replayed(failure.process, Box::new(replayed));
+                    let replayed = Section::TraceReplay(failure.process, Box::new(replayed));
                     if sections.send(replayed).is_err() {
                         return;
                     }

@@ -25,10 +25,10 @@ use crate::model::incident::{DetectedBy, Incident, Severity};
 use crate::model::incident_key::IncidentKey;
 use crate::model::pool::FailureMap;
 use crate::model::process::ProcessKey;
-use crate::model::replay_result::Replayed;
 use crate::model::scene::Scene;
 use crate::model::stack::PythonStack;
 use crate::model::text::visible;
+use crate::model::trace_replay::TraceReplay;
 use crate::model::units::{Bytes, GpuUuid, Mono};
 
 /// Maximum bytes of text in a case.
@@ -97,7 +97,7 @@ struct Member {
     /// Report of the hook on the last failed allocation.
     hook_report: Option<HookReport>,
     /// Result of replaying the allocation trace with other settings.
-    replayed: Option<Replayed>,
+    replayed: Option<TraceReplay>,
     /// Traceback of an uncaught exception that the hook reported.
     exception: Option<String>,
     exit: Option<Exit>,
@@ -279,7 +279,9 @@ impl Case {
             }
             Observation::Log(excerpt) => is_added = member.read(excerpt),
             Observation::Hook(hook) => member.add_hook_event(hook),
-            Observation::Replayed(replayed) => member.replayed = Some(Replayed::clone(replayed)),
+            Observation::TraceReplay(replayed) => {
+                member.replayed = Some(TraceReplay::clone(replayed));
+            }
             Observation::Exit(exit) => member.exit = Some(exit.clone()),
             _ => {}
         }
@@ -625,7 +627,7 @@ impl Member {
             return;
         };
         report.complete(incident);
-        let is_match = |replayed: &&Replayed| {
+        let is_match = |replayed: &&TraceReplay| {
             (replayed.ordinal, replayed.free_bytes) == (report.oom.device, report.oom.free_bytes)
         };
         if let Some(replayed) = self.replayed.as_ref().filter(is_match) {

@@ -213,7 +213,7 @@ impl Observer {
                 self.case_of_exit(event)
             }
             // Replaying a long trace takes time. A replay alone does not open a case.
-            Observation::Replayed(_) => self.case_with(event),
+            Observation::TraceReplay(_) => self.case_with(event),
             _ => None,
         };
         let Some(index) = index else {

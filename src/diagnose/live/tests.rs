@@ -16,8 +16,8 @@ use crate::model::pool::{
 };
 use crate::model::process::{Parent, Process, ProcessKey};
 use crate::model::reading::{Reading, Reason};
-use crate::model::replay_result::{Fate, Replayed, SettingResult};
 use crate::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
+use crate::model::trace_replay::{ReplayOutcome, SettingResult, TraceReplay};
 use crate::model::units::{Bytes, GpuUuid, Mono, Pid, StartTicks, UnixMillis};
 
 const START: u64 = 1_000_000;
@@ -868,16 +868,16 @@ fn a_late_replay_is_added_to_its_failure() {
     sim.writes(418, &message("2.00 GiB", "1.00 GiB", "8.00 GiB"));
     assert_eq!(sim.last().incident.id, "oom-fragmentation");
     let replayed = |free: f64| {
-        Observation::Replayed(Box::new(Replayed {
+        Observation::TraceReplay(Box::new(TraceReplay {
             free_bytes: gib(free),
             peak_reserved_bytes: gib(22.5),
             tried: vec![SettingResult {
                 conf: "expandable_segments:True".into(),
-                fate: Fate::Fits,
+                outcome: ReplayOutcome::Fits,
                 peak_reserved_bytes: gib(16.0),
                 ..SettingResult::default()
             }],
-            ..Replayed::default()
+            ..TraceReplay::default()
         }))
     };
     // Longer than the window of one failure, shorter than a real replay.
