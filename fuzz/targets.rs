@@ -154,7 +154,7 @@ fn show(updates: Vec<Update>, choice: &[u8]) {
         };
         app.update(update);
         for revision in revisions {
-            app.take_watch_result(WatchResult::Incident(Box::new(revision), None));
+            app.take_watch_result(WatchResult::Incident(Box::new(revision)));
         }
     }
     if !stored.is_empty() {

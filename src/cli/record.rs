@@ -282,7 +282,7 @@ async fn first_hello(source: &mut Source) -> Result<Arc<Hello>> {
 /// Reports each fatal incident above the progress line: once, and again if its diagnosis changes.
 fn report(found: &WatchResult, name: Option<&str>, reported: &mut Vec<(IncidentKey, String)>) {
     match found {
-        WatchResult::Incident(revision, uid) if revision.incident.severity == Severity::Fatal => {
+        WatchResult::Incident(revision) if revision.incident.severity == Severity::Fatal => {
             let id = revision.incident.id.clone();
             match reported
                 .iter_mut()
@@ -292,13 +292,13 @@ fn report(found: &WatchResult, name: Option<&str>, reported: &mut Vec<(IncidentK
                 Some((_, before)) => before.clone_from(&id),
                 None => reported.push((revision.key.clone(), id.clone())),
             }
-            let command = uid.as_ref().map_or(String::new(), |uid| {
+            let command = revision.incident.uid.as_ref().map_or(String::new(), |uid| {
                 format!(" (`gputop incidents show {uid}`)")
             });
             let title = &revision.incident.title;
             notify(name, &format!("{id}: {title}{command}"));
         }
-        WatchResult::Incident(..) => {}
+        WatchResult::Incident(_) => {}
         WatchResult::Trouble(why) => notify(name, why),
     }
 }

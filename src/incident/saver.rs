@@ -98,18 +98,16 @@ impl IncidentSaver {
         }
     }
 
-    /// Saves a revision and replaces its conclusion by the merged one from the store. Returns its name in the store; `None`
-    /// if it could not be saved, which is reported.
-    pub fn save(&mut self, revision: &mut Revision) -> Option<Uid> {
+    /// Saves a revision and replaces its conclusion by the merged one from the store, with its name there. If it could not
+    /// be saved, which is reported, it has no name.
+    pub fn save(&mut self, revision: &mut Revision) {
         let record = self.record(revision);
         if self.sink.is_none() {
             let (key, known) = self.recording.write(record);
             (revision.key, revision.incident) = (key.clone(), known.incident.clone());
-            return None;
+        } else if let Some(stored) = self.try_save(UnsavedRecord::Own(Box::new(record)), 1) {
+            revision.incident = *stored.incident;
         }
-        let stored = self.try_save(UnsavedRecord::Own(Box::new(record)), 1)?;
-        revision.incident = *stored.incident;
-        Some(stored.uid)
     }
 
     /// Writes a record to the store, or adds it to the unsaved ones.

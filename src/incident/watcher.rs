@@ -39,8 +39,8 @@ pub struct IncidentSink {
 /// A result of the thread.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WatchResult {
-    /// A new incident, or a revision of one that was reported before with the same key; with its name in the store.
-    Incident(Box<Revision>, Option<Uid>),
+    /// A new incident, or a revision of one that was reported before with the same key.
+    Incident(Box<Revision>),
     /// An error message about an incident that could not be saved or a command that failed.
     Trouble(String),
 }
@@ -168,16 +168,13 @@ struct Thread {
 impl Thread {
     fn run(mut self, inbox: &mpsc::Receiver<WatchInput>) {
         while let Ok(input) = inbox.recv() {
-            let revisions = self.with_restart(|thread| thread.handle(input));
-            for (mut revision, uid) in revisions {
+            for mut revision in self.with_restart(|thread| thread.handle(input)) {
                 // The store has the blocks; screens do not show them.
                 if revision.scene.map.is_some() {
                     Scene::forget_blocks(Arc::make_mut(&mut revision.scene));
                 }
-                let sent = self
-                    .report
-                    .send(WatchResult::Incident(Box::new(revision), uid));
-                if sent.is_err() {
+                let result = WatchResult::Incident(Box::new(revision));
+                if self.report.send(result).is_err() {
                     return;
                 }
             }
@@ -199,8 +196,8 @@ impl Thread {
         result
     }
 
-    /// Handles an input. Returns the revisions to report, with their names in the store.
-    fn handle(&mut self, input: WatchInput) -> Vec<(Revision, Option<Uid>)> {
+    /// Handles an input. Returns the revisions to report.
+    fn handle(&mut self, input: WatchInput) -> Vec<Revision> {
         let update = match input {
             WatchInput::Update(update) => update,
             WatchInput::History(uid, tracks) => {
@@ -211,22 +208,17 @@ impl Thread {
         if let Update::Event(event) = &update
             && let Observation::RemoteIncident(remote) = &event.observation
         {
-            let replayed = self.saver.replay(remote);
-            return replayed
-                .map(|revision| (revision, None))
-                .into_iter()
-                .collect();
+            return self.saver.replay(remote).into_iter().collect();
         }
         self.prepare(&update);
-        let concluded = {
+        let mut revisions = {
             let _lock = diagnosis_lock();
             self.conclude(&update)
         };
-        let saved = concluded.into_iter().map(|mut revision| {
-            let uid = self.saver.save(&mut revision);
-            (revision, uid)
-        });
-        saved.collect()
+        for revision in &mut revisions {
+            self.saver.save(revision);
+        }
+        revisions
     }
 
     /// Passes an update to the saver.
@@ -289,7 +281,7 @@ mod tests {
 
     fn ids(found: &[WatchResult]) -> Vec<&str> {
         let incidents = found.iter().filter_map(|found| match found {
-            WatchResult::Incident(revision, _) => Some(revision.incident.id.as_str()),
+            WatchResult::Incident(revision) => Some(revision.incident.id.as_str()),
             WatchResult::Trouble(_) => None,
         });
         incidents.collect()

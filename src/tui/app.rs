@@ -383,15 +383,15 @@ impl App {
                 self.message = Some(why);
                 None
             }
-            WatchResult::Incident(revision, uid) => {
+            WatchResult::Incident(revision) => {
                 let tracks = tracks(
                     self.live_history.as_ref().unwrap_or(&self.history),
                     &revision,
                 );
-                let name = uid.as_ref().map(ToString::to_string);
-                self.incidents.take_live(*revision, name);
+                let uid = revision.incident.uid.clone();
+                self.incidents.take_live(*revision);
                 self.rebuild_rows();
-                Some((uid?, tracks))
+                Some((uid?.parse().ok()?, tracks))
             }
         }
     }

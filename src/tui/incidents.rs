@@ -76,13 +76,10 @@ impl ListedIncident {
         }
     }
 
-    fn of_revision(revision: Revision, uid: Option<String>) -> Self {
+    fn of_revision(revision: Revision) -> Self {
         Self {
             gpus: gpus(&revision.key, Some(&revision.scene)),
-            incident: Arc::new(Incident {
-                uid,
-                ..revision.incident
-            }),
+            incident: Arc::new(revision.incident),
             is_read: false,
             key: revision.key,
             processes: revision.processes,
@@ -202,9 +199,9 @@ impl Incidents {
         self.list = list;
     }
 
-    /// Adds or revises a live incident. `uid` is its ID in the store, if it is stored.
-    pub fn take_live(&mut self, revision: Revision, uid: Option<String>) {
-        let mut new = ListedIncident::of_revision(revision, uid);
+    /// Adds or revises a live incident.
+    pub fn take_live(&mut self, revision: Revision) {
+        let mut new = ListedIncident::of_revision(revision);
         let old = self.list.iter_mut().find(|known| known.is_same(&new));
         if let Some(old) = &old {
             new.is_read = old.is_read && !new.incident.is_news_after(&old.incident);
@@ -367,17 +364,23 @@ mod tests {
         }
     }
 
+    fn stored_as(uid: &str, severity: Severity) -> Revision {
+        let mut revision = revision(severity);
+        revision.incident.uid = Some(uid.into());
+        revision
+    }
+
     #[test]
     fn a_revised_incident_becomes_unread_only_if_it_is_more_severe() {
         let mut incidents = Incidents::default();
-        incidents.take_live(revision(Severity::Caught), None);
+        incidents.take_live(revision(Severity::Caught));
         let opened = incidents.news().cloned().expect("news");
         incidents.open(&opened);
-        incidents.take_live(revision(Severity::Caught), Some("a".into()));
+        incidents.take_live(stored_as("a", Severity::Caught));
         assert_eq!(incidents.unread(), 0);
         // The store lists it, and then the process exits.
         incidents.take_stored(vec![known("a", "12:03:00", Severity::Caught)]);
-        incidents.take_live(revision(Severity::Fatal), Some("a".into()));
+        incidents.take_live(stored_as("a", Severity::Fatal));
         assert_eq!(incidents.unread(), 1);
         assert_eq!(news(&incidents), Some("a"));
     }
@@ -419,7 +422,7 @@ mod tests {
             let mut revision = revision(Severity::Caught);
             revision.key.first = Mono(60_000 * at);
             revision.incident.time = Some(at.to_string());
-            incidents.take_live(revision, None);
+            incidents.take_live(revision);
             if at == 150 {
                 let opened = incidents.news().cloned().expect("news");
                 incidents.open(&opened);
@@ -439,7 +442,7 @@ mod tests {
     #[test]
     fn retains_incidents_that_the_store_does_not_list() {
         let mut incidents = Incidents::default();
-        incidents.take_live(revision(Severity::Caught), None);
+        incidents.take_live(revision(Severity::Caught));
         let mut stored = known("a", "12:03:00", Severity::Fatal);
         stored.key.first = Mono(60_000);
         incidents.take_stored(vec![stored]);
@@ -451,14 +454,13 @@ mod tests {
     #[test]
     fn recognizes_an_incident_that_was_stored_later() {
         let mut incidents = Incidents::default();
-        let seen = revision(Severity::Fatal);
-        incidents.take_live(seen.clone(), None);
+        incidents.take_live(revision(Severity::Fatal));
         let stored = known("a", "12:03:00", Severity::Fatal);
         let mut later = known("b", "12:04:00", Severity::Fatal);
         later.key.first = Mono(60_000);
         incidents.take_stored(vec![stored, later]);
         assert_eq!(incidents.unread(), 2);
-        incidents.take_live(seen, Some("a".into()));
+        incidents.take_live(stored_as("a", Severity::Fatal));
         assert_eq!(incidents.unread(), 2);
     }
 }

@@ -309,7 +309,7 @@ fn recording_restores_stack_and_map_of_a_failure() {
     let watcher = Watcher::start(None).unwrap();
     seen.updates.iter().for_each(|update| watcher.see(update));
     let found = watcher.finish(Duration::from_secs(20));
-    let Some(WatchResult::Incident(revision, None)) = found.last() else {
+    let Some(WatchResult::Incident(revision)) = found.last() else {
         panic!("{found:?}");
     };
     assert_eq!(revision.scene.stacks, [stack]);

@@ -184,7 +184,7 @@ impl Kept {
             self.app.update(update);
             for revision in found {
                 self.app
-                    .take_watch_result(WatchResult::Incident(Box::new(revision), None));
+                    .take_watch_result(WatchResult::Incident(Box::new(revision)));
             }
         }
     }

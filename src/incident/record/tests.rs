@@ -2,7 +2,7 @@ use super::*;
 use crate::model::event::Observation;
 use crate::model::incident::{DetectedBy, Fields, Fix, Severity};
 use crate::model::process::ProcessKey;
-use crate::model::replay_result::SettingResult;
+use crate::model::trace_replay::SettingResult;
 use crate::model::units::{Pid, StartTicks, UnixMillis};
 
 fn key(pid: u32, first: u64) -> IncidentKey {
