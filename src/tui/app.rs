@@ -17,7 +17,7 @@ use super::pools;
 use super::probes::Probes;
 use super::rows::{ExitedProcess, ProcessRow};
 use super::screens::fleet::FleetRow;
-use super::signal_menu::outcome_words;
+use super::signal_targets::outcome_words;
 use super::tags::Tags;
 use super::theme::Theme;
 use super::time_window::{ScrollDirection, TimeWindow};

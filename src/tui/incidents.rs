@@ -96,7 +96,8 @@ impl ListedIncident {
     }
 
     /// Returns true if this is the current revision of an incident on the screen.
-    fn is_revision_of(&self, shown: &Incident) -> bool {
+    #[must_use]
+    pub fn is_revision_of(&self, shown: &Incident) -> bool {
         match &shown.uid {
             Some(uid) => self.incident.uid.as_ref() == Some(uid),
             // A process has at most one incident at a time.

@@ -330,8 +330,10 @@ impl Sessions {
         let requests = previous.view.leave();
         previous.ask(requests);
         previous.app.set_shown(false);
+        let colours = previous.app.theme.colours.clone();
         self.on_screen = session;
         let shown = self.on_screen();
+        shown.app.theme.colours = colours;
         shown.app.set_shown(true);
         shown.follow();
     }

@@ -174,7 +174,6 @@ fn dumps() -> Vec<Vec<u8>> {
 
 fn config() -> Vec<Vec<u8>> {
     let mut seeds = files("assets/themes", ".toml");
-    seeds.extend(files("assets", "keymap.toml"));
     seeds.extend(CONFIG.iter().map(|text| text.as_bytes().to_vec()));
     seeds
 }

@@ -9,7 +9,7 @@ use gputop::model::history::{GpuMetric, History, Reach, SeriesKey};
 use gputop::model::units::Millis;
 use gputop::protocol::Update;
 use gputop::tui::app::App;
-use gputop::tui::keymap::{DEFAULT, Keymap};
+use gputop::tui::keymap::Keymap;
 use gputop::tui::theme::{Palette, Theme};
 use jiff::tz::TimeZone;
 
@@ -158,7 +158,7 @@ struct Kept {
 
 impl Kept {
     fn new() -> Self {
-        let keymap = Keymap::parse(DEFAULT).unwrap();
+        let keymap = Keymap::default();
         let theme = Theme::new(Palette::None, false, TimeZone::UTC);
         let mut app = App::new(theme, keymap, None);
         app.set_shown(false);

@@ -59,7 +59,7 @@ use crate::tui::chrome::interval_words;
 use crate::tui::clipboard::Clipboard;
 use crate::tui::colours::Colours;
 use crate::tui::density::{DENSITIES, Density};
-use crate::tui::keymap::{Binding, DEFAULT, Keymap};
+use crate::tui::keymap::{Binding, Keymap};
 use crate::tui::theme::Theme;
 use crate::user_files::DirectoryError;
 
@@ -245,7 +245,7 @@ fn keymap(bindings: &[(Binding, Origin)]) -> Result<Keymap, SettingError> {
         .iter()
         .map(|(binding, _)| binding.clone())
         .collect();
-    Keymap::with(DEFAULT, &own).map_err(|what| {
+    Keymap::with(&own).map_err(|what| {
         let origin = |action| origin_of(bindings, action);
         SettingError::Keymap {
             origin: what
