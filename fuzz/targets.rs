@@ -32,13 +32,14 @@ use gputop::source::remote::{read_agent_stream, read_nvidia_smi};
 use gputop::source::replay::{Options, Recording, play};
 use gputop::tui::app::App;
 use gputop::tui::colours::Colours;
+use gputop::tui::effect::Effect;
 use gputop::tui::filter::Filter;
 use gputop::tui::incidents::ListedIncident;
-use gputop::tui::keymap::{DEFAULT, Keymap};
+use gputop::tui::keymap::Keymap;
 use gputop::tui::screens::SCREENS;
 use gputop::tui::screens::snapshot::{Opened, SnapshotScreen};
 use gputop::tui::theme::{Palette, Theme};
-use gputop::tui::view::{Outcome, View};
+use gputop::tui::view::View;
 use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{
@@ -172,7 +173,7 @@ fn listed(record: &Record) -> ListedIncident {
 
 fn app() -> App {
     static KEYMAP: OnceLock<Keymap> = OnceLock::new();
-    let keymap = KEYMAP.get_or_init(|| Keymap::parse(DEFAULT).expect("the built-in keymap"));
+    let keymap = KEYMAP.get_or_init(Keymap::default);
     let theme = Theme::new(Palette::Dark, false, TimeZone::UTC);
     App::new(theme, keymap.clone(), None)
 }
@@ -503,7 +504,6 @@ pub fn config(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for message in [
         check_config(&text).err(),
-        Keymap::parse(&text).err().map(|error| error.to_string()),
         Colours::parse(&text).err().map(|error| error.to_string()),
     ]
     .into_iter()
@@ -536,12 +536,12 @@ pub fn terminal(data: &[u8]) {
             Event::Resize(width, height) => {
                 area = Rect::new(0, 0, width, height);
                 view.resize(area);
-                (Outcome::Stay, view.follow(&app))
+                (Effect::Done, view.follow(&app))
             }
             _ => continue,
         };
         drop(requests);
-        if !matches!(outcome, Outcome::Stay) {
+        if !matches!(outcome, Effect::Done) {
             view = View::default();
             view.resize(area);
         }
