@@ -23,7 +23,8 @@ use gputop::model::signal::Signal;
 use gputop::model::trace_replay::{ReplayOutcome, SettingResult, TraceReplay};
 use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Pid, StartTicks};
 use gputop::protocol::{Line, Request, RequestLine, Update};
-use gputop::source::remote::protocol::{PROTOCOL, WINDOW_LOG, greeting};
+use gputop::source::remote::greeting::{PROTOCOL, greeting};
+use gputop::source::remote::limits::WINDOW_LOG;
 use serde_json::Value;
 
 use crate::fake_machine::{Guarded, RealProcess, command, is_host, on_gpu};

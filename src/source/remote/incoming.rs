@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use zstd::stream::read::Decoder;
 
-use super::protocol::{MAX_LINE, MAX_WINDOW_LOG};
+use super::limits::{MAX_LINE, MAX_WINDOW_LOG};
 use crate::model::text::harmless_json;
 use crate::protocol::{Line, Update};
 

@@ -12,7 +12,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use zstd::stream::write::Encoder;
 use zstd::zstd_safe::CParameter;
 
-use super::protocol::{FRAMES_UNDER_WAY, MAX_REQUEST_LINE, WINDOW_LOG, greeting};
+use super::greeting::greeting;
+use super::limits::{FRAMES_UNDER_WAY, MAX_REQUEST_LINE, WINDOW_LOG};
 use crate::model::frame::Frame;
 use crate::protocol::{Request, RequestLine, Update};
 use crate::source::stream::Source;
