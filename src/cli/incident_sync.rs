@@ -78,9 +78,7 @@ fn read(store: &Store, uid: String) -> RemoteIncident {
         };
     };
     // No screen shows the blocks, which are most of the data.
-    if let Some(scene) = &mut entry.record.scene {
-        scene.forget_blocks();
-    }
+    entry.record.forget_blocks();
     RemoteIncident {
         uid,
         is_read: entry.is_read,

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use nix::libc::{O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK};
 use thiserror::Error;
 
-use super::record::{Record, UnreadableRecord};
 use super::state::State;
 use super::uid::{InvalidUid, Uid};
 use crate::model::bounded_json;
 use crate::model::incident::Incident;
+use crate::model::incident_record::{Record, UnreadableRecord};
 use crate::model::remote_incident::{IncidentFile, RemoteIncident};
 use crate::model::text::{harmless_json, quoted, visible};
 use crate::model::units::UnixMillis;
@@ -574,9 +574,7 @@ fn serialize(mut record: Record) -> io::Result<Vec<u8>> {
     if fits(&bytes) {
         return Ok(bytes);
     }
-    if let Some(scene) = &mut record.scene {
-        scene.forget_blocks();
-    }
+    record.forget_blocks();
     record.history.clear();
     record.evidence.events.clear();
     record.more.clear();

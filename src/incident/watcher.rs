@@ -18,11 +18,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc as channel;
 
 use super::saver::IncidentSaver;
-use super::{Store, Track, Uid};
-use crate::diagnose::live::{Observer, Revision};
+use super::{Store, Uid};
+use crate::diagnose::live::Observer;
 use crate::diagnose::recovery::{recover, take_failures};
 use crate::model::event::Observation;
-use crate::model::scene::Scene;
+use crate::model::incident_record::{Record, Track};
 use crate::protocol::Update;
 
 /// Maximum number of frames that wait for the thread. Further frames are dropped, because the next one has newer data.
@@ -40,7 +40,7 @@ pub struct IncidentSink {
 #[derive(Debug, Clone, PartialEq)]
 pub enum WatchResult {
     /// A new incident, or a revision of one that was reported before with the same key.
-    Incident(Box<Revision>),
+    Incident(Box<Record>),
     /// An error message about an incident that could not be saved or a command that failed.
     Trouble(String),
 }
@@ -86,6 +86,17 @@ impl Watcher {
             max_waiting,
             results,
         })
+    }
+
+    /// Returns a watcher without a thread, which detects no incidents.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            inputs: mpsc::channel().0,
+            waiting: Arc::default(),
+            max_waiting: 0,
+            results: channel::unbounded_channel().1,
+        }
     }
 
     /// Passes relevant updates to the thread; never blocks.
@@ -168,12 +179,8 @@ struct Thread {
 impl Thread {
     fn run(mut self, inbox: &mpsc::Receiver<WatchInput>) {
         while let Ok(input) = inbox.recv() {
-            for mut revision in self.with_restart(|thread| thread.handle(input)) {
-                // The store has the blocks; screens do not show them.
-                if revision.scene.map.is_some() {
-                    Scene::forget_blocks(Arc::make_mut(&mut revision.scene));
-                }
-                let result = WatchResult::Incident(Box::new(revision));
+            for record in self.with_restart(|thread| thread.handle(input)) {
+                let result = WatchResult::Incident(Box::new(record));
                 if self.report.send(result).is_err() {
                     return;
                 }
@@ -196,8 +203,8 @@ impl Thread {
         result
     }
 
-    /// Handles an input. Returns the revisions to report.
-    fn handle(&mut self, input: WatchInput) -> Vec<Revision> {
+    /// Handles an input. Returns the incidents to report.
+    fn handle(&mut self, input: WatchInput) -> Vec<Record> {
         let update = match input {
             WatchInput::Update(update) => update,
             WatchInput::History(uid, tracks) => {
@@ -211,14 +218,14 @@ impl Thread {
             return self.saver.replay(remote).into_iter().collect();
         }
         self.prepare(&update);
-        let mut revisions = {
+        let mut records = {
             let _lock = diagnosis_lock();
             self.conclude(&update)
         };
-        for revision in &mut revisions {
-            self.saver.save(revision);
+        for record in &mut records {
+            self.saver.save(record);
         }
-        revisions
+        records
     }
 
     /// Passes an update to the saver.
@@ -236,7 +243,7 @@ impl Thread {
         }
     }
 
-    fn conclude(&mut self, update: &Update) -> Vec<Revision> {
+    fn conclude(&mut self, update: &Update) -> Vec<Record> {
         let observer = &mut self.observer;
         match update {
             Update::Hello(hello) => observer.hello(Arc::clone(hello)),
@@ -281,7 +288,7 @@ mod tests {
 
     fn ids(found: &[WatchResult]) -> Vec<&str> {
         let incidents = found.iter().filter_map(|found| match found {
-            WatchResult::Incident(revision) => Some(revision.incident.id.as_str()),
+            WatchResult::Incident(record) => Some(record.incident.id.as_str()),
             WatchResult::Trouble(_) => None,
         });
         incidents.collect()
@@ -314,8 +321,8 @@ mod tests {
             last_failure: None,
         };
         for _ in 0..2 {
-            let revisions: Vec<Revision> = thread.with_restart(|_| panic!("injected"));
-            assert!(revisions.is_empty());
+            let records: Vec<Record> = thread.with_restart(|_| panic!("injected"));
+            assert!(records.is_empty());
         }
         let Ok(WatchResult::Trouble(why)) = found.try_recv() else {
             panic!("nothing was reported");

@@ -21,6 +21,7 @@ pub mod history;
 pub mod host;
 pub mod incident;
 pub mod incident_key;
+pub mod incident_record;
 pub mod link;
 pub mod log;
 pub mod nearest_name;

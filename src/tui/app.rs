@@ -24,12 +24,13 @@ use super::time_window::{ScrollDirection, TimeWindow};
 use super::widgets::table::Hidden;
 use super::widgets::time_axis::{AxisEnd, TimeAxis};
 use crate::allocator::warnings::{Note, PoolSamples, Sample};
-use crate::incident::{Track, Uid, WatchResult};
+use crate::incident::{Uid, WatchResult};
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::history::{DAY, History, Reach, Summary, worth};
 use crate::model::host::Hello;
 use crate::model::incident::Severity;
+use crate::model::incident_record::Track;
 use crate::model::link::Link;
 use crate::model::log::LogView;
 use crate::model::permissions::Permissions;
@@ -383,13 +384,10 @@ impl App {
                 self.message = Some(why);
                 None
             }
-            WatchResult::Incident(revision) => {
-                let tracks = tracks(
-                    self.live_history.as_ref().unwrap_or(&self.history),
-                    &revision,
-                );
-                let uid = revision.incident.uid.clone();
-                self.incidents.take_live(*revision);
+            WatchResult::Incident(record) => {
+                let tracks = tracks(self.live_history.as_ref().unwrap_or(&self.history), &record);
+                let uid = record.incident.uid.clone();
+                self.incidents.take_live(*record);
                 self.rebuild_rows();
                 Some((uid?.parse().ok()?, tracks))
             }

@@ -8,14 +8,13 @@ use std::sync::mpsc;
 
 use tokio::sync::mpsc as tokio_mpsc;
 
-use crate::diagnose::live::Revision;
-use crate::incident::{IncidentSink, Record, Track, Uid, WatchResult, Watcher};
+use crate::incident::IncidentSink;
 use crate::model::incident::{Incident, Severity};
 use crate::model::incident_key::IncidentKey;
+use crate::model::incident_record::Record;
 use crate::model::process::ProcessKey;
 use crate::model::scene::Scene;
 use crate::model::units::{GpuUuid, UnixMillis};
-use crate::protocol::Update;
 
 /// An incident in the list of the dashboard.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,33 +56,19 @@ impl IncidentInbox {
 }
 
 impl ListedIncident {
-    /// Returns a stored incident. Only the newest ones are listed with their scene.
+    /// Returns the list entry of a record. Only the newest stored incidents are listed with their scene.
     #[must_use]
-    pub fn of_record(record: Record, is_read: bool, with_scene: bool) -> Self {
+    pub fn of_record(mut record: Record, is_read: bool, with_scene: bool) -> Self {
+        record.forget_blocks();
         let processes = record.processes();
         let gpus = gpus(&record.key, record.scene.as_deref());
-        let scene = record.scene.filter(|_| with_scene);
         Self {
             incident: Arc::new(record.incident),
             is_read,
             key: record.key,
             processes,
             gpus,
-            scene: scene.map(|mut scene| {
-                scene.forget_blocks();
-                Arc::new(*scene)
-            }),
-        }
-    }
-
-    fn of_revision(revision: Revision) -> Self {
-        Self {
-            gpus: gpus(&revision.key, Some(&revision.scene)),
-            incident: Arc::new(revision.incident),
-            is_read: false,
-            key: revision.key,
-            processes: revision.processes,
-            scene: Some(revision.scene),
+            scene: record.scene.filter(|_| with_scene),
         }
     }
 
@@ -126,50 +111,6 @@ fn gpus(key: &IncidentKey, scene: Option<&Scene>) -> Vec<GpuUuid> {
     key.gpu.iter().cloned().chain(of_scene).collect()
 }
 
-/// A watcher, or `None` if its thread could not be started. Then no incidents are detected.
-#[derive(Debug)]
-pub struct WatcherHandle(Option<Watcher>);
-
-impl WatcherHandle {
-    /// Starts a watcher with a queue of at most `max_waiting` frames.
-    #[must_use]
-    pub fn start(sink: Option<IncidentSink>, max_waiting: usize) -> Self {
-        let watcher = Watcher::start_with(sink, max_waiting);
-        Self(
-            watcher
-                .inspect_err(|error| tracing::warn!("cannot start the incident watcher: {error}"))
-                .ok(),
-        )
-    }
-
-    /// Returns a handle without a watcher.
-    #[must_use]
-    pub fn none() -> Self {
-        Self(None)
-    }
-
-    /// Waits for the next result. Safe to cancel.
-    pub async fn next(&mut self) -> WatchResult {
-        match &mut self.0 {
-            Some(watcher) => watcher.next().await,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Passes an update to the watcher. Never blocks.
-    pub fn see(&self, update: &Update) {
-        if let Some(watcher) = &self.0 {
-            watcher.see(update);
-        }
-    }
-
-    pub fn add_history(&self, uid: Uid, tracks: Vec<Track>) {
-        if let Some(watcher) = &self.0 {
-            watcher.add_history(uid, tracks);
-        }
-    }
-}
-
 /// All known incidents, oldest first.
 #[derive(Debug, Default)]
 pub struct Incidents {
@@ -201,8 +142,8 @@ impl Incidents {
     }
 
     /// Adds or revises a live incident.
-    pub fn take_live(&mut self, revision: Revision) {
-        let mut new = ListedIncident::of_revision(revision);
+    pub fn take_live(&mut self, record: Record) {
+        let mut new = ListedIncident::of_record(record, false, true);
         let old = self.list.iter_mut().find(|known| known.is_same(&new));
         if let Some(old) = &old {
             new.is_read = old.is_read && !new.incident.is_news_after(&old.incident);
@@ -350,22 +291,16 @@ mod tests {
         incidents.news()?.uid.as_deref()
     }
 
-    fn revision(severity: Severity) -> Revision {
-        Revision {
-            key: key(0),
-            incident: Incident {
-                severity,
-                time: Some("2026-11-20T12:03:00Z".into()),
-                ..Incident::default()
-            },
-            processes: Vec::new(),
-            command: None,
-            excerpt: String::new(),
-            scene: Arc::default(),
-        }
+    fn revision(severity: Severity) -> Record {
+        let incident = Incident {
+            severity,
+            time: Some("2026-11-20T12:03:00Z".into()),
+            ..Incident::default()
+        };
+        Record::new(incident, key(0))
     }
 
-    fn stored_as(uid: &str, severity: Severity) -> Revision {
+    fn stored_as(uid: &str, severity: Severity) -> Record {
         let mut revision = revision(severity);
         revision.incident.uid = Some(uid.into());
         revision

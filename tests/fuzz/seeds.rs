@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use gputop::diagnose::{Catalogue, explain};
-use gputop::incident::Record;
 use gputop::model::host::Hello;
 use gputop::model::incident_key::IncidentKey;
+use gputop::model::incident_record::Record;
 use gputop::model::process::ProcessKey;
 use gputop::model::units::{Mono, Pid, StartTicks, UnixMillis};
 use gputop::protocol::{Line, Update};

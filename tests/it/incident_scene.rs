@@ -309,11 +309,12 @@ fn recording_restores_stack_and_map_of_a_failure() {
     let watcher = Watcher::start(None).unwrap();
     seen.updates.iter().for_each(|update| watcher.see(update));
     let found = watcher.finish(Duration::from_secs(20));
-    let Some(WatchResult::Incident(revision)) = found.last() else {
+    let Some(WatchResult::Incident(record)) = found.last() else {
         panic!("{found:?}");
     };
-    assert_eq!(revision.scene.stacks, [stack]);
-    let map = revision.scene.map.as_ref().expect("the map");
+    let scene = record.scene.as_ref().unwrap();
+    assert_eq!(scene.stacks, [stack]);
+    let map = scene.map.as_ref().expect("the map");
     assert_eq!((map.lag, map.whole.is_none()), (Millis(70), true));
     assert!(map.largest_free_block > Bytes(0));
 }
