@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use gputop::model::history::{DAY, History};
-use gputop::source::Update;
+use gputop::protocol::Update;
 use gputop::tui::app::App;
 use gputop::tui::keymap::Keymap;
 use gputop::tui::screens::SCREENS;

@@ -19,18 +19,18 @@ use gputop::collect::torch::Attached;
 use gputop::diagnose::live::Observer;
 use gputop::diagnose::{Catalogue, LogReader, explain};
 use gputop::export::{csv, explanation, snapshot as export, table};
+use gputop::incident::Store;
 use gputop::incident::WatchResult;
-use gputop::incident::{Record, Store};
 use gputop::model::incident::Incident;
+use gputop::model::incident_record::Record;
 use gputop::model::process::ProcessKey;
 use gputop::model::remote_incident::RemoteIncident;
 use gputop::model::units::{Mono, Pid, StartTicks};
+use gputop::protocol::{Line, Play, Position, Request, Update};
 use gputop::redact;
 use gputop::snapshot::{self, Study};
 use gputop::source::remote::{read_agent_stream, read_nvidia_smi};
 use gputop::source::replay::{Options, Recording, play};
-use gputop::source::wire::WireLine;
-use gputop::source::{Play, Position, Request, Update};
 use gputop::tui::app::App;
 use gputop::tui::colours::Colours;
 use gputop::tui::effect::Effect;
@@ -156,7 +156,7 @@ fn show(updates: Vec<Update>, choice: &[u8]) {
         };
         app.update(update);
         for revision in revisions {
-            app.take_watch_result(WatchResult::Incident(Box::new(revision), None));
+            app.take_watch_result(WatchResult::Incident(Box::new(revision)));
         }
     }
     if !stored.is_empty() {
@@ -557,27 +557,22 @@ const MAX_EVENTS: usize = 64;
 
 /// Returns an app with frames of the demo recording.
 fn demo_app() -> App {
-    static LINES: OnceLock<Vec<WireLine>> = OnceLock::new();
+    static LINES: OnceLock<Vec<Update>> = OnceLock::new();
     let lines = LINES.get_or_init(|| {
         let bytes = fs::read(repository().join("assets/demo.gpt.zst")).unwrap_or_default();
         let text = zstd::decode_all(&bytes[..]).unwrap_or_default();
         let lines = text.split(|byte| *byte == b'\n').take(60);
         lines
-            .filter_map(|line| serde_json::from_slice(line).ok())
+            .filter_map(|line| Line::read(line).ok()?.update().ok()?)
             .collect()
     });
     let mut app = app();
-    let frames = lines.iter().filter_map(|line| line.frame.clone());
-    for frame in frames.take(2) {
-        app.update(Update::Frame(Arc::new(frame)));
-    }
-    for line in lines {
-        if let Some(event) = &line.event {
-            app.update(Update::Event(event.clone()));
-        }
-        if let Some(Ok(map)) = line.map.as_ref().map(|map| map.read()) {
-            app.update(Update::Map(Arc::new(map)));
-        }
+    let frames = lines.iter().filter(|line| matches!(line, Update::Frame(_)));
+    let others = lines
+        .iter()
+        .filter(|line| matches!(line, Update::Event(_) | Update::Map(_)));
+    for update in frames.take(2).chain(others) {
+        app.update(update.clone());
     }
     app
 }

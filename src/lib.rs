@@ -9,6 +9,7 @@
 //! ```
 //!
 //! - `model`: plain data without dependencies on other modules.
+//! - `protocol`: messages between threads, hosts and recordings.
 //! - `allocator`: pure functions that derive facts from a memory pool.
 //! - `collect`: reads the host, and does not depend on the screen.
 //! - `tui`: draws the data from a source, and does not depend on NVML.
@@ -35,6 +36,7 @@ pub mod model;
 mod open_files;
 #[cfg(local)]
 pub mod probe;
+pub mod protocol;
 pub mod redact;
 #[cfg(local)]
 pub mod run;

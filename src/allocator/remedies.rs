@@ -4,7 +4,7 @@ use super::config::Config;
 use super::rules::{NEWEST, Rules};
 use super::trace::{Op, Trace};
 use super::whatif::{Room, WhatifResult, replay};
-use crate::model::replay_result::{Fate, Replayed, SettingResult};
+use crate::model::trace_replay::{ReplayOutcome, SettingResult, TraceReplay};
 use crate::model::units::Bytes;
 
 /// The settings that are tried: every setting that an explanation recommends and that can be replayed (a test in
@@ -36,11 +36,11 @@ pub fn until(mut trace: Trace, free: Bytes) -> Option<Trace> {
 /// # Errors
 /// Returns a sentence if the replay under the program's own setting does not fail where the program did. The program
 /// then did something that the model does not know, such as changing a setting in its code.
-pub fn try_all(trace: &Trace, room: Room) -> Result<Replayed, String> {
+pub fn try_all(trace: &Trace, room: Room) -> Result<TraceReplay, String> {
     let torch = trace.recorded.torch.unwrap_or(NEWEST);
     let present = Config::parse(trace.recorded.conf.as_deref().unwrap_or_default());
     let own = replay(trace, &Rules::new(torch, &present), room);
-    if fate(&own, trace) != Fate::Same {
+    if outcome(&own, trace) != ReplayOutcome::Same {
         return Err(
             "The replayed allocation trace does not fail where the program did, so the effect of other settings is unknown."
                 .to_owned(),
@@ -51,30 +51,30 @@ pub fn try_all(trace: &Trace, room: Room) -> Result<Replayed, String> {
         // A memory limit is the user's choice and not a remedy, so it stays.
         config.memory_fraction = config.memory_fraction.or(present.memory_fraction);
         let result = replay(trace, &Rules::new(torch, &config), room);
-        let fate = fate(&result, trace);
+        let outcome = outcome(&result, trace);
         Some(SettingResult {
             conf: (*conf).to_owned(),
-            fate,
+            outcome,
             peak_reserved_bytes: result.peak_reserved,
-            fails_at_bytes: (fate == Fate::Earlier)
+            fails_at_bytes: (outcome == ReplayOutcome::Earlier)
                 .then(|| result.last_oom.map(|oom| oom.requested))
                 .flatten(),
         })
     });
-    Ok(Replayed {
+    Ok(TraceReplay {
         ordinal: trace.device,
         peak_reserved_bytes: own.peak_reserved,
         last_operations: trace.cut.then_some(trace.ops.len() as u64),
         tried: tried.collect(),
-        ..Replayed::default()
+        ..TraceReplay::default()
     })
 }
 
-fn fate(result: &WhatifResult, trace: &Trace) -> Fate {
+fn outcome(result: &WhatifResult, trace: &Trace) -> ReplayOutcome {
     match result.last_oom {
-        Some(oom) if oom.operation < trace.ops.len() && !oom.recorded => Fate::Earlier,
-        Some(oom) if oom.operation == trace.ops.len() => Fate::Same,
-        _ => Fate::Fits,
+        Some(oom) if oom.operation < trace.ops.len() && !oom.recorded => ReplayOutcome::Earlier,
+        Some(oom) if oom.operation == trace.ops.len() => ReplayOutcome::Same,
+        _ => ReplayOutcome::Fits,
     }
 }
 
@@ -131,14 +131,14 @@ mod tests {
         let tried = tried(650);
         let result_of = |conf: &str| {
             let one = tried.iter().find(|one| one.conf == conf);
-            one.map(|one| (one.fate, one.peak_reserved_bytes))
+            one.map(|one| (one.outcome, one.peak_reserved_bytes))
         };
-        let fits = Some((Fate::Fits, Bytes::mib(680)));
+        let fits = Some((ReplayOutcome::Fits, Bytes::mib(680)));
         assert_eq!(result_of("expandable_segments:True"), fits);
         // Large blocks stay whole, so the small tensor gets its own segment.
         assert_eq!(result_of("max_split_size_mb:256"), fits);
-        let fails = result_of("roundup_power2_divisions:8").map(|(fate, _)| fate);
-        assert_eq!(fails, Some(Fate::Same));
+        let fails = result_of("roundup_power2_divisions:8").map(|(outcome, _)| outcome);
+        assert_eq!(fails, Some(ReplayOutcome::Same));
         // torch 2.8 does not support this setting.
         assert_eq!(
             result_of("expandable_segments:True,expandable_segments_reserve:0.5"),
@@ -148,7 +148,11 @@ mod tests {
 
     #[test]
     fn reports_requests_that_fit_under_no_setting() {
-        assert!(tried(890).iter().all(|one| one.fate == Fate::Same));
+        assert!(
+            tried(890)
+                .iter()
+                .all(|one| one.outcome == ReplayOutcome::Same)
+        );
         let trace = until(pinned(650), Bytes::mib(300)).expect("the failure");
         let why = try_all(&trace, Room::ENDLESS).expect_err("no results");
         assert!(why.contains("does not fail where the program did"), "{why}");

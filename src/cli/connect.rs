@@ -12,7 +12,7 @@ use super::pushed_program::Program;
 use super::say;
 use crate::model::text::visible;
 use crate::model::units::Millis;
-use crate::source::remote::protocol::{GREETING, fits};
+use crate::source::remote::greeting::{GREETING, fits};
 use crate::source::remote::ssh::{Shared, Ssh, install, look};
 use crate::source::remote::{Connection, Target};
 use crate::tui::InteractiveLogin;

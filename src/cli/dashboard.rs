@@ -23,7 +23,7 @@ use crate::model::host::Hello;
 use crate::model::permissions::Permissions;
 use crate::model::reading::Reason;
 use crate::model::text::visible;
-use crate::source::Update;
+use crate::protocol::Update;
 #[cfg(local)]
 use crate::source::local;
 use crate::source::remote::{self, Connection, Target};

@@ -37,7 +37,7 @@ pub fn show(settings: &Settings, reason: Option<String>) -> Result<u8> {
     let recording = Recording {
         name: "demo".into(),
         reason,
-        position: crate::source::Position::default(),
+        position: crate::protocol::Position::default(),
     };
     let app = settings.app(Some(recording));
     let source = play(

@@ -3,6 +3,7 @@
 //! It does not change the store; sending an incident does not mark it as read. It runs on its own thread, because the
 //! home directory may be slow or unavailable.
 
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::incident::{Changes, Store, Uid};
 use crate::model::remote_incident::{IncidentFile, RemoteIncident};
-use crate::source::live_message::Reply;
+use crate::protocol::Update;
 use crate::source::remote::MAX_LISTED_INCIDENTS;
 use crate::source::remote::serve::IncidentRequests;
 
@@ -35,25 +36,19 @@ pub fn serve() -> Option<IncidentRequests> {
 }
 
 /// Serves the store until the client disconnects.
-fn watch(store: &Store, requests: &Receiver<String>, replies: &UnboundedSender<Reply>) {
+fn watch(store: &Store, requests: &Receiver<String>, replies: &UnboundedSender<Update>) {
     let mut changes = Changes::default();
     loop {
         if changes.are_new(store) {
-            let list = Reply {
-                stored_incidents: Some(recent(store)),
-                ..Reply::default()
-            };
-            if replies.send(list).is_err() {
+            let list = recent(store);
+            if replies.send(Update::IncidentList(list)).is_err() {
                 return;
             }
         }
         match requests.recv_timeout(POLL_INTERVAL) {
             Ok(uid) => {
-                let incident = Reply {
-                    incident: Some(Box::new(read(store, uid))),
-                    ..Reply::default()
-                };
-                if replies.send(incident).is_err() {
+                let incident = Arc::new(read(store, uid));
+                if replies.send(Update::RemoteIncident(incident)).is_err() {
                     return;
                 }
             }
@@ -83,9 +78,7 @@ fn read(store: &Store, uid: String) -> RemoteIncident {
         };
     };
     // No screen shows the blocks, which are most of the data.
-    if let Some(scene) = &mut entry.record.scene {
-        scene.forget_blocks();
-    }
+    entry.record.forget_blocks();
     RemoteIncident {
         uid,
         is_read: entry.is_read,

@@ -15,8 +15,9 @@ use serde::Serialize;
 
 use super::{print, print_json, print_styled, say};
 use crate::export::explanation::{self, Others, Style};
-use crate::incident::{Listing, Record, Store, StoreError, Uid};
+use crate::incident::{Listing, Store, StoreError, Uid};
 use crate::model::incident::Incident;
+use crate::model::incident_record::Record;
 use crate::model::text::Escaped;
 
 #[derive(Debug, clap::Args)]

@@ -10,7 +10,8 @@ use super::{dashboard, print, runtime};
 use crate::export;
 use crate::model::gpu::Gpu;
 use crate::model::units::Millis;
-use crate::source::{Update, local};
+use crate::protocol::Update;
+use crate::source::local;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

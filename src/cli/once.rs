@@ -15,8 +15,9 @@ use crate::model::gpu::UnattributedCause;
 use crate::model::host::Hello;
 use crate::model::reading::Reason;
 use crate::model::units::Millis;
+use crate::protocol::Update;
+use crate::source::local;
 use crate::source::stream::Source;
-use crate::source::{Update, local};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

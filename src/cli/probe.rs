@@ -20,7 +20,8 @@ use crate::model::probe::{Outcome, Policy, Probe, ProbeRequest};
 use crate::model::process::ProcessKey;
 use crate::model::text::quoted;
 use crate::model::units::{Bytes, GpuUuid, Millis, Pid, StartTicks};
-use crate::source::{Update, local};
+use crate::protocol::Update;
+use crate::source::local;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

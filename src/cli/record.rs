@@ -26,7 +26,7 @@ use crate::model::incident::Severity;
 use crate::model::incident_key::IncidentKey;
 use crate::model::link::Link;
 use crate::model::units::Bytes;
-use crate::source::Update;
+use crate::protocol::Update;
 use crate::source::layout::ENDING;
 #[cfg(local)]
 use crate::source::local;
@@ -298,23 +298,23 @@ async fn first_hello(source: &mut Source) -> Result<Arc<Hello>> {
 /// Reports each fatal incident above the progress line: once, and again if its diagnosis changes.
 fn report(found: &WatchResult, name: Option<&str>, reported: &mut Vec<(IncidentKey, String)>) {
     match found {
-        WatchResult::Incident(revision, uid) if revision.incident.severity == Severity::Fatal => {
-            let id = revision.incident.id.clone();
+        WatchResult::Incident(record) if record.incident.severity == Severity::Fatal => {
+            let id = record.incident.id.clone();
             match reported
                 .iter_mut()
-                .find(|(key, _)| key.is_same(&revision.key))
+                .find(|(key, _)| key.is_same(&record.key))
             {
                 Some((_, before)) if *before == id => return,
                 Some((_, before)) => before.clone_from(&id),
-                None => reported.push((revision.key.clone(), id.clone())),
+                None => reported.push((record.key.clone(), id.clone())),
             }
-            let command = uid.as_ref().map_or(String::new(), |uid| {
+            let command = record.incident.uid.as_ref().map_or(String::new(), |uid| {
                 format!(" (`gputop incidents show {uid}`)")
             });
-            let title = &revision.incident.title;
+            let title = &record.incident.title;
             notify(name, &format!("{id}: {title}{command}"));
         }
-        WatchResult::Incident(..) => {}
+        WatchResult::Incident(_) => {}
         WatchResult::Trouble(why) => notify(name, why),
     }
 }

@@ -8,7 +8,7 @@ use color_eyre::eyre::{Context, bail};
 use super::settings::{RecordingViewArgs, Settings, has_terminal};
 use super::{dashboard, runtime};
 use crate::model::text::visible;
-use crate::source::Position;
+use crate::protocol::Position;
 use crate::source::layout::ENDING;
 use crate::source::replay::{Options, Recording as File, play, play_all};
 use crate::tui::app::{App, Recording};

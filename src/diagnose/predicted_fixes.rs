@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use crate::model::incident::{Fix, FixKind, Incident};
-use crate::model::replay_result::{Fate, Replayed, SettingResult};
+use crate::model::trace_replay::{ReplayOutcome, SettingResult, TraceReplay};
 
 /// Variables that set the allocator configuration. PyTorch accepts both names.
 const VARIABLES: &[&str] = &["PYTORCH_CUDA_ALLOC_CONF=", "PYTORCH_ALLOC_CONF="];
@@ -17,7 +17,7 @@ pub fn has_settings(incident: &Incident) -> bool {
 
 /// Adds the replay result to the effect of each fix. Fixes that work come first, fixes that fail come last. If there is
 /// no result, the incident says why.
-pub fn add_predictions(incident: &mut Incident, replayed: &Replayed) {
+pub fn add_predictions(incident: &mut Incident, replayed: &TraceReplay) {
     if !has_settings(incident) {
         return;
     }
@@ -37,11 +37,11 @@ pub fn add_predictions(incident: &mut Incident, replayed: &Replayed) {
         fix.effect = Some(before.map_or(result.clone(), |before| format!("{result}; {before}")));
     }
     incident.fixes.sort_by_key(|fix| {
-        Reverse(match fix.replayed.as_ref().map(|one| one.fate) {
-            Some(Fate::Fits) => 2,
+        Reverse(match fix.replayed.as_ref().map(|one| one.outcome) {
+            Some(ReplayOutcome::Fits) => 2,
             // Unknown results are in the middle.
-            None | Some(Fate::Unknown) => 1,
-            Some(Fate::Same | Fate::Earlier) => 0,
+            None | Some(ReplayOutcome::Unknown) => 1,
+            Some(ReplayOutcome::Same | ReplayOutcome::Earlier) => 0,
         })
     });
     if let Some(last) = replayed.last_operations {
@@ -68,19 +68,19 @@ fn conf_of(fix: &Fix) -> Option<&str> {
 }
 
 /// Returns the result as a clause, or `None` if it is unknown.
-fn result_clause(tried: &SettingResult, replayed: &Replayed) -> Option<String> {
+fn result_clause(tried: &SettingResult, replayed: &TraceReplay) -> Option<String> {
     let (then, now) = (tried.peak_reserved_bytes, replayed.peak_reserved_bytes);
-    Some(match tried.fate {
-        Fate::Fits if then < now => {
+    Some(match tried.outcome {
+        ReplayOutcome::Fits if then < now => {
             format!("replayed: peak reserved {then} instead of {now}, fits")
         }
-        Fate::Fits => format!("replayed: fits, with a peak of {then} reserved"),
-        Fate::Same => "replayed: fails at the same request".to_owned(),
-        Fate::Earlier => match tried.fails_at_bytes {
+        ReplayOutcome::Fits => format!("replayed: fits, with a peak of {then} reserved"),
+        ReplayOutcome::Same => "replayed: fails at the same request".to_owned(),
+        ReplayOutcome::Earlier => match tried.fails_at_bytes {
             Some(request) => format!("replayed: fails even earlier, at a request for {request}"),
             None => "replayed: fails even earlier".to_owned(),
         },
-        Fate::Unknown => return None,
+        ReplayOutcome::Unknown => return None,
     })
 }
 
@@ -117,12 +117,12 @@ mod tests {
         }
     }
 
-    fn tried(conf: &str, fate: Fate, mib: u64) -> SettingResult {
+    fn tried(conf: &str, outcome: ReplayOutcome, mib: u64) -> SettingResult {
         SettingResult {
             conf: conf.to_owned(),
-            fate,
+            outcome,
             peak_reserved_bytes: Bytes::mib(mib),
-            fails_at_bytes: (fate == Fate::Earlier).then_some(Bytes::mib(7)),
+            fails_at_bytes: (outcome == ReplayOutcome::Earlier).then_some(Bytes::mib(7)),
         }
     }
 
@@ -131,14 +131,14 @@ mod tests {
         let mut incident = incident();
         add_predictions(
             &mut incident,
-            &Replayed {
+            &TraceReplay {
                 peak_reserved_bytes: Bytes::mib(700),
                 tried: vec![
-                    tried("roundup_power2_divisions:8", Fate::Earlier, 900),
-                    tried("max_split_size_mb:256", Fate::Fits, 760),
-                    tried("expandable_segments:True", Fate::Fits, 680),
+                    tried("roundup_power2_divisions:8", ReplayOutcome::Earlier, 900),
+                    tried("max_split_size_mb:256", ReplayOutcome::Fits, 760),
+                    tried("expandable_segments:True", ReplayOutcome::Fits, 680),
                 ],
-                ..Replayed::default()
+                ..TraceReplay::default()
             },
         );
         let effects: Vec<_> = incident
@@ -163,9 +163,9 @@ mod tests {
 
     #[test]
     fn a_missing_replay_adds_its_reason_and_changes_no_fix() {
-        let replayed = Replayed {
+        let replayed = TraceReplay {
             missing: Some("It is of an earlier failure.".to_owned()),
-            ..Replayed::default()
+            ..TraceReplay::default()
         };
         let mut changed = incident();
         add_predictions(&mut changed, &replayed);

@@ -1,11 +1,8 @@
 //! The store for a recording, in memory. A recording is diagnosed each time it is played, and incidents that a remote
 //! host's store sent while it was recorded are part of it as events.
 
-use std::sync::Arc;
-
-use super::record::Record;
-use crate::diagnose::live::Revision;
 use crate::model::incident_key::IncidentKey;
+use crate::model::incident_record::Record;
 use crate::model::remote_incident::RemoteIncident;
 
 /// The same as the limit of the store on disk.
@@ -39,17 +36,12 @@ impl MemoryStore {
         (key, record)
     }
 
-    /// Merges an incident of a remote host's store and returns it as a revision; `None` if it is invalid.
-    pub fn adopt(&mut self, remote: &RemoteIncident) -> Option<Revision> {
+    /// Merges an incident of a remote host's store and returns the result; `None` if it is invalid.
+    pub fn adopt(&mut self, remote: &RemoteIncident) -> Option<Record> {
         let (key, record) = self.write(Record::from_remote(remote)?);
-        let excerpt = record.excerpt.as_ref();
-        Some(Revision {
+        Some(Record {
             key: key.clone(),
-            incident: record.incident.clone(),
-            processes: record.processes(),
-            command: record.command.clone(),
-            excerpt: excerpt.map_or_else(String::new, |excerpt| excerpt.text.clone()),
-            scene: Arc::new(record.scene.as_deref().cloned().unwrap_or_default()),
+            ..record.clone()
         })
     }
 

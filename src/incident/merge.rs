@@ -8,21 +8,21 @@
 //! - From **two observers**, the better source wins: the program's own messages before counters, counters before its
 //!   exit.
 //! - With equal sources, the **better informed** conclusion wins. First, one with fixes replayed under other settings;
-//!   then one that has all fields of the other and more (a partly read message has fewer); then one with evidence on more
-//!   causes; then the one with the higher confidence.
+//!   then the one with more fields (a partly read message has fewer); then the one with evidence on more causes; then the
+//!   one with the higher confidence.
 //! - If they are equal, the existing one stays, so that the result does not flip.
 //!
 //! The order of arrival therefore does not change the final result, and neither do repetitions. Data of the other
 //! conclusion is added to the chosen one: fields, log location, quotation and consequences. The higher severity is used.
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::record::{Evidence, Excerpt, Record, SCHEMA, Track};
 use crate::model::event::Event;
 use crate::model::incident::{DetectedBy, Fields, Incident, Quote, Severity};
+use crate::model::incident_record::{Evidence, Excerpt, Record, SCHEMA, Track};
 use crate::model::process::Variable;
 use crate::model::units::Millis;
 
@@ -82,7 +82,10 @@ impl Record {
                 measured: filled(other.evidence.measured, self.evidence.measured),
             },
             scene: match (self.scene, other.scene) {
-                (Some(ours), Some(theirs)) => Some(Box::new(ours.filled(*theirs))),
+                (Some(ours), Some(theirs)) => {
+                    let [ours, theirs] = [ours, theirs].map(Arc::unwrap_or_clone);
+                    Some(Arc::new(ours.filled(theirs)))
+                }
                 (ours, theirs) => ours.or(theirs),
             },
             history: tracks(self.history, other.history),
@@ -134,30 +137,24 @@ fn source_rank(incident: &Incident) -> u8 {
 
 /// Compares how well informed two conclusions with equal sources are.
 fn compare_information(new: &Incident, old: &Incident) -> Ordering {
-    let evidence = |incident: &Incident| {
+    let known = |incident: &Incident| {
         let causes = incident.causes.iter();
         let has_some = causes.filter(|cause| !cause.r#for.is_empty() || !cause.against.is_empty());
-        has_some.count()
+        let fields = count_fields(&incident.fields);
+        (is_replayed(incident), fields, has_some.count())
     };
-    let (new_fields, old_fields) = (field_names(&new.fields), field_names(&old.fields));
-    let has_more =
-        |a: &BTreeSet<String>, b: &BTreeSet<String>| a.len() > b.len() && a.is_superset(b);
-    is_replayed(new)
-        .cmp(&is_replayed(old))
-        .then(has_more(&new_fields, &old_fields).cmp(&has_more(&old_fields, &new_fields)))
-        .then_with(|| evidence(new).cmp(&evidence(old)))
+    known(new)
+        .cmp(&known(old))
         .then_with(|| new.confidence.total_cmp(&old.confidence))
 }
 
-/// Returns the names of the fields that describe what happened.
-fn field_names(fields: &Fields) -> BTreeSet<String> {
+/// Counts the fields that describe what happened.
+fn count_fields(fields: &Fields) -> usize {
     let Ok(Value::Object(fields)) = serde_json::to_value(fields) else {
-        return BTreeSet::new();
+        return 0;
     };
-    let names = fields.into_iter().map(|(name, _)| name);
-    names
-        .filter(|name| !LOCATION_FIELDS.contains(&name.as_str()))
-        .collect()
+    let names = fields.keys().map(String::as_str);
+    names.filter(|name| !LOCATION_FIELDS.contains(name)).count()
 }
 
 fn is_replayed(incident: &Incident) -> bool {
@@ -263,3 +260,6 @@ fn variables(mut a: Vec<Variable>, b: Vec<Variable>) -> Vec<Variable> {
     }
     a
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,10 +5,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::on_incident::{NOTICE_LIMIT, Notice, notify_until};
-use super::record::Record;
 use super::store::{Store, StoreError, Stored};
 use super::timeout::with_timeout;
 use super::uid::Uid;
+use crate::model::incident_record::Record;
 
 /// How long a store access may take; an unreachable home directory blocks forever.
 const STORE_TIMEOUT: Duration = Duration::from_secs(3);

@@ -9,16 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::memory_store::MemoryStore;
-use super::{
-    Evidence, Excerpt, IncidentSink, NOTICE_LIMIT, Notice, Record, Stored, Track, Uid, WatchResult,
-    in_time, notify, put,
-};
-use crate::diagnose::live::Revision;
+use super::{IncidentSink, NOTICE_LIMIT, Notice, Stored, Uid, WatchResult, in_time, notify, put};
 use crate::model::event::Event;
 use crate::model::host::Hello;
 use crate::model::incident::Severity;
+use crate::model::incident_record::{Evidence, Record, Track};
 use crate::model::remote_incident::RemoteIncident;
-use crate::model::scene::Scene;
 use crate::model::units::{Millis, Mono};
 
 /// Maximum number of recent events that are retained as evidence.
@@ -98,18 +94,20 @@ impl IncidentSaver {
         }
     }
 
-    /// Saves a revision and replaces its conclusion by the merged one from the store. Returns its name in the store; `None`
-    /// if it could not be saved, which is reported.
-    pub fn save(&mut self, revision: &mut Revision) -> Option<Uid> {
-        let record = self.record(revision);
+    /// Saves a conclusion and replaces it by the merged one from the store, with its name there. If it could not be saved,
+    /// which is reported, it has no name.
+    pub fn save(&mut self, record: &mut Record) {
+        self.add_evidence(record);
         if self.sink.is_none() {
-            let (key, known) = self.recording.write(record);
-            (revision.key, revision.incident) = (key.clone(), known.incident.clone());
-            return None;
+            let (key, known) = self.recording.write(record.clone());
+            (record.key, record.incident) = (key.clone(), known.incident.clone());
+        } else if let Some(stored) = self.try_save(UnsavedRecord::Own(Box::new(record.clone())), 1)
+        {
+            record.incident = *stored.incident;
         }
-        let stored = self.try_save(UnsavedRecord::Own(Box::new(record)), 1)?;
-        revision.incident = *stored.incident;
-        Some(stored.uid)
+        // The store has the evidence, and the blocks of the map; screens do not show them.
+        record.evidence = Evidence::default();
+        record.forget_blocks();
     }
 
     /// Writes a record to the store, or adds it to the unsaved ones.
@@ -160,35 +158,21 @@ impl IncidentSaver {
         }
     }
 
-    fn record(&self, revision: &Revision) -> Record {
-        let mut incident = revision.incident.clone();
-        incident.host = Some(self.host.clone()).filter(|host| !host.is_empty());
+    fn add_evidence(&self, record: &mut Record) {
+        record.incident.host = Some(self.host.clone()).filter(|host| !host.is_empty());
+        let processes = record.processes();
         let is_related = |event: &&Event| match event.process {
-            Some(process) => revision.processes.contains(&process),
-            None => event.gpu == revision.key.gpu,
+            Some(process) => processes.contains(&process),
+            None => event.gpu == record.key.gpu,
         };
         let events: Vec<Event> = self.events.iter().filter(is_related).cloned().collect();
-        let to_owned = |(name, version): (&String, &String)| (name.clone(), version.clone());
-        Record {
-            concluded_by: events.first().map(|event| event.agent.clone()),
-            command: revision.command.clone(),
-            excerpt: (!revision.excerpt.is_empty()).then(|| Excerpt {
-                text: revision.excerpt.clone(),
-                is_cut: false,
-            }),
-            evidence: Evidence {
-                events,
-                ..Evidence::default()
-            },
-            versions: self
-                .versions
-                .iter()
-                .map(to_owned)
-                .chain(revision.scene.versions())
-                .collect(),
-            scene: Some(Box::new(Scene::clone(&revision.scene))),
-            ..Record::new(incident, revision.key.clone())
-        }
+        record.concluded_by = events.first().map(|event| event.agent.clone());
+        record.evidence.events = events;
+        record.versions.clone_from(&self.versions);
+        let scene = record.scene.iter();
+        record
+            .versions
+            .extend(scene.flat_map(|scene| scene.versions()));
     }
 
     /// Saves an incident of a remote host's store.
@@ -197,7 +181,7 @@ impl IncidentSaver {
     }
 
     /// Handles a remote incident that is part of a recording. Returns `None` for a live source, which has no such events.
-    pub fn replay(&mut self, remote: &RemoteIncident) -> Option<Revision> {
+    pub fn replay(&mut self, remote: &RemoteIncident) -> Option<Record> {
         match self.sink {
             Some(_) => None,
             None => self.recording.adopt(remote),

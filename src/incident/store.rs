@@ -10,11 +10,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use nix::libc::{O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK};
 use thiserror::Error;
 
-use super::record::{Record, UnreadableRecord};
 use super::state::State;
 use super::uid::{InvalidUid, Uid};
 use crate::model::bounded_json;
 use crate::model::incident::Incident;
+use crate::model::incident_record::{Record, UnreadableRecord};
 use crate::model::nearest_name::nearest;
 use crate::model::remote_incident::{IncidentFile, RemoteIncident};
 use crate::model::text::{harmless_json, quoted, visible};
@@ -138,7 +138,7 @@ impl Store {
         let _lock = self.lock()?;
         let mut files = self.files()?;
         let known = self.same(&record, &files);
-        let (uid, what, record) = match known {
+        let (uid, what, mut record) = match known {
             Some((uid, old)) => {
                 let new = old.clone().merge(record).bounded();
                 if new == old {
@@ -153,6 +153,7 @@ impl Store {
             }
             None => (free_name(&record, &files)?, Written::New, record.bounded()),
         };
+        record.incident.uid = Some(uid.to_string());
         let incident = Box::new(record.incident.clone());
         let bytes = self.put(&uid, record)?;
         files.retain(|file| file.uid != uid);
@@ -390,7 +391,6 @@ impl Store {
 
     /// Writes a record and returns its size.
     fn put(&self, uid: &Uid, mut record: Record) -> Result<u64, StoreError> {
-        record.incident.uid = Some(uid.to_string());
         if record.incident.time.is_none() {
             let time = jiff::Timestamp::from_second(record.key.time.0.div_euclid(1_000));
             record.incident.time = time.ok().map(|time| time.to_string());
@@ -551,9 +551,7 @@ fn serialize(mut record: Record) -> io::Result<Vec<u8>> {
     if fits(&bytes) {
         return Ok(bytes);
     }
-    if let Some(scene) = &mut record.scene {
-        scene.forget_blocks();
-    }
+    record.forget_blocks();
     record.history.clear();
     record.evidence.events.clear();
     record.more.clear();

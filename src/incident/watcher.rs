@@ -18,17 +18,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc as channel;
 
 use super::saver::IncidentSaver;
-use super::{Store, Track, Uid};
-use crate::diagnose::live::{Observer, Revision};
+use super::{Store, Uid};
+use crate::diagnose::live::Observer;
 use crate::diagnose::recovery::{recover, take_failures};
-use crate::model::event::{Event, Observation};
-use crate::model::frame::Frame;
-use crate::model::host::Hello;
-use crate::model::pool::FailureMap;
-use crate::model::remote_incident::RemoteIncident;
-use crate::model::scene::Scene;
-use crate::model::stack::PythonStack;
-use crate::source::Update;
+use crate::model::event::Observation;
+use crate::model::incident_record::{Record, Track};
+use crate::protocol::Update;
 
 /// Maximum number of frames that wait for the thread. Further frames are dropped, because the next one has newer data.
 pub const MAX_WAITING_FRAMES: usize = 32;
@@ -44,20 +39,14 @@ pub struct IncidentSink {
 /// A result of the thread.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WatchResult {
-    /// A new incident, or a revision of one that was reported before with the same key; with its name in the store.
-    Incident(Box<Revision>, Option<Uid>),
+    /// A new incident, or a revision of one that was reported before with the same key.
+    Incident(Box<Record>),
     /// An error message about an incident that could not be saved or a command that failed.
     Trouble(String),
 }
 
 enum WatchInput {
-    Hello(Arc<Hello>),
-    Frame(Arc<Frame>),
-    Event(Box<Event>),
-    Stack(Box<PythonStack>),
-    FailureMap(Arc<FailureMap>),
-    RemoteIncident(Arc<RemoteIncident>),
-    Jump,
+    Update(Update),
     History(Uid, Vec<Track>),
 }
 
@@ -99,28 +88,35 @@ impl Watcher {
         })
     }
 
+    /// Returns a watcher without a thread, which detects no incidents.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            inputs: mpsc::channel().0,
+            waiting: Arc::default(),
+            max_waiting: 0,
+            results: channel::unbounded_channel().1,
+        }
+    }
+
     /// Passes relevant updates to the thread; never blocks.
     pub fn see(&self, update: &Update) {
-        let input = match update {
-            Update::Hello(hello) => WatchInput::Hello(Arc::clone(hello)),
-            Update::Frame(frame) => {
+        match update {
+            Update::Frame(_) => {
                 if self.waiting.load(Ordering::Relaxed) >= self.max_waiting {
                     return;
                 }
                 self.waiting.fetch_add(1, Ordering::Relaxed);
-                WatchInput::Frame(Arc::clone(frame))
             }
-            Update::Event(event) => WatchInput::Event(Box::new(event.clone())),
-            Update::Stacks(_, stack) => match &**stack {
-                Ok(stack) => WatchInput::Stack(Box::new(stack.clone())),
-                Err(_) => return,
-            },
-            Update::FailureMap(map) => WatchInput::FailureMap(Arc::clone(map)),
-            Update::RemoteIncident(remote) => WatchInput::RemoteIncident(Arc::clone(remote)),
-            Update::Jump { .. } => WatchInput::Jump,
+            Update::Hello(_)
+            | Update::Event(_)
+            | Update::Stacks(..)
+            | Update::FailureMap(_)
+            | Update::RemoteIncident(_)
+            | Update::Jump { .. } => {}
             _ => return,
-        };
-        let _ = self.inputs.send(input);
+        }
+        let _ = self.inputs.send(WatchInput::Update(update.clone()));
     }
 
     /// Adds the measured values around an incident to the stored record.
@@ -183,16 +179,9 @@ struct Thread {
 impl Thread {
     fn run(mut self, inbox: &mpsc::Receiver<WatchInput>) {
         while let Ok(input) = inbox.recv() {
-            let revisions = self.with_restart(|thread| thread.handle(input));
-            for (mut revision, uid) in revisions {
-                // The store has the blocks; screens do not show them.
-                if revision.scene.map.is_some() {
-                    Scene::forget_blocks(Arc::make_mut(&mut revision.scene));
-                }
-                let sent = self
-                    .report
-                    .send(WatchResult::Incident(Box::new(revision), uid));
-                if sent.is_err() {
+            for record in self.with_restart(|thread| thread.handle(input)) {
+                let result = WatchResult::Incident(Box::new(record));
+                if self.report.send(result).is_err() {
                     return;
                 }
             }
@@ -214,65 +203,62 @@ impl Thread {
         result
     }
 
-    /// Handles an input. Returns the revisions to report, with their names in the store.
-    fn handle(&mut self, input: WatchInput) -> Vec<(Revision, Option<Uid>)> {
-        if let WatchInput::Event(event) = &input
-            && let Observation::RemoteIncident(remote) = &event.observation
-        {
-            let replayed = self.saver.replay(remote);
-            return replayed
-                .map(|revision| (revision, None))
-                .into_iter()
-                .collect();
-        }
-        let concluded = self.conclude(input).into_iter();
-        let saved = concluded.map(|mut revision| {
-            let uid = self.saver.save(&mut revision);
-            (revision, uid)
-        });
-        saved.collect()
-    }
-
-    fn conclude(&mut self, input: WatchInput) -> Vec<Revision> {
-        match input {
-            WatchInput::Hello(hello) => {
-                self.saver.hello(&hello);
-                self.observer.hello(hello);
-                Vec::new()
-            }
-            WatchInput::Frame(frame) => {
-                self.waiting.fetch_sub(1, Ordering::Relaxed);
-                self.saver.retry(frame.mono);
-                let _lock = diagnosis_lock();
-                self.observer.frame(&frame)
-            }
-            WatchInput::Event(event) => {
-                self.saver.event(&event);
-                let _lock = diagnosis_lock();
-                self.observer.event(&event)
-            }
-            WatchInput::Stack(stack) => {
-                let _lock = diagnosis_lock();
-                self.observer.stack(&stack)
-            }
-            WatchInput::FailureMap(map) => {
-                let _lock = diagnosis_lock();
-                self.observer.failure_map(&map)
-            }
-            WatchInput::RemoteIncident(remote) => {
-                self.saver.adopt(&remote);
-                Vec::new()
-            }
-            WatchInput::Jump => {
-                self.observer.forget();
-                self.saver.forget();
-                Vec::new()
-            }
+    /// Handles an input. Returns the incidents to report.
+    fn handle(&mut self, input: WatchInput) -> Vec<Record> {
+        let update = match input {
+            WatchInput::Update(update) => update,
             WatchInput::History(uid, tracks) => {
                 self.saver.add_history(&uid, tracks);
-                Vec::new()
+                return Vec::new();
             }
+        };
+        if let Update::Event(event) = &update
+            && let Observation::RemoteIncident(remote) = &event.observation
+        {
+            return self.saver.replay(remote).into_iter().collect();
         }
+        self.prepare(&update);
+        let mut records = {
+            let _lock = diagnosis_lock();
+            self.conclude(&update)
+        };
+        for record in &mut records {
+            self.saver.save(record);
+        }
+        records
+    }
+
+    /// Passes an update to the saver.
+    fn prepare(&mut self, update: &Update) {
+        match update {
+            Update::Hello(hello) => self.saver.hello(hello),
+            Update::Frame(frame) => {
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                self.saver.retry(frame.mono);
+            }
+            Update::Event(event) => self.saver.event(event),
+            Update::RemoteIncident(remote) => self.saver.adopt(remote),
+            Update::Jump { .. } => self.saver.forget(),
+            _ => {}
+        }
+    }
+
+    fn conclude(&mut self, update: &Update) -> Vec<Record> {
+        let observer = &mut self.observer;
+        match update {
+            Update::Hello(hello) => observer.hello(Arc::clone(hello)),
+            Update::Frame(frame) => return observer.frame(frame),
+            Update::Event(event) => return observer.event(event),
+            Update::Stacks(_, stack) => {
+                if let Ok(stack) = &**stack {
+                    return observer.stack(stack);
+                }
+            }
+            Update::FailureMap(map) => return observer.failure_map(map),
+            Update::Jump { .. } => observer.forget(),
+            _ => {}
+        }
+        Vec::new()
     }
 }
 
@@ -281,7 +267,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::event::LogExcerpt;
+    use crate::model::event::{Event, LogExcerpt};
     use crate::model::process::ProcessKey;
     use crate::model::units::{Mono, Pid, StartTicks};
 
@@ -302,7 +288,7 @@ mod tests {
 
     fn ids(found: &[WatchResult]) -> Vec<&str> {
         let incidents = found.iter().filter_map(|found| match found {
-            WatchResult::Incident(revision, _) => Some(revision.incident.id.as_str()),
+            WatchResult::Incident(record) => Some(record.incident.id.as_str()),
             WatchResult::Trouble(_) => None,
         });
         incidents.collect()
@@ -335,18 +321,15 @@ mod tests {
             last_failure: None,
         };
         for _ in 0..2 {
-            let revisions: Vec<Revision> = thread.with_restart(|_| panic!("injected"));
-            assert!(revisions.is_empty());
+            let records: Vec<Record> = thread.with_restart(|_| panic!("injected"));
+            assert!(records.is_empty());
         }
         let Ok(WatchResult::Trouble(why)) = found.try_recv() else {
             panic!("nothing was reported");
         };
         assert!(why.starts_with("diagnosis restarted: injected"), "{why}");
         assert!(found.try_recv().is_err(), "reported twice");
-        let Update::Event(event) = log_update(419, FAILED) else {
-            panic!("no event");
-        };
-        let input = WatchInput::Event(Box::new(event));
+        let input = WatchInput::Update(log_update(419, FAILED));
         assert_eq!(thread.with_restart(|thread| thread.handle(input)).len(), 1);
     }
 }

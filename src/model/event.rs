@@ -12,7 +12,7 @@ use super::pool::PoolStats;
 use super::process::{Process, ProcessKey};
 use super::reading::Reading;
 use super::remote_incident::RemoteIncident;
-use super::replay_result::Replayed;
+use super::trace_replay::TraceReplay;
 use super::units::{Bytes, GpuUuid, Millis, Mono, Pid, UnixMillis};
 
 /// One observation, with its origin and time.
@@ -55,7 +55,8 @@ pub enum Observation {
     /// The Python hook reported.
     Hook(HookEvent),
     /// The allocation trace of a failure was replayed under other settings.
-    Replayed(Box<Replayed>),
+    #[serde(rename = "replayed")]
+    TraceReplay(Box<TraceReplay>),
     /// An incident from the host's incident store, concluded by another reader. Found in recordings only.
     #[serde(rename = "kept")]
     RemoteIncident(Box<RemoteIncident>),

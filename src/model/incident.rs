@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::replay_result::SettingResult;
+use super::trace_replay::SettingResult;
 use super::units::Pid;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

@@ -15,13 +15,14 @@ use crate::diagnose::hook_report::name_source;
 use crate::diagnose::predicted_fixes;
 use crate::diagnose::rerun::with_command;
 use crate::diagnose::{Catalogue, LogFindings, LogReader, judge};
-use crate::incident::{Excerpt, Record, with_timeout};
+use crate::incident::with_timeout;
 use crate::model::host::Hello;
 use crate::model::incident::{DetectedBy, Incident, Quote, Severity};
 use crate::model::incident_key::IncidentKey;
+use crate::model::incident_record::{Excerpt, Record};
 use crate::model::process::{ProcessKey, Variable};
-use crate::model::replay_result::Replayed;
 use crate::model::text::visible;
+use crate::model::trace_replay::TraceReplay;
 use crate::redact;
 
 /// Text to print after a failure.
@@ -190,12 +191,12 @@ fn add_predictions(incident: &mut Incident, found: HookEvidence) {
     let replayed = match with_timeout(REPLAY_TIMEOUT, move || traced.replay()) {
         Some(None) => return,
         Some(Some(replayed)) => replayed,
-        None => Replayed {
+        None => TraceReplay {
             missing: Some(format!(
                 "Replaying the allocation trace takes longer than {} s. Run `gputop whatif` on it to see which settings help.",
                 REPLAY_TIMEOUT.as_secs()
             )),
-            ..Replayed::default()
+            ..TraceReplay::default()
         },
     };
     predicted_fixes::add_predictions(incident, &replayed);

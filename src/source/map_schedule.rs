@@ -12,11 +12,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::Request;
 use crate::model::frame::Frame;
 use crate::model::pool::{Pool, PoolMap};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, Millis, Mono};
+use crate::protocol::Request;
 
 pub const DEFAULT_PERIOD: Millis = Millis(60_000);
 /// Initial budget for maps, and its maximum.

@@ -14,6 +14,7 @@
 //!
 //! `map_schedule.rs` decides how often a map is written.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -27,8 +28,6 @@ use super::layout::{
     MAX_NOTE_EVENT_BYTES, MINUTE, Minute, NOTE_MAGIC, Note, SKIPPABLE_HEADER, WINDOW_LOG,
     skippable_header,
 };
-use super::map_line::MapLine;
-use super::wire::WireLine;
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::history::{Span, Summarise, Summary};
@@ -36,6 +35,7 @@ use crate::model::host::Hello;
 use crate::model::pool::{FailureMap, PoolMap};
 use crate::model::stack::PythonStack;
 use crate::model::units::Mono;
+use crate::protocol::map_line::MapLine;
 
 /// zstd level: files are 7 % smaller than at the default of 3 at the same speed, for 7 MB more memory.
 const COMPRESSION_LEVEL: i32 = 6;
@@ -160,11 +160,7 @@ impl<W: Write> Recorder<W> {
             minute: None,
             minutes: Vec::new(),
         };
-        let line = WireLine::<Frame> {
-            hello: Some(hello.clone()),
-            ..WireLine::default()
-        };
-        let payload = json_line(&line).map_err(write_failed)?;
+        let payload = json_entry("hello", hello).map_err(write_failed)?;
         recorder
             .skippable(HELLO_MAGIC, &payload)
             .map_err(write_failed)?;
@@ -181,10 +177,7 @@ impl<W: Write> Recorder<W> {
     }
 
     pub fn frame(&mut self, frame: &Frame) -> Result<(), RecordError> {
-        let line = json_line(&WireLine {
-            frame: Some(frame),
-            ..WireLine::default()
-        });
+        let line = json_entry("frame", frame);
         line.and_then(|line| {
             let minute = self.write_line(frame.mono, &line)?;
             minute.at.frames += 1;
@@ -195,11 +188,7 @@ impl<W: Write> Recorder<W> {
     }
 
     pub fn event(&mut self, event: &Event) -> Result<(), RecordError> {
-        // `WireLine` owns its event, and events are rare.
-        let line = json_line(&WireLine::<Frame> {
-            event: Some(event.clone()),
-            ..WireLine::default()
-        });
+        let line = json_entry("event", event);
         line.and_then(|line| {
             let minute = self.write_line(event.mono, &line)?;
             minute.add_event(event, line.len() as u64);
@@ -210,10 +199,7 @@ impl<W: Write> Recorder<W> {
 
     /// Writes a Python stack, read at a failed allocation or a maximum.
     pub fn stack(&mut self, stack: &PythonStack) -> Result<(), RecordError> {
-        let line = json_line(&WireLine::<Frame> {
-            stack: Some(stack.clone()),
-            ..WireLine::default()
-        });
+        let line = json_entry("stack", stack);
         line.and_then(|line| self.write_line(stack.at, &line).map(drop))
             .map_err(write_failed)
     }
@@ -229,13 +215,8 @@ impl<W: Write> Recorder<W> {
     }
 
     fn write_map(&mut self, map: &PoolMap, since: Option<Mono>) -> Result<(), RecordError> {
-        let line = MapLine::new(map).map_err(io::Error::from).and_then(|map| {
-            json_line(&WireLine::<Frame> {
-                map: Some(map),
-                failed_since: since,
-                ..WireLine::default()
-            })
-        });
+        let line = MapLine::new(map, since).map_err(io::Error::from);
+        let line = line.and_then(|line| json_line(&line));
         line.and_then(|line| {
             // Readers reject longer lines.
             if line.len() as u64 <= MAX_LINE_BYTES {
@@ -374,6 +355,11 @@ fn four_digits(value: f32) -> f32 {
     let wide = f64::from(value);
     let unit = 10_f64.powi(wide.abs().log10().floor() as i32 - 3);
     ((wide / unit).round() * unit) as f32
+}
+
+/// Returns an [`Update`](crate::protocol::Update) as a line, without cloning its content.
+fn json_entry(kind: &str, content: &impl serde::Serialize) -> io::Result<Vec<u8>> {
+    json_line(&BTreeMap::from([(kind, content)]))
 }
 
 fn json_line(value: &impl serde::Serialize) -> io::Result<Vec<u8>> {

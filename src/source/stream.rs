@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::{Request, Update};
+use crate::protocol::{Request, Update};
 
 /// Maximum number of unread frames: more than a minute at one per second, which is what a seek sends at once.
 const MAX_FRAMES: usize = 128;

@@ -24,12 +24,13 @@ use super::time_window::{ScrollDirection, TimeWindow};
 use super::widgets::table::Hidden;
 use super::widgets::time_axis::{AxisEnd, TimeAxis};
 use crate::allocator::warnings::{Note, PoolSamples, Sample};
-use crate::incident::{Track, Uid, WatchResult};
+use crate::incident::{Uid, WatchResult};
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::history::{DAY, History, Reach, Summary, worth};
 use crate::model::host::Hello;
 use crate::model::incident::Severity;
+use crate::model::incident_record::Track;
 use crate::model::link::Link;
 use crate::model::log::LogView;
 use crate::model::permissions::Permissions;
@@ -38,7 +39,7 @@ use crate::model::process::{ProcessDetail, ProcessKey};
 use crate::model::reading::Missing;
 use crate::model::stack::{PythonStack, StackWhy};
 use crate::model::units::{Millis, Mono, UnixMillis};
-use crate::source::{Position, Update};
+use crate::protocol::{Position, Update};
 
 /// Exited processes listed for a day. Beyond this limit, those that used little memory long ago are dropped first.
 const MAX_EXITED: usize = 100;
@@ -188,7 +189,7 @@ impl App {
             Update::Detail(key, detail) => self.detail = Some((key, detail)),
             Update::Map(map) => (self.map, self.no_map) = (Some(map), None),
             // Handled by the diagnosis and the incident store.
-            Update::FailureMap(_) | Update::RemoteIncident(_) => {}
+            Update::FailureMap(_) | Update::IncidentList(_) | Update::RemoteIncident(_) => {}
             Update::NoMap(pool, why) => self.no_map = Some((pool, why)),
             Update::Stacks(key, stack) => self.take_stack(key, stack),
             Update::Log(log) => self.log = Some(log),
@@ -383,15 +384,12 @@ impl App {
                 self.message = Some(why);
                 None
             }
-            WatchResult::Incident(revision, uid) => {
-                let tracks = tracks(
-                    self.live_history.as_ref().unwrap_or(&self.history),
-                    &revision,
-                );
-                let name = uid.as_ref().map(ToString::to_string);
-                self.incidents.take_live(*revision, name);
+            WatchResult::Incident(record) => {
+                let tracks = tracks(self.live_history.as_ref().unwrap_or(&self.history), &record);
+                let uid = record.incident.uid.clone();
+                self.incidents.take_live(*record);
                 self.rebuild_rows();
-                Some((uid?, tracks))
+                Some((uid?.parse().ok()?, tracks))
             }
         }
     }

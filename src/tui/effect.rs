@@ -7,7 +7,7 @@ use super::overlay::Overlay;
 use super::screens::Screen;
 use crate::model::document::Document;
 use crate::model::incident::Incident;
-use crate::source::Request;
+use crate::protocol::Request;
 
 /// The result of an action. [`View`](super::view::View) performs what concerns its screens, and passes the rest on to the
 /// event loop.

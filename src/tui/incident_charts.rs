@@ -1,8 +1,7 @@
 //! Chart data for the minutes before an incident, stored with its record.
 
-use crate::diagnose::live::Revision;
-use crate::incident::Track;
 use crate::model::history::{GpuMetric, History, PoolMetric, ProcessMetric, SeriesKey};
+use crate::model::incident_record::{Record, Track};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Millis, Mono};
 
@@ -12,12 +11,12 @@ const COLUMNS: usize = 300;
 
 /// Returns the series of the processes and of the GPU of an incident.
 #[must_use]
-pub fn tracks(history: &History, revision: &Revision) -> Vec<Track> {
+pub fn tracks(history: &History, record: &Record) -> Vec<Track> {
     let mut keys: Vec<SeriesKey> = Vec::new();
-    for process in &revision.processes {
-        keys.extend(of_process(history, *process));
+    for process in record.processes() {
+        keys.extend(of_process(history, process));
     }
-    if let Some(gpu) = &revision.key.gpu {
+    if let Some(gpu) = &record.key.gpu {
         let metrics = [
             GpuMetric::Used,
             GpuMetric::Sm,
@@ -30,10 +29,10 @@ pub fn tracks(history: &History, revision: &Revision) -> Vec<Track> {
     let track = |key: SeriesKey| {
         let values = history
             .series(&key)?
-            .window(revision.key.first, BEFORE, COLUMNS);
+            .window(record.key.first, BEFORE, COLUMNS);
         values.iter().any(Option::is_some).then(|| Track {
             series: key.to_string(),
-            start: Mono(revision.key.first.0.saturating_sub(BEFORE.0)),
+            start: Mono(record.key.first.0.saturating_sub(BEFORE.0)),
             step: Millis(BEFORE.0 / COLUMNS as u64),
             values,
         })

@@ -8,14 +8,13 @@ use std::sync::mpsc;
 
 use tokio::sync::mpsc as tokio_mpsc;
 
-use crate::diagnose::live::Revision;
-use crate::incident::{IncidentSink, Record, Track, Uid, WatchResult, Watcher};
+use crate::incident::IncidentSink;
 use crate::model::incident::{Incident, Severity};
 use crate::model::incident_key::IncidentKey;
+use crate::model::incident_record::Record;
 use crate::model::process::ProcessKey;
 use crate::model::scene::Scene;
 use crate::model::units::{GpuUuid, UnixMillis};
-use crate::source::Update;
 
 /// An incident in the list of the dashboard.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,36 +56,19 @@ impl IncidentInbox {
 }
 
 impl ListedIncident {
-    /// Returns a stored incident. Only the newest ones are listed with their scene.
+    /// Returns the list entry of a record. Only the newest stored incidents are listed with their scene.
     #[must_use]
-    pub fn of_record(record: Record, is_read: bool, with_scene: bool) -> Self {
+    pub fn of_record(mut record: Record, is_read: bool, with_scene: bool) -> Self {
+        record.forget_blocks();
         let processes = record.processes();
         let gpus = gpus(&record.key, record.scene.as_deref());
-        let scene = record.scene.filter(|_| with_scene);
         Self {
             incident: Arc::new(record.incident),
             is_read,
             key: record.key,
             processes,
             gpus,
-            scene: scene.map(|mut scene| {
-                scene.forget_blocks();
-                Arc::new(*scene)
-            }),
-        }
-    }
-
-    fn of_revision(revision: Revision, uid: Option<String>) -> Self {
-        Self {
-            gpus: gpus(&revision.key, Some(&revision.scene)),
-            incident: Arc::new(Incident {
-                uid,
-                ..revision.incident
-            }),
-            is_read: false,
-            key: revision.key,
-            processes: revision.processes,
-            scene: Some(revision.scene),
+            scene: record.scene.filter(|_| with_scene),
         }
     }
 
@@ -129,50 +111,6 @@ fn gpus(key: &IncidentKey, scene: Option<&Scene>) -> Vec<GpuUuid> {
     key.gpu.iter().cloned().chain(of_scene).collect()
 }
 
-/// A watcher, or `None` if its thread could not be started. Then no incidents are detected.
-#[derive(Debug)]
-pub struct WatcherHandle(Option<Watcher>);
-
-impl WatcherHandle {
-    /// Starts a watcher with a queue of at most `max_waiting` frames.
-    #[must_use]
-    pub fn start(sink: Option<IncidentSink>, max_waiting: usize) -> Self {
-        let watcher = Watcher::start_with(sink, max_waiting);
-        Self(
-            watcher
-                .inspect_err(|error| tracing::warn!("cannot start the incident watcher: {error}"))
-                .ok(),
-        )
-    }
-
-    /// Returns a handle without a watcher.
-    #[must_use]
-    pub fn none() -> Self {
-        Self(None)
-    }
-
-    /// Waits for the next result. Safe to cancel.
-    pub async fn next(&mut self) -> WatchResult {
-        match &mut self.0 {
-            Some(watcher) => watcher.next().await,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Passes an update to the watcher. Never blocks.
-    pub fn see(&self, update: &Update) {
-        if let Some(watcher) = &self.0 {
-            watcher.see(update);
-        }
-    }
-
-    pub fn add_history(&self, uid: Uid, tracks: Vec<Track>) {
-        if let Some(watcher) = &self.0 {
-            watcher.add_history(uid, tracks);
-        }
-    }
-}
-
 /// All known incidents, oldest first.
 #[derive(Debug, Default)]
 pub struct Incidents {
@@ -203,9 +141,9 @@ impl Incidents {
         self.list = list;
     }
 
-    /// Adds or revises a live incident. `uid` is its ID in the store, if it is stored.
-    pub fn take_live(&mut self, revision: Revision, uid: Option<String>) {
-        let mut new = ListedIncident::of_revision(revision, uid);
+    /// Adds or revises a live incident.
+    pub fn take_live(&mut self, record: Record) {
+        let mut new = ListedIncident::of_record(record, false, true);
         let old = self.list.iter_mut().find(|known| known.is_same(&new));
         if let Some(old) = &old {
             new.is_read = old.is_read && !new.incident.is_news_after(&old.incident);
@@ -353,32 +291,32 @@ mod tests {
         incidents.news()?.uid.as_deref()
     }
 
-    fn revision(severity: Severity) -> Revision {
-        Revision {
-            key: key(0),
-            incident: Incident {
-                severity,
-                time: Some("2026-11-20T12:03:00Z".into()),
-                ..Incident::default()
-            },
-            processes: Vec::new(),
-            command: None,
-            excerpt: String::new(),
-            scene: Arc::default(),
-        }
+    fn revision(severity: Severity) -> Record {
+        let incident = Incident {
+            severity,
+            time: Some("2026-11-20T12:03:00Z".into()),
+            ..Incident::default()
+        };
+        Record::new(incident, key(0))
+    }
+
+    fn stored_as(uid: &str, severity: Severity) -> Record {
+        let mut revision = revision(severity);
+        revision.incident.uid = Some(uid.into());
+        revision
     }
 
     #[test]
     fn a_revised_incident_becomes_unread_only_if_it_is_more_severe() {
         let mut incidents = Incidents::default();
-        incidents.take_live(revision(Severity::Caught), None);
+        incidents.take_live(revision(Severity::Caught));
         let opened = incidents.news().cloned().expect("news");
         incidents.open(&opened);
-        incidents.take_live(revision(Severity::Caught), Some("a".into()));
+        incidents.take_live(stored_as("a", Severity::Caught));
         assert_eq!(incidents.unread(), 0);
         // The store lists it, and then the process exits.
         incidents.take_stored(vec![known("a", "12:03:00", Severity::Caught)]);
-        incidents.take_live(revision(Severity::Fatal), Some("a".into()));
+        incidents.take_live(stored_as("a", Severity::Fatal));
         assert_eq!(incidents.unread(), 1);
         assert_eq!(news(&incidents), Some("a"));
     }
@@ -420,7 +358,7 @@ mod tests {
             let mut revision = revision(Severity::Caught);
             revision.key.first = Mono(60_000 * at);
             revision.incident.time = Some(at.to_string());
-            incidents.take_live(revision, None);
+            incidents.take_live(revision);
             if at == 150 {
                 let opened = incidents.news().cloned().expect("news");
                 incidents.open(&opened);
@@ -440,7 +378,7 @@ mod tests {
     #[test]
     fn retains_incidents_that_the_store_does_not_list() {
         let mut incidents = Incidents::default();
-        incidents.take_live(revision(Severity::Caught), None);
+        incidents.take_live(revision(Severity::Caught));
         let mut stored = known("a", "12:03:00", Severity::Fatal);
         stored.key.first = Mono(60_000);
         incidents.take_stored(vec![stored]);
@@ -452,14 +390,13 @@ mod tests {
     #[test]
     fn recognizes_an_incident_that_was_stored_later() {
         let mut incidents = Incidents::default();
-        let seen = revision(Severity::Fatal);
-        incidents.take_live(seen.clone(), None);
+        incidents.take_live(revision(Severity::Fatal));
         let stored = known("a", "12:03:00", Severity::Fatal);
         let mut later = known("b", "12:04:00", Severity::Fatal);
         later.key.first = Mono(60_000);
         incidents.take_stored(vec![stored, later]);
         assert_eq!(incidents.unread(), 2);
-        incidents.take_live(seen, Some("a".into()));
+        incidents.take_live(stored_as("a", Severity::Fatal));
         assert_eq!(incidents.unread(), 2);
     }
 }

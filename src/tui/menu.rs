@@ -18,7 +18,7 @@ use super::theme::Role;
 use super::widgets::cells::{columns, put_line, put_right};
 use super::widgets::table::{mark, scrolled};
 use crate::model::signal::{SIGNALS, Signal};
-use crate::source::Request;
+use crate::protocol::Request;
 
 /// A menu with its cursor. In a question, the cursor is the first visible line.
 #[derive(Debug)]

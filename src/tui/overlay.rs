@@ -18,7 +18,7 @@ use super::text_field::TextField;
 use super::theme::Role;
 use super::widgets::cells::{columns, put, put_right, wrap_anywhere};
 use crate::model::process::ProcessKey;
-use crate::source::Request;
+use crate::protocol::Request;
 
 /// Maximum length of a filter, in characters. The rest of a longer paste is dropped.
 const MAX_FILTER_CHARS: usize = 200;

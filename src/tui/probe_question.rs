@@ -9,7 +9,7 @@ use crate::model::gpu::{Gpu, Memory};
 use crate::model::probe::{CONTEXT, DEFAULT_LIMIT, ProbeRequest, default_headroom};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, GpuUuid};
-use crate::source::Request;
+use crate::protocol::Request;
 
 /// The question with the request that `y` sends.
 #[derive(Debug)]

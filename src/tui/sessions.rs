@@ -8,16 +8,17 @@ use std::sync::mpsc as std_mpsc;
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 
 use super::app::App;
-use super::incidents::{ListedIncident, WatcherHandle};
+use super::incidents::ListedIncident;
 use super::interactive_login::InteractiveLogin;
 use super::screens::Screen;
 use super::screens::fleet::FleetRow;
 use super::view::View;
-use crate::incident::{IncidentSink, MAX_WAITING_FRAMES, Track, Uid, WatchResult};
+use crate::incident::{IncidentSink, MAX_WAITING_FRAMES, Uid, WatchResult, Watcher};
 use crate::model::history::Reach;
+use crate::model::incident_record::Track;
 use crate::model::link::Link;
+use crate::protocol::{Request, Update};
 use crate::source::stream::Source;
-use crate::source::{Request, Update};
 
 /// Updates queued between all hosts and the screen. When the queue is full, sources drop frames.
 const MAX_WAITING: usize = 64;
@@ -136,13 +137,7 @@ impl Sessions {
                 requests: source.requests(),
                 history,
             });
-            tokio::spawn(listen(
-                source,
-                WatcherHandle::none(),
-                0,
-                arrived.clone(),
-                charts,
-            ));
+            tokio::spawn(listen(source, Watcher::none(), 0, arrived.clone(), charts));
         }
         let has_many_hosts = hosts.len() > MAX_WITH_HISTORY;
         for host in hosts {
@@ -163,7 +158,10 @@ impl Sessions {
             } else {
                 MAX_WAITING_FRAMES
             };
-            let watch = WatcherHandle::start(sink.cloned(), waiting);
+            let watch = Watcher::start_with(sink.cloned(), waiting).unwrap_or_else(|error| {
+                tracing::warn!("cannot start the incident watcher: {error}");
+                Watcher::none()
+            });
             // Updates received before the dashboard opened.
             watch.see(&Update::Hello(Arc::clone(&app.hello)));
             before.iter().for_each(|update| watch.see(update));
@@ -366,7 +364,7 @@ impl Sessions {
 /// Forwards the updates of a host and the results of its watcher until both channels have closed.
 async fn listen(
     mut source: Source,
-    mut watch: WatcherHandle,
+    mut watch: Watcher,
     host: usize,
     arrived: Sender<(usize, Arrival)>,
     mut charts: UnboundedReceiver<(Uid, Vec<Track>)>,

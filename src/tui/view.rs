@@ -33,7 +33,7 @@ use crate::model::pool::PoolMap;
 use crate::model::process::ProcessKey;
 use crate::model::signal::Signal;
 use crate::model::units::{GpuUuid, Mono};
-use crate::source::{Play, Request};
+use crate::protocol::{Play, Request};
 
 /// The display of one host.
 pub struct View {

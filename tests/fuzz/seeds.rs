@@ -4,13 +4,13 @@ use std::fs;
 use std::path::Path;
 
 use gputop::diagnose::{Catalogue, explain};
-use gputop::incident::Record;
 use gputop::model::host::Hello;
 use gputop::model::incident_key::IncidentKey;
+use gputop::model::incident_record::Record;
 use gputop::model::process::ProcessKey;
 use gputop::model::units::{Mono, Pid, StartTicks, UnixMillis};
+use gputop::protocol::{Line, Update};
 use gputop::source::record::Recorder;
-use gputop::source::wire::WireLine;
 
 use crate::targets::repository;
 
@@ -120,15 +120,13 @@ fn recording() -> Vec<Vec<u8>> {
     let mut recorder = Recorder::new(Vec::new(), &Hello::default()).unwrap();
     let lines = recorded_lines();
     for line in &lines {
-        let line: WireLine = serde_json::from_slice(line).unwrap();
-        if let Some(frame) = line.frame {
-            recorder.frame(&frame).unwrap();
-        }
-        if let Some(event) = line.event {
-            recorder.event(&event).unwrap();
-        }
-        if let Some(stack) = line.stack {
-            recorder.stack(&stack).unwrap();
+        match Line::read(line).unwrap() {
+            Line::Update(Update::Frame(frame)) => recorder.frame(&frame).unwrap(),
+            Line::Update(Update::Event(event)) => recorder.event(&event).unwrap(),
+            Line::Update(Update::Stacks(_, stack)) => {
+                recorder.stack(stack.as_ref().as_ref().unwrap()).unwrap();
+            }
+            _ => {}
         }
     }
     let mut seeds = vec![recorder.finish().unwrap()];

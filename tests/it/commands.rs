@@ -4,10 +4,12 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
+use gputop::model::event::Event;
 use gputop::model::frame::Frame;
 use gputop::model::units::Bytes;
-use gputop::source::wire::WireLine;
+use gputop::protocol::{Line, Update};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -272,7 +274,7 @@ fn broken_pipe_is_success() {
 }
 
 /// The whole lines of a recording, also of one that is cut off.
-pub fn recorded(file: &Path) -> Vec<WireLine> {
+pub fn recorded(file: &Path) -> Vec<Update> {
     let bytes = fs::read(file).unwrap_or_default();
     let mut text = Vec::new();
     if let Ok(mut decoder) = zstd::stream::read::Decoder::new(&bytes[..]) {
@@ -282,12 +284,30 @@ pub fn recorded(file: &Path) -> Vec<WireLine> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let lines = whole
         .lines()
-        .map(|line| serde_json::from_str(line).unwrap());
-    lines.collect()
+        .map(|line| Line::read(line.as_bytes()).unwrap());
+    lines.filter_map(|line| line.update().unwrap()).collect()
 }
 
-fn frames(file: &Path) -> Vec<Frame> {
-    recorded(file).into_iter().filter_map(|l| l.frame).collect()
+/// The frames of a recording.
+pub fn frames(file: &Path) -> Vec<Arc<Frame>> {
+    let frames = recorded(file)
+        .into_iter()
+        .filter_map(|update| match update {
+            Update::Frame(frame) => Some(frame),
+            _ => None,
+        });
+    frames.collect()
+}
+
+/// The events of a recording.
+pub fn events(file: &Path) -> Vec<Event> {
+    let events = recorded(file)
+        .into_iter()
+        .filter_map(|update| match update {
+            Update::Event(event) => Some(event),
+            _ => None,
+        });
+    events.collect()
 }
 
 #[test]
@@ -359,7 +379,7 @@ fn a_recording_that_was_killed_plays_to_its_last_whole_second() {
     let file = folder.path().join("killed.gpt.zst");
     let mut record = start_recording(&fake, &file);
     let newest = || frames(&file).pop();
-    let vram = |frame: Frame| frame.gpus[0].processes.value()?.first()?.vram.get();
+    let vram = |frame: Arc<Frame>| frame.gpus[0].processes.value()?.first()?.vram.get();
     wait_until("the first size", || {
         newest().and_then(vram) == Some(Bytes::gib(1))
     });

@@ -12,7 +12,7 @@ use gputop::model::container::Runtime;
 use gputop::model::process::Process;
 use gputop::model::reading::{Reading, Reason};
 use gputop::model::units::Millis;
-use gputop::source::Update;
+use gputop::protocol::Update;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use serde_json::Value;
 

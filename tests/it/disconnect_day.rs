@@ -9,7 +9,7 @@ use gputop::model::event::{Event, Exit, Observation, OomVerdict};
 use gputop::model::host::Hello;
 use gputop::model::process::Process;
 use gputop::model::units::{Bytes, Millis};
-use gputop::source::Update;
+use gputop::protocol::Update;
 
 use crate::fake_hosts;
 use crate::training_day::{self, Day};

@@ -2,19 +2,21 @@
 //! processes end, a pretended driver reports Xids, and a FIFO stands for the kernel's log.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use gputop::model::event::{Event, Exit, Observation, Xid};
+use gputop::model::frame::Frame;
 use gputop::model::units::Pid;
-use gputop::source::wire::WireLine;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
+use crate::commands::{events, frames};
 use crate::fake_machine::{
     Guarded, RealProcess, command, dashboard, is_host, on_gpu, run, wait_until,
 };
@@ -81,23 +83,16 @@ impl Watch {
         writeln!(self.log.as_mut().unwrap(), "4,1,1,-;{line}").unwrap();
     }
 
-    /// What was recorded so far, line by line.
-    fn lines(&self) -> Vec<WireLine> {
-        let bytes = fs::read(self.folder.path().join("run.gpt.zst")).unwrap_or_default();
-        let mut text = Vec::new();
-        if let Ok(mut decoder) = zstd::stream::read::Decoder::new(&bytes[..]) {
-            let _ = decoder.read_to_end(&mut text);
-        }
-        let whole = text.iter().rposition(|b| *b == b'\n').unwrap_or(0);
-        let lines = text[..whole].split(|b| *b == b'\n');
-        lines
-            .filter(|line| !line.is_empty())
-            .map(|line| serde_json::from_slice(line).unwrap())
-            .collect()
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("run.gpt.zst")
+    }
+
+    fn frames(&self) -> Vec<Arc<Frame>> {
+        frames(&self.file())
     }
 
     fn events(&self) -> Vec<Event> {
-        self.lines().into_iter().filter_map(|l| l.event).collect()
+        events(&self.file())
     }
 
     fn exits(&self) -> Vec<(Event, Exit)> {
@@ -118,10 +113,7 @@ impl Watch {
 
     #[track_caller]
     fn wait_frame(&self, what: &str, wanted: impl Fn(&gputop::model::frame::Frame) -> bool) {
-        wait_until(what, || {
-            let mut frames = self.lines().into_iter().filter_map(|line| line.frame);
-            frames.any(|frame| wanted(&frame))
-        });
+        wait_until(what, || self.frames().iter().any(|frame| wanted(frame)));
     }
 
     /// Until the process's name and start are known.
@@ -212,9 +204,9 @@ fn exit_seen_twice_is_one_event() {
     processes[1].finish();
     wait_until("both ends", || watch.exits().len() >= 2);
     // The process table reads again every two seconds.
-    let frames = watch.lines().iter().filter(|l| l.frame.is_some()).count();
+    let frames = watch.frames().len();
     wait_until("three seconds of frames", || {
-        watch.lines().iter().filter(|l| l.frame.is_some()).count() > frames + 15
+        watch.frames().len() > frames + 15
     });
     let exits = watch.exits();
     let seen: Vec<_> = exits
@@ -422,7 +414,7 @@ fn an_xid_of_driver_and_log_is_one_event_with_text_process_and_gpu() {
     let mut buses = Vec::new();
     let mut uuids = Vec::new();
     watch.wait_frame("both boards", knows_boards);
-    for frame in watch.lines().into_iter().filter_map(|line| line.frame) {
+    for frame in watch.frames() {
         if knows_boards(&frame) {
             buses = frame
                 .gpus

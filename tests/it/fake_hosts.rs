@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gputop::source::Update;
+use gputop::protocol::Update;
 use gputop::source::remote::serve::serve;
 use gputop::source::stream::{Feed, stream};
 use nix::fcntl::OFlag;

@@ -7,7 +7,7 @@ use gputop::model::pool::{Pool, Pools, Unread};
 use gputop::model::process::RunState;
 use gputop::model::reading::{Missing, Reason};
 use gputop::model::units::GpuUuid;
-use gputop::source::Update;
+use gputop::protocol::Update;
 
 use crate::many_processes::{Desk, Member, frame};
 

@@ -8,10 +8,10 @@ use gputop::model::event::{Event, Exit, Observation};
 use gputop::model::frame::Frame;
 use gputop::model::history::{DAY, GpuMetric, History, SeriesKey};
 use gputop::model::units::{Bytes, Millis, Mono, Percent, UnixMillis};
+use gputop::protocol::{Play, Position, Request, Update};
 use gputop::source::record::Recorder;
 use gputop::source::replay::{Options, Recording as File, play};
 use gputop::source::stream::Source;
-use gputop::source::{Play, Position, Request, Update};
 use gputop::tui::app::{App, Recording};
 
 use crate::many_processes::{Desk, Member, frame};

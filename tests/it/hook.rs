@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use gputop::model::event::Observation;
 
-use crate::commands::recorded;
+use crate::commands::{events, frames};
 use crate::fake_machine::{Guarded, INTERVAL, command, gputop, wait_until};
 use crate::fake_nvml::FakeNvml;
 use crate::python;
@@ -968,8 +968,8 @@ fn reported_pools_are_shown() {
     record.arg(&file).stderr(Stdio::null());
     let _record = Guarded(record.spawn().unwrap());
     wait_until("it on a recording", || {
-        let frames = recorded(&file).into_iter().filter_map(|line| line.frame);
-        let mut pools = frames.filter_map(|frame| frame.pools);
+        let frames = frames(&file).into_iter();
+        let mut pools = frames.filter_map(|frame| frame.pools.clone());
         pools.any(|pools| pools.reported.len() == 2)
     });
 }
@@ -1018,14 +1018,10 @@ fn dashboard_receives_hook_reports() {
         .env("XDG_RUNTIME_DIR", user.path("runtime"))
         .stderr(Stdio::null());
     let _record = Guarded(record.spawn().unwrap());
-    wait_until("two frames", || {
-        let lines = recorded(&file);
-        lines.iter().filter(|line| line.frame.is_some()).count() >= 2
-    });
+    wait_until("two frames", || frames(&file).len() >= 2);
     fails();
     let heard = || {
-        let lines = recorded(&file).into_iter();
-        let events = lines.filter_map(|line| line.event);
+        let events = events(&file).into_iter();
         let hook = events.filter_map(|event| match event.observation {
             Observation::Hook(hook) => Some((event.process, hook)),
             _ => None,
@@ -1053,10 +1049,7 @@ fn dashboard_incident_contains_replay_results() {
     let mut record = command(&fake, ["record", "-i", INTERVAL, "-o"]);
     user.settle(record.arg(&file).stderr(Stdio::null()));
     let _record = Guarded(record.spawn().unwrap());
-    wait_until("two frames", || {
-        let lines = recorded(&file);
-        lines.iter().filter(|line| line.frame.is_some()).count() >= 2
-    });
+    wait_until("two frames", || frames(&file).len() >= 2);
     let program = user.write("train.py", &TRACED.replace("SNAPSHOT", PINNED));
     // Not by `gputop run`, which would keep the incident itself.
     let mut fails = user.hooked(python, &[FRAMEWORKS]);

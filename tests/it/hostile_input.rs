@@ -13,7 +13,7 @@ use gputop::model::gpu::{Gpu, GpuProcess, Health, HealthState, Memory};
 use gputop::model::host::Hello;
 use gputop::model::process::{Process, ProcessKey};
 use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks, UnixMillis};
-use gputop::source::Update;
+use gputop::protocol::Update;
 use gputop::tui::app::App;
 use gputop::tui::keymap::Keymap;
 use gputop::tui::theme::{Palette, Theme};

@@ -12,8 +12,8 @@ use gputop::model::pool::{FailureMap, PoolMap};
 use gputop::model::scene::Scene;
 use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
 use gputop::model::units::{Bytes, Millis, Mono, Pid};
+use gputop::protocol::{Play, Update};
 use gputop::source::record::Recorder;
-use gputop::source::{Play, Update};
 use serde_json::Value;
 
 use crate::fake_machine::{RealProcess, command, dashboard, is_host, on_gpu};
@@ -309,11 +309,12 @@ fn recording_restores_stack_and_map_of_a_failure() {
     let watcher = Watcher::start(None).unwrap();
     seen.updates.iter().for_each(|update| watcher.see(update));
     let found = watcher.finish(Duration::from_secs(20));
-    let Some(WatchResult::Incident(revision, None)) = found.last() else {
+    let Some(WatchResult::Incident(record)) = found.last() else {
         panic!("{found:?}");
     };
-    assert_eq!(revision.scene.stacks, [stack]);
-    let map = revision.scene.map.as_ref().expect("the map");
+    let scene = record.scene.as_ref().unwrap();
+    assert_eq!(scene.stacks, [stack]);
+    let map = scene.map.as_ref().expect("the map");
     assert_eq!((map.lag, map.whole.is_none()), (Millis(70), true));
     assert!(map.largest_free_block > Bytes(0));
 }

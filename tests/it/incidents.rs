@@ -6,9 +6,10 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use gputop::incident::{Record, Store};
+use gputop::incident::Store;
 use gputop::model::incident::{Incident, Severity};
 use gputop::model::incident_key::IncidentKey;
+use gputop::model::incident_record::Record;
 use gputop::model::process::ProcessKey;
 use gputop::model::units::{Mono, Pid, StartTicks, UnixMillis};
 use serde_json::Value;

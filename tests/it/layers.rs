@@ -16,6 +16,15 @@ const RULES: &[Rule] = &[
         place: "model",
         may: &[],
     },
+    // The messages between threads, hosts and recordings.
+    Rule {
+        place: "protocol",
+        may: &["model"],
+    },
+    Rule {
+        place: "protocol.rs",
+        may: &["model", "protocol"],
+    },
     // The limit on open files, of this process and its children.
     Rule {
         place: "open_files.rs",
@@ -34,16 +43,16 @@ const RULES: &[Rule] = &[
     // What `nvidia-smi` says of a host where nothing else collects: there this is the collector.
     Rule {
         place: "source/remote/nvidia_smi",
-        may: &["source", "model", "redact"],
+        may: &["source", "model", "protocol", "redact"],
     },
     // The one source that collects here.
     Rule {
         place: "source/local.rs",
-        may: &["source", "collect"],
+        may: &["source", "collect", "protocol"],
     },
     Rule {
         place: "source",
-        may: &["open_files", "model"],
+        may: &["open_files", "model", "protocol"],
     },
     // Where what was collected becomes a stream, and requests come in.
     Rule {
@@ -52,9 +61,8 @@ const RULES: &[Rule] = &[
             "open_files",
             "collect",
             "model",
+            "protocol",
             "source::stream",
-            "source::Update",
-            "source::Request",
         ],
     },
     // Which text of a log is worth sending at all is what signatures look for; diagnose knows no collector.
@@ -130,13 +138,7 @@ const RULES: &[Rule] = &[
     // Judges a stream, and merges and saves the incidents.
     Rule {
         place: "incident",
-        may: &[
-            "diagnose",
-            "open_files",
-            "model",
-            "source::Update",
-            "user_files",
-        ],
+        may: &["diagnose", "open_files", "model", "protocol", "user_files"],
     },
     Rule {
         place: "user_files.rs",
@@ -168,10 +170,7 @@ const RULES: &[Rule] = &[
             "snapshot",
             "model",
             "source::stream",
-            "source::Update",
-            "source::Request",
-            "source::Play",
-            "source::Position",
+            "protocol",
             "diagnose",
             "incident",
         ],
@@ -187,6 +186,7 @@ const RULES: &[Rule] = &[
             "incident",
             "model",
             "probe",
+            "protocol",
             "redact",
             "run",
             "snapshot",

@@ -15,7 +15,7 @@ use gputop::model::log::LogView;
 use gputop::model::process::ProcessKey;
 use gputop::model::reading::Missing;
 use gputop::model::units::{Bytes, Pid, StartTicks};
-use gputop::source::wire::WireLine;
+use gputop::protocol::{Line, Update};
 use tempfile::TempDir;
 
 use crate::containers::{in_a_pid_namespace, say_so};
@@ -245,7 +245,10 @@ fn excerpts(recording: &Path) -> Vec<(Option<ProcessKey>, LogExcerpt)> {
         let _ = zstd::stream::Decoder::new(file).map(|mut d| d.read_to_end(&mut text));
     }
     let lines = text.split(|b| *b == b'\n');
-    let events = lines.filter_map(|line| serde_json::from_slice::<WireLine>(line).ok()?.event);
+    let events = lines.filter_map(|line| match Line::read(line).ok()? {
+        Line::Update(Update::Event(event)) => Some(event),
+        _ => None,
+    });
     events
         .filter_map(|event| match event.observation {
             Observation::Log(excerpt) => Some((event.process, *excerpt)),

@@ -7,7 +7,7 @@ use gputop::diagnose::live::Observer;
 use gputop::incident::WatchResult;
 use gputop::model::history::{GpuMetric, History, Reach, SeriesKey};
 use gputop::model::units::Millis;
-use gputop::source::Update;
+use gputop::protocol::Update;
 use gputop::tui::app::App;
 use gputop::tui::keymap::Keymap;
 use gputop::tui::theme::{Palette, Theme};
@@ -184,7 +184,7 @@ impl Kept {
             self.app.update(update);
             for revision in found {
                 self.app
-                    .take_watch_result(WatchResult::Incident(Box::new(revision), None));
+                    .take_watch_result(WatchResult::Incident(Box::new(revision)));
             }
         }
     }

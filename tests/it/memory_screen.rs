@@ -14,7 +14,7 @@ use gputop::model::reading::{Missing, Reading, Reason};
 use gputop::model::reported_pool::{Framework, ReportedPool};
 use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
 use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks, UnixMillis};
-use gputop::source::{Request, Update};
+use gputop::protocol::{Request, Update};
 use gputop::tui::app::App;
 use gputop::tui::keymap::Keymap;
 use gputop::tui::picture::text_of;

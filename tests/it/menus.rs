@@ -1,6 +1,6 @@
 //! Menus of the dashboard, and actions that work from any screen.
 
-use gputop::source::Request;
+use gputop::protocol::Request;
 
 use crate::many_processes::{Desk, Member};
 

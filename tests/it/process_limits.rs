@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use gputop::source::Update;
+use gputop::protocol::Update;
 use ratatui::crossterm::event::KeyCode;
 
 use crate::many_processes::{Desk, Member, frame};

@@ -18,14 +18,13 @@ use gputop::model::probe::ProbeRequest;
 use gputop::model::process::ProcessKey;
 use gputop::model::reading::{Missing, Reading, Reason};
 use gputop::model::remote_incident::{IncidentFile, RemoteIncident};
-use gputop::model::replay_result::{Fate, Replayed, SettingResult};
 use gputop::model::reported_pool::{Framework, ReportedPool};
 use gputop::model::signal::Signal;
+use gputop::model::trace_replay::{ReplayOutcome, SettingResult, TraceReplay};
 use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Pid, StartTicks};
-use gputop::source::live_message::Reply;
-use gputop::source::remote::protocol::{PROTOCOL, RequestLine, WINDOW_LOG, greeting};
-use gputop::source::wire::WireLine;
-use gputop::source::{Request, Update};
+use gputop::protocol::{Line, Request, RequestLine, Update};
+use gputop::source::remote::greeting::{PROTOCOL, greeting};
+use gputop::source::remote::limits::WINDOW_LOG;
 use serde_json::Value;
 
 use crate::fake_machine::{Guarded, RealProcess, command, is_host, on_gpu};
@@ -93,7 +92,6 @@ fn every_recorded_request_is_understood() {
         assert!(!asked.is_empty());
         for line in asked.lines() {
             let order: RequestLine = serde_json::from_str(line).unwrap();
-            assert!(order != RequestLine::default(), "{line}");
             let again: Value = serde_json::to_value(&order).unwrap();
             assert_eq!(again, serde_json::from_str::<Value>(line).unwrap());
         }
@@ -158,7 +156,7 @@ fn kind_of(observation: &Observation) -> &'static str {
         Observation::Xid(_) => "xid",
         Observation::Ooms(_) => "ooms",
         Observation::GpuAtOom(_) => "gpu at oom",
-        Observation::Replayed(_) => "replayed",
+        Observation::TraceReplay(_) => "replayed",
         Observation::RemoteIncident(_) => "kept",
         Observation::Log(_) => "log",
         Observation::Hook(_) => "hook",
@@ -212,8 +210,8 @@ fn no_recorded_field_is_lost() {
     for (_, folder) in versions() {
         for (name, file) in said(&folder) {
             for old in lines(&file) {
-                let read: WireLine = serde_json::from_str(&old.to_string()).unwrap();
-                let new = serde_json::to_value(&read).unwrap();
+                let read = Line::read(old.to_string().as_bytes()).unwrap();
+                let new = serde_json::to_value(read.update().unwrap()).unwrap();
                 assert!(says_all(&new, &old), "{name}\n{old:.2000}\n{new:.2000}");
             }
         }
@@ -345,12 +343,14 @@ fn missing_fields_of_an_earlier_version_are_accepted() {
             fields(&line[kind], &mut vec![kind.to_owned()], &mut all);
             for field in all {
                 let less = without(&line, &field);
-                let read = serde_json::from_value::<WireLine>(less);
+                let read = serde_json::from_value::<Line>(less);
                 let read = read.unwrap_or_else(|error| panic!("{}: {error}", field.join(".")));
-                let is_there = match kind {
-                    "frame" => read.frame.is_some(),
-                    "hello" => read.hello.is_some(),
-                    _ => read.event.is_some(),
+                let is_there = match read {
+                    Line::Update(Update::Frame(_)) => kind == "frame",
+                    Line::Update(Update::Hello(_)) => kind == "hello",
+                    Line::Update(Update::Event(_)) => kind == "event",
+                    // Without its only field the line is empty.
+                    _ => field.len() == 1,
                 };
                 assert!(is_there, "{}", field.join("."));
             }
@@ -420,25 +420,15 @@ fn orders() -> Vec<RequestLine> {
         Request::Focus(None),
         Request::Interval(Millis(1_000)),
     ];
-    let requests = requests.into_iter().map(|request| RequestLine {
-        request: Some(request),
-        ..RequestLine::default()
-    });
-    let arrived = RequestLine {
-        frames: Some(3),
-        ..RequestLine::default()
-    };
-    requests.chain([arrived]).collect()
+    let requests = requests.into_iter().map(RequestLine::Request);
+    requests.chain([RequestLine::Frames(3)]).collect()
 }
 
 const STORED: &str = "01kq3v7-x2c9";
 
 /// That one of the store's incidents is wanted.
 fn store_orders() -> Vec<RequestLine> {
-    vec![RequestLine {
-        incident: Some(STORED.into()),
-        ..RequestLine::default()
-    }]
+    vec![RequestLine::Incident(STORED.into())]
 }
 
 /// What is said of the store: a list, and one that was asked for.
@@ -448,10 +438,6 @@ fn store() -> Vec<Value> {
         "observed": {"boot_id": "6c1f1c9e-4b0e-4a53-9a5c-8d1d5b0e7b11", "process": {"pid": 418, "start": 7},
                      "first": 5_400_000, "time": 1_795_177_607_000_u64},
     });
-    let reply = |reply: Reply| WireLine::<Frame> {
-        reply: Some(Box::new(reply)),
-        ..WireLine::default()
-    };
     let list = IncidentFile {
         uid: STORED.into(),
         modified: 1_795_177_607_123_456_789,
@@ -464,14 +450,8 @@ fn store() -> Vec<Value> {
         record,
     };
     let lines = [
-        reply(Reply {
-            stored_incidents: Some(vec![list]),
-            ..Reply::default()
-        }),
-        reply(Reply {
-            incident: Some(Box::new(kept)),
-            ..Reply::default()
-        }),
+        Update::IncidentList(vec![list]),
+        Update::RemoteIncident(Arc::new(kept)),
     ];
     let lines = lines.iter().map(serde_json::to_value);
     lines.collect::<Result<_, _>>().unwrap()
@@ -558,26 +538,30 @@ fn failures() -> Vec<Update> {
         processes: vec![holder].into(),
         lag: Millis(4),
     };
-    let tried = |conf: &str, fate, fails_at_bytes| SettingResult {
+    let tried = |conf: &str, outcome, fails_at_bytes| SettingResult {
         conf: conf.into(),
-        fate,
+        outcome,
         peak_reserved_bytes: gib(93),
         fails_at_bytes,
     };
-    let replayed = Replayed {
+    let replayed = TraceReplay {
         ordinal: 1,
         free_bytes: gib(1),
         peak_reserved_bytes: gib(138),
         last_operations: Some(100_000),
         tried: vec![
-            tried("expandable_segments:True", Fate::Fits, None),
-            tried("max_split_size_mb:256", Fate::Earlier, Some(gib(2))),
+            tried("expandable_segments:True", ReplayOutcome::Fits, None),
+            tried(
+                "max_split_size_mb:256",
+                ReplayOutcome::Earlier,
+                Some(gib(2)),
+            ),
         ],
         missing: None,
     };
     let observations = [
         Observation::GpuAtOom(Box::new(at_oom)),
-        Observation::Replayed(Box::new(replayed)),
+        Observation::TraceReplay(Box::new(replayed)),
     ];
     let events = (1..).zip(observations).map(event);
     std::iter::once(Update::Frame(Arc::new(frame)))
@@ -617,13 +601,14 @@ fn session() -> Vec<Value> {
     assert_eq!(said, greeting());
     let mut text = BufReader::new(zstd::stream::read::Decoder::with_buffer(output).unwrap());
     let (mut lines, mut frames) = (Vec::new(), 0);
-    let mut until = |order: &mut dyn FnMut(Value), wanted: &mut dyn FnMut(&WireLine) -> bool| {
+    let mut until = |order: &mut dyn FnMut(Value), wanted: &mut dyn FnMut(&Update) -> bool| {
         loop {
             let mut line = String::new();
             text.read_line(&mut line).unwrap();
-            let read: WireLine = serde_json::from_str(&line).unwrap();
+            let read = Line::read(line.as_bytes()).unwrap().update().unwrap();
+            let read = read.unwrap();
             lines.push(line);
-            if read.frame.is_some() {
+            if matches!(read, Update::Frame(_)) {
                 frames += 1;
                 order(serde_json::json!({ "frames": frames }));
             }
@@ -633,54 +618,56 @@ fn session() -> Vec<Value> {
         }
     };
     order(serde_json::json!({"request": {"interval": 500}}));
-    let read = until(&mut order, &mut |line| {
-        let frame = line.frame.as_ref();
-        let pools = frame.and_then(|frame| frame.pools.as_ref());
-        pools.is_some_and(|pools| !pools.list.is_empty())
-            && frame
-                .is_some_and(|frame| frame.processes.as_ref().is_some_and(|p| p.list.len() == 2))
+    let read = until(&mut order, &mut |update| match update {
+        Update::Frame(frame) => {
+            let pools = frame.pools.as_ref();
+            pools.is_some_and(|pools| !pools.list.is_empty())
+                && frame.processes.as_ref().is_some_and(|p| p.list.len() == 2)
+        }
+        _ => false,
     });
-    let frame = read.frame.unwrap();
-    let processes = frame.processes.unwrap().list;
+    let Update::Frame(frame) = read else {
+        panic!("no frame");
+    };
+    let processes = &frame.processes.as_ref().unwrap().list;
     let is_train = |process: &&gputop::model::process::Process| process.key.pid.0 == train.pid();
     let train_key = processes.iter().find(is_train).unwrap().key;
-    let pool = &frame.pools.unwrap().list[0];
+    let pool = &frame.pools.as_ref().unwrap().list[0];
     order(serde_json::json!({"request": Request::Map(Some((pool.process, pool.ordinal)))}));
-    until(&mut order, &mut |line| line.map.is_some());
+    until(&mut order, &mut |update| matches!(update, Update::Map(_)));
     order(serde_json::json!({"request": Request::Map(None)}));
     order(serde_json::json!({"request": Request::Detail(pool.process)}));
-    let is_detail = |line: &WireLine| line.reply.as_ref().is_some_and(|r| r.detail.is_some());
-    until(&mut order, &mut |line| is_detail(line));
+    until(&mut order, &mut |update| {
+        matches!(update, Update::Detail(..))
+    });
     log.write("one more step\n");
     order(serde_json::json!({"request": Request::Log(train_key)}));
-    let is_log = |line: &WireLine| line.reply.as_ref().is_some_and(|reply| reply.log.is_some());
-    until(&mut order, &mut |line| is_log(line));
+    until(&mut order, &mut |update| matches!(update, Update::Log(_)));
     log.write(OOM);
-    let is_excerpt = |line: &WireLine| {
-        let event = line.event.as_ref();
-        event.is_some_and(|event| match &event.observation {
-            Observation::Log(excerpt) => excerpt.text.contains("CUDA out of memory"),
-            _ => false,
-        })
+    let observation = |update: &Update| match update {
+        Update::Event(event) => Some(event.observation.clone()),
+        _ => None,
     };
-    until(&mut order, &mut |line| is_excerpt(line));
+    until(&mut order, &mut |update| match observation(update) {
+        Some(Observation::Log(excerpt)) => excerpt.text.contains("CUDA out of memory"),
+        _ => false,
+    });
     train.finish();
     torch.kill();
     let mut ends = 0;
-    until(&mut order, &mut |line| {
-        let event = line.event.as_ref();
-        ends += usize::from(
-            event.is_some_and(|event| matches!(event.observation, Observation::Exit(_))),
-        );
+    until(&mut order, &mut |update| {
+        ends += usize::from(matches!(observation(update), Some(Observation::Exit(_))));
         ends == 2
     });
-    until(&mut order, &mut |line| line.frame.is_some());
+    until(&mut order, &mut |update| matches!(update, Update::Frame(_)));
     renamed(&lines, home.path())
 }
 
 fn renamed(lines: &[String], home: &Path) -> Vec<Value> {
-    let hello: WireLine = serde_json::from_str(&lines[0]).unwrap();
-    let hello = hello.hello.unwrap();
+    let Line::Update(Update::Hello(hello)) = Line::read(lines[0].as_bytes()).unwrap() else {
+        panic!("no greeting");
+    };
+    let hello = gputop::model::host::Hello::clone(&hello);
     let kernel = hello.kernel.value().cloned().unwrap_or_default();
     let here = std::env::current_exe().unwrap().display().to_string();
     let names = [

@@ -9,9 +9,9 @@ use gputop::model::pool::{Pool, PoolMap, Pools};
 use gputop::model::process::ProcessKey;
 use gputop::model::reading::Missing;
 use gputop::model::units::{Mono, StartTicks};
+use gputop::protocol::{Play, Request, Update};
 use gputop::source::map_schedule::{Every, Rounds};
 use gputop::source::record::Recorder;
-use gputop::source::{Play, Request, Update};
 
 use crate::recording::{PAUSED, Seen, frame, minute_of, start};
 use crate::training_day::{self, Day};
@@ -299,9 +299,9 @@ mod by_command {
     use std::path::Path;
 
     use gputop::model::pool::PoolMap;
-    use gputop::source::wire::WireLine;
+    use gputop::protocol::Update;
 
-    use crate::commands::recorded;
+    use crate::commands::{self, recorded};
     use crate::fake_machine::{Guarded, INTERVAL, command, is_host, wait_until};
     use crate::fake_nvml::FakeNvml;
     use crate::terminal::Launch;
@@ -310,8 +310,12 @@ mod by_command {
     fn maps(file: &Path) -> Vec<PoolMap> {
         let maps = recorded(file)
             .into_iter()
-            .filter_map(|line: WireLine| line.map);
-        maps.map(|map| map.read().unwrap()).collect()
+            .filter_map(|update| match update {
+                Update::Map(map) => Some(PoolMap::clone(&map)),
+                Update::FailureMap(failed) => Some(failed.map.clone()),
+                _ => None,
+            });
+        maps.collect()
     }
 
     /// A process with the allocator of the dump on the GPU of a pretended machine.
@@ -373,13 +377,8 @@ mod by_command {
 
         let without = folder.path().join("without.gpt.zst");
         let mut recorder = record(&fake, &without, &["--maps", "off"]);
-        let frames = || {
-            recorded(&without)
-                .iter()
-                .filter(|l| l.frame.is_some())
-                .count()
-        };
-        wait_until("five frames", || frames() >= 8);
+        let frames = || commands::frames(&without).len();
+        wait_until("eight frames", || frames() >= 8);
         recorder.0.kill().unwrap();
         assert_eq!(maps(&without), []);
         replay(&without).wait_text("the recording contains no maps");

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use gputop::model::pool::PoolMap;
 use gputop::model::units::Mono;
+use gputop::protocol::{Line, Position, Update};
 use gputop::source::replay::Recording as File;
-use gputop::source::wire::WireLine;
-use gputop::source::{Position, Update};
 use gputop::tui::app::{App, Recording};
 use gputop::tui::keymap::Keymap;
 use gputop::tui::screens::{SCREENS, Screen, ScreenDef};
@@ -53,22 +52,20 @@ pub fn app_at(
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty())
     {
-        let line: WireLine = serde_json::from_slice(line).expect("a line");
-        let at = line
-            .frame
-            .as_ref()
-            .map(|f| f.mono)
-            .or(line.event.as_ref().map(|e| e.mono));
+        let line = Line::read(line).expect("a line");
+        let at = match &line {
+            Line::Update(Update::Frame(frame)) => Some(frame.mono),
+            Line::Update(Update::Event(event)) => Some(event.mono),
+            _ => None,
+        };
         if at.is_some_and(|at| at > target) {
             break;
         }
-        line.frame
-            .into_iter()
-            .for_each(|frame| app.update(Update::Frame(Arc::new(frame))));
-        line.event
-            .into_iter()
-            .for_each(|event| app.update(Update::Event(event)));
-        maps.extend(line.map);
+        match line {
+            Line::Update(update @ (Update::Frame(_) | Update::Event(_))) => app.update(update),
+            Line::Map(map) => maps.push(map),
+            _ => {}
+        }
     }
     // As a source answers: the newest map of the pool that the memory screen would ask for.
     let wanted = SCREENS

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gputop::model::history::{GpuMetric, SeriesKey};
 use gputop::model::units::Percent;
-use gputop::source::Update;
+use gputop::protocol::Update;
 use gputop::tui::app::App;
 use gputop::tui::colours::Colours;
 use gputop::tui::density::Density;

@@ -6,7 +6,7 @@ use gputop::model::process::ProcessKey;
 use gputop::model::reading::{Missing, Reason};
 use gputop::model::signal::{SIGNALS, Signal, Signalled};
 use gputop::model::units::StartTicks;
-use gputop::source::{Request, Update};
+use gputop::protocol::{Request, Update};
 
 use crate::fake_machine::{RealProcess, dashboard, is_host, on_gpu};
 use crate::fake_nvml::FakeNvml;

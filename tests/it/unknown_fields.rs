@@ -1,5 +1,7 @@
 //! The promise of the wire: a line of a future version costs what this version does not know, and nothing else.
 
+use std::sync::Arc;
+
 use gputop::model::event::{Event, Exit, Observation};
 use gputop::model::frame::Frame;
 use gputop::model::gpu::{Gpu, GpuProcess, HealthState, Memory, Throttle};
@@ -7,7 +9,7 @@ use gputop::model::incident::{DetectedBy, Incident, Label, Severity, Verdict};
 use gputop::model::process::{ProcessKey, RunState};
 use gputop::model::reading::{Missing, Reading, Reason};
 use gputop::model::units::{Bytes, GpuUuid, MilliWatts, Percent, Pid, StartTicks};
-use gputop::source::wire::WireLine;
+use gputop::protocol::{Line, Update};
 use serde_json::json;
 
 #[test]
@@ -37,10 +39,9 @@ fn an_unknown_reason_and_a_value_of_another_kind_cost_one_number() {
         "throttle": ["sw_power_cap", "moon_phase"],
         "memory": {"total": 1024, "used": [1, 2], "free": {"missing": "denied", "hint": {"cmd": "sudo"}}},
     }]}});
-    let frame = serde_json::from_value::<WireLine>(line)
-        .unwrap()
-        .frame
-        .unwrap();
+    let Line::Update(Update::Frame(frame)) = serde_json::from_value(line).unwrap() else {
+        panic!("no frame");
+    };
     let gpu = &frame.gpus[0];
     assert_eq!(gpu.power, Reading::missing(Reason::Unknown, "ask again"));
     assert_eq!(gpu.sm, Reading::Missing(Reason::Unsupported.into()));
@@ -84,9 +85,16 @@ fn unknown_fields_and_variants_of_a_frame_are_passed_over() {
 }
 
 #[test]
-fn an_unknown_line_is_empty_and_not_an_error() {
-    let line: WireLine = serde_json::from_value(json!({"telegram": {"stop": 1}})).unwrap();
-    assert_eq!(line, WireLine::default());
+fn lines_of_an_unknown_kind_or_of_another_host_are_no_error() {
+    for line in [
+        json!({"telegram": {"stop": 1}}),
+        json!({"reply": {"telegram": {"stop": 1}}}),
+        json!({"from": 3, "frame": {"seq": 1}}),
+        json!({"frame": {"seq": 1}, "from": 3}),
+    ] {
+        let line: Line = serde_json::from_value(line).unwrap();
+        assert!(matches!(line, Line::Unknown), "{line:?}");
+    }
 }
 
 #[test]
@@ -172,13 +180,12 @@ fn a_frame_reads_back_as_it_was_written() {
         }],
         ..Frame::default()
     };
-    let text = serde_json::to_string(&WireLine {
-        frame: Some(&frame),
-        ..WireLine::default()
-    })
-    .unwrap();
-    let back: WireLine = serde_json::from_str(&text).unwrap();
-    assert_eq!(back.frame.unwrap(), frame);
+    let frame = Arc::new(frame);
+    let text = serde_json::to_vec(&Update::Frame(Arc::clone(&frame))).unwrap();
+    let Line::Update(Update::Frame(back)) = Line::read(&text).unwrap() else {
+        panic!("no frame");
+    };
+    assert_eq!(back, frame);
 }
 
 #[test]

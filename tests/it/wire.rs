@@ -18,7 +18,7 @@ use gputop::model::reading::{Missing, Reading, Reason};
 use gputop::model::signal::{Signal, Signalled};
 use gputop::model::stack::PythonStack;
 use gputop::model::units::{Millis, Mono, Pid, StartTicks};
-use gputop::source::Update;
+use gputop::protocol::Update;
 use gputop::source::remote::serve::serve;
 use gputop::source::remote::{self, Connection, Target};
 use gputop::source::stream::stream;
@@ -380,7 +380,7 @@ fn endless_line_is_refused_without_memory() {
         &mut encoder,
     )
     .unwrap();
-    let greeting = gputop::source::remote::protocol::greeting();
+    let greeting = gputop::source::remote::greeting::greeting();
     let bytes = [greeting.as_bytes(), &encoder.finish().unwrap()].concat();
     assert!(bytes.len() < 1 << 20);
     let (heard, why) = read_bytes(&bytes);
@@ -398,7 +398,7 @@ fn a_window_that_is_larger_than_agreed_is_refused() {
         &mut encoder,
     )
     .unwrap();
-    let greeting = gputop::source::remote::protocol::greeting();
+    let greeting = gputop::source::remote::greeting::greeting();
     let (_, why) = read_bytes(&[greeting.as_bytes(), &encoder.finish().unwrap()].concat());
     assert!(why.starts_with("the received data is damaged"), "{why}");
 }
@@ -414,7 +414,7 @@ proptest! {
         is_packed in any::<bool>(),
         is_inside in any::<bool>(),
     ) {
-        let greeting = gputop::source::remote::protocol::greeting();
+        let greeting = gputop::source::remote::greeting::greeting();
         let bytes = if is_packed {
             let packed = zstd::stream::encode_all(noise.as_slice(), 1).unwrap();
             [greeting.as_bytes(), &packed].concat()

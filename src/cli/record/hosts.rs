@@ -25,7 +25,7 @@ use crate::incident::IncidentSink;
 use crate::model::host::Hello;
 use crate::model::text::visible;
 use crate::model::units::Bytes;
-use crate::source::Update;
+use crate::protocol::Update;
 use crate::source::layout::ENDING;
 use crate::source::map_schedule::Every;
 use crate::source::remote::{self, Connection, Target};

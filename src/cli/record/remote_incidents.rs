@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::incident::Record;
 use crate::model::event::{Event, Observation};
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
+use crate::model::incident_record::Record;
 use crate::model::remote_incident::RemoteIncident;
 use crate::model::units::Mono;
 

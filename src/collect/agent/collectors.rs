@@ -22,8 +22,8 @@ use crate::model::probe::ProbeRequest;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
 use crate::model::stack::StackWhy;
+use crate::protocol::{Request, Update};
 use crate::source::stream::Feed;
-use crate::source::{Request, Update};
 
 /// A reader with a thread of its own. No method may block.
 pub(super) trait Collector: Send + Sync {

@@ -15,7 +15,7 @@ use crate::model::pool::{FailureMap, Pool};
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::units::GpuUuid;
-use crate::source::Update;
+use crate::protocol::Update;
 
 impl Agent {
     pub(super) fn take_xid(&mut self, gpu: Option<GpuUuid>, number: u64) {

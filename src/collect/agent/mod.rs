@@ -54,8 +54,8 @@ use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::units::{GpuUuid, Millis, Mono, StartTicks};
 use crate::open_files::limit;
+use crate::protocol::{Request, Update};
 use crate::source::stream::Feed;
-use crate::source::{Request, Update};
 
 /// Settings of the agent.
 #[derive(Debug, Clone)]

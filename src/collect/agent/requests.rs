@@ -7,7 +7,7 @@ use crate::collect::process::send_signal;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
 use crate::model::signal::{Signal, Signalled};
-use crate::source::{Request, Update};
+use crate::protocol::{Request, Update};
 
 impl Agent {
     pub(super) fn serve(&mut self, request: Request) {

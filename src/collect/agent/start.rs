@@ -27,7 +27,7 @@ use crate::model::host::{Driver, PidNamespace};
 use crate::model::pool::Pools;
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
-use crate::source::Request;
+use crate::protocol::Request;
 use crate::source::stream::Feed;
 
 /// Time between attempts to load the driver and between counts of its GPUs.
@@ -139,7 +139,7 @@ fn start_exits(
 fn start_replays(sections: Sender<Section>) -> io::Result<Sender<Traced>> {
     job_thread("replay", move |failure: Traced| {
         if let Some(replayed) = failure.replay() {
-            let observation = Observation::Replayed(Box::new(replayed));
+            let observation = Observation::TraceReplay(Box::new(replayed));
             let _ = sections.send(Section::Observation(Some(failure.process), observation));
         }
     })

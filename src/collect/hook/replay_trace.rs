@@ -14,7 +14,7 @@ use crate::allocator::trace::{Recorded, Trace};
 use crate::allocator::whatif::{Room, available};
 use crate::model::event::HookOom;
 use crate::model::process::ProcessKey;
-use crate::model::replay_result::Replayed;
+use crate::model::trace_replay::TraceReplay;
 use crate::model::units::Bytes;
 use crate::snapshot;
 use crate::user_files;
@@ -36,11 +36,11 @@ pub struct Traced {
 impl Traced {
     /// Replays the trace with other settings. Returns `None` if the process has no trace; other failures are in the result.
     #[must_use]
-    pub fn replay(&self) -> Option<Replayed> {
+    pub fn replay(&self) -> Option<TraceReplay> {
         self.replay_in(&traces()?)
     }
 
-    fn replay_in(&self, folder: &Path) -> Option<Replayed> {
+    fn replay_in(&self, folder: &Path) -> Option<TraceReplay> {
         let entries = fs::read_dir(folder).ok()?.flatten().take(MAX_FILES);
         let path = of_process(entries.map(|entry| entry.path()), self.process)?;
         let result = self.read(&path).and_then(|trace| {
@@ -48,11 +48,11 @@ impl Traced {
                 .ok_or("The allocation trace does not contain a failed request.")?;
             try_all(&trace, room)
         });
-        let replayed = result.unwrap_or_else(|why| Replayed {
+        let replayed = result.unwrap_or_else(|why| TraceReplay {
             missing: Some(why),
-            ..Replayed::default()
+            ..TraceReplay::default()
         });
-        Some(Replayed {
+        Some(TraceReplay {
             ordinal: self.oom.device,
             free_bytes: self.oom.free_bytes,
             ..replayed

@@ -8,7 +8,7 @@ use super::figures::Figures;
 use super::group::Group;
 use super::process_info::ProcessInfo;
 use super::unmatched_xid::{OWNER_TIMEOUT, is_application_error};
-use super::{OTHER_RANKS_TIMEOUT, REPEAT_WINDOW, Revision, SAME_FAILURE_WINDOW};
+use super::{OTHER_RANKS_TIMEOUT, REPEAT_WINDOW, SAME_FAILURE_WINDOW};
 use super::{free_blocks, scene};
 use crate::diagnose::catalogue::Catalogue;
 use crate::diagnose::evidence::Measured;
@@ -23,12 +23,13 @@ use crate::model::event::{Event, Exit, GpuAtOom, HookEvent, LogExcerpt, Observat
 use crate::model::gpu::Gpu;
 use crate::model::incident::{DetectedBy, Incident, Severity};
 use crate::model::incident_key::IncidentKey;
+use crate::model::incident_record::{Excerpt, Record};
 use crate::model::pool::FailureMap;
 use crate::model::process::ProcessKey;
-use crate::model::replay_result::Replayed;
 use crate::model::scene::Scene;
 use crate::model::stack::PythonStack;
 use crate::model::text::visible;
+use crate::model::trace_replay::TraceReplay;
 use crate::model::units::{Bytes, GpuUuid, Mono};
 
 /// Maximum bytes of text in a case.
@@ -55,7 +56,7 @@ pub struct Case {
     xids: Vec<(Option<ProcessKey>, Option<GpuUuid>, Xid)>,
     scene: Arc<Scene>,
     /// The last published revision.
-    published: Option<Revision>,
+    published: Option<Record>,
     /// The published severity takes into account that the process survived.
     is_settled: bool,
     /// Later cases that were counted as repetitions of this one.
@@ -97,7 +98,7 @@ struct Member {
     /// Report of the hook on the last failed allocation.
     hook_report: Option<HookReport>,
     /// Result of replaying the allocation trace with other settings.
-    replayed: Option<Replayed>,
+    replayed: Option<TraceReplay>,
     /// Traceback of an uncaught exception that the hook reported.
     exception: Option<String>,
     exit: Option<Exit>,
@@ -279,7 +280,9 @@ impl Case {
             }
             Observation::Log(excerpt) => is_added = member.read(excerpt),
             Observation::Hook(hook) => member.add_hook_event(hook),
-            Observation::Replayed(replayed) => member.replayed = Some(Replayed::clone(replayed)),
+            Observation::TraceReplay(replayed) => {
+                member.replayed = Some(TraceReplay::clone(replayed));
+            }
             Observation::Exit(exit) => member.exit = Some(exit.clone()),
             _ => {}
         }
@@ -325,13 +328,13 @@ impl Case {
             .collect();
     }
 
-    pub fn publish(&mut self, revision: &Revision) {
+    pub fn publish(&mut self, revision: &Record) {
         self.published = Some(revision.clone());
     }
 
     /// Returns true if `later` is the same failure again, in a program that survives it.
-    pub fn is_repeated_by(&self, later: &Revision) -> bool {
-        let survived = |revision: &Revision| revision.incident.severity != Severity::Fatal;
+    pub fn is_repeated_by(&self, later: &Record) -> bool {
+        let survived = |revision: &Record| revision.incident.severity != Severity::Fatal;
         self.repeat_of.is_none()
             && later.key.first.since(self.last) <= REPEAT_WINDOW
             && survived(later)
@@ -339,12 +342,12 @@ impl Case {
                 survived(published)
                     && published.incident.id == later.incident.id
                     && published.incident.at == later.incident.at
-                    && published.processes == later.processes
+                    && published.processes() == later.processes()
             })
     }
 
     /// Counts `later` as a repetition. Its `revision` becomes one of this case.
-    pub fn repeat(&mut self, later: &mut Self, revision: &mut Revision) {
+    pub fn repeat(&mut self, later: &mut Self, revision: &mut Record) {
         if later.repeat_of.is_none() {
             later.repeat_of = Some(self.key.clone());
             self.repeats += 1;
@@ -369,7 +372,7 @@ impl Case {
         gpu_indices: &HashMap<ProcessKey, u32>,
         gpus: &[Gpu],
         now: Mono,
-    ) -> Option<Revision> {
+    ) -> Option<Record> {
         let facts = ProcessFacts { known, gpu_indices };
         let mut incident = self
             .by_text(catalogue, facts, gpus)
@@ -382,20 +385,24 @@ impl Case {
             with_command(&mut incident, command);
         }
         let time = jiff::Timestamp::from_millisecond(self.key.time.0);
-        Some(Revision {
-            key: IncidentKey {
-                run: program.and_then(|program| program.run),
-                ..self.key.clone()
-            },
-            incident: Incident {
-                severity: self.severity(&incident, now),
-                time: time.ok().map(|time| time.to_string()),
-                ..incident
-            },
-            processes: self.processes().collect(),
+        let key = IncidentKey {
+            run: program.and_then(|program| program.run),
+            ..self.key.clone()
+        };
+        let incident = Incident {
+            severity: self.severity(&incident, now),
+            time: time.ok().map(|time| time.to_string()),
+            ..incident
+        };
+        let text = self.excerpt();
+        Some(Record {
             command,
-            excerpt: self.excerpt(),
-            scene: Arc::clone(&self.scene),
+            excerpt: (!text.is_empty()).then_some(Excerpt {
+                text,
+                is_cut: false,
+            }),
+            scene: Some(Arc::clone(&self.scene)),
+            ..Record::new(incident, key)
         })
     }
 
@@ -625,7 +632,7 @@ impl Member {
             return;
         };
         report.complete(incident);
-        let is_match = |replayed: &&Replayed| {
+        let is_match = |replayed: &&TraceReplay| {
             (replayed.ordinal, replayed.free_bytes) == (report.oom.device, report.oom.free_bytes)
         };
         if let Some(replayed) = self.replayed.as_ref().filter(is_match) {

@@ -3,7 +3,7 @@
 //! ```text
 //! frames ─► recent_history (figures of the last minutes) ──────────────────────┐ Measured
 //! events (OOMs rose, log excerpt, Xid, exit) ─► case (one process or the ranks │
-//!          of a job; events within seconds belong together) ───────────────────┴► judge ─► Revision
+//!          of a job; events within seconds belong together) ───────────────────┴► judge ─► Record
 //! stack, map of a failed allocation ─► scene (from the newest frame) ────────────────────────┘
 //! ```
 //!
@@ -34,11 +34,10 @@ use super::catalogue::Catalogue;
 use crate::model::event::{Event, GpuAtOom, Observation};
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
-use crate::model::incident::Incident;
 use crate::model::incident_key::IncidentKey;
+use crate::model::incident_record::Record;
 use crate::model::pool::FailureMap;
 use crate::model::process::ProcessKey;
-use crate::model::scene::Scene;
 use crate::model::stack::{PythonStack, StackWhy};
 use crate::model::units::{GpuUuid, Millis, Mono};
 
@@ -52,21 +51,6 @@ const OTHER_RANKS_TIMEOUT: Millis = Millis(45 * 60_000);
 const REPEAT_WINDOW: Millis = Millis(10 * 60_000);
 /// Maximum number of open cases.
 const MAX_CASES: usize = 200;
-
-/// The current state of an incident. It replaces earlier revisions with the same key.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Revision {
-    pub key: IncidentKey,
-    pub incident: Incident,
-    /// All affected processes.
-    pub processes: Vec<ProcessKey>,
-    /// Command line of the first process.
-    pub command: Option<String>,
-    /// Log text, as sent by the collector.
-    pub excerpt: String,
-    /// State of the host around the incident.
-    pub scene: Arc<Scene>,
-}
 
 /// Detects incidents in one stream.
 #[derive(Debug, Default)]
@@ -98,7 +82,7 @@ impl Observer {
     }
 
     /// Adds a frame. Returns new revisions of cases whose judgement depends on the passed time.
-    pub fn frame(&mut self, frame: &Arc<Frame>) -> Vec<Revision> {
+    pub fn frame(&mut self, frame: &Arc<Frame>) -> Vec<Record> {
         self.now = frame.mono;
         self.history.push(frame, self.hello.ticks_per_second);
         for process in frame.processes.iter().flat_map(|p| &*p.list) {
@@ -142,7 +126,7 @@ impl Observer {
     }
 
     /// Adds the stack of a program at a failed allocation.
-    pub fn stack(&mut self, stack: &PythonStack) -> Vec<Revision> {
+    pub fn stack(&mut self, stack: &PythonStack) -> Vec<Record> {
         if stack.why != StackWhy::Oom {
             return Vec::new();
         }
@@ -162,7 +146,7 @@ impl Observer {
     }
 
     /// Adds the blocks of a pool after a failed allocation.
-    pub fn failure_map(&mut self, failed: &FailureMap) -> Vec<Revision> {
+    pub fn failure_map(&mut self, failed: &FailureMap) -> Vec<Record> {
         let Some(index) = self.case_of_oom(failed.map.process, failed.map.at) else {
             return Vec::new();
         };
@@ -173,14 +157,14 @@ impl Observer {
     }
 
     /// Adds the figures of the GPU, read because of a failed allocation.
-    fn gpu_at_oom(&mut self, event: &Event, gpu: &GpuAtOom) -> Option<Revision> {
+    fn gpu_at_oom(&mut self, event: &Event, gpu: &GpuAtOom) -> Option<Record> {
         let process = event.process?;
         let index = self.case_of_oom(process, event.mono)?;
         self.cases[index].set_gpu_at_oom(process, gpu);
         self.judge(index)
     }
 
-    pub fn event(&mut self, event: &Event) -> Vec<Revision> {
+    pub fn event(&mut self, event: &Event) -> Vec<Record> {
         if let Observation::GpuAtOom(gpu) = &event.observation {
             return self.gpu_at_oom(event, gpu).into_iter().collect();
         }
@@ -213,7 +197,7 @@ impl Observer {
                 self.case_of_exit(event)
             }
             // Replaying a long trace takes time. A replay alone does not open a case.
-            Observation::Replayed(_) => self.case_with(event),
+            Observation::TraceReplay(_) => self.case_with(event),
             _ => None,
         };
         let Some(index) = index else {
@@ -300,7 +284,7 @@ impl Observer {
         Group::of(event, process)
     }
 
-    fn judge(&mut self, index: usize) -> Option<Revision> {
+    fn judge(&mut self, index: usize) -> Option<Record> {
         if self.cases[index].waits_for_owner(self.now) {
             return None;
         }
@@ -313,7 +297,7 @@ impl Observer {
     }
 
     /// Counts repetitions: a program that catches the same failure at every step has one incident with a count.
-    fn counted(&mut self, index: usize, mut revision: Revision) -> Revision {
+    fn counted(&mut self, index: usize, mut revision: Record) -> Record {
         let (before, rest) = self.cases.split_at_mut(index);
         let this = &mut rest[0];
         let earlier = before

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{IncidentKey, Observer, Revision};
+use super::{IncidentKey, Observer, Record};
 use crate::model::event::{
     Event, Exit, GpuAtOom, HookEvent, HookOom, LogExcerpt, Observation, OomsRose, Xid,
 };
@@ -16,8 +16,8 @@ use crate::model::pool::{
 };
 use crate::model::process::{Parent, Process, ProcessKey};
 use crate::model::reading::{Reading, Reason};
-use crate::model::replay_result::{Fate, Replayed, SettingResult};
 use crate::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
+use crate::model::trace_replay::{ReplayOutcome, SettingResult, TraceReplay};
 use crate::model::units::{Bytes, GpuUuid, Mono, Pid, StartTicks, UnixMillis};
 
 const START: u64 = 1_000_000;
@@ -45,7 +45,7 @@ struct SimulatedRun {
     /// State of the pool in GiB: minimum allocated, maximum allocated, reserved.
     pool: (f64, f64, f64),
     retries: u64,
-    revisions: Vec<Revision>,
+    revisions: Vec<Record>,
     /// Offset of the wall clock in milliseconds.
     clock_offset: i64,
 }
@@ -175,7 +175,7 @@ impl SimulatedRun {
         self.run(seconds, |_| (6.0, 14.0, 16.0));
     }
 
-    fn event(&mut self, pid: Option<u32>, observation: Observation) -> Vec<Revision> {
+    fn event(&mut self, pid: Option<u32>, observation: Observation) -> Vec<Record> {
         self.now += 100;
         let event = Event {
             mono: Mono(self.now),
@@ -190,7 +190,7 @@ impl SimulatedRun {
         revisions
     }
 
-    fn oom(&mut self, pid: u32, ooms: u64) -> Vec<Revision> {
+    fn oom(&mut self, pid: u32, ooms: u64) -> Vec<Record> {
         let rose = OomsRose {
             before: ooms - 1,
             after: ooms,
@@ -201,7 +201,7 @@ impl SimulatedRun {
         self.event(Some(pid), Observation::Ooms(Box::new(rose)))
     }
 
-    fn writes(&mut self, pid: u32, text: &str) -> Vec<Revision> {
+    fn writes(&mut self, pid: u32, text: &str) -> Vec<Record> {
         let excerpt = LogExcerpt {
             file: String::from("/home/ana/train.log").into(),
             first_line: 812.into(),
@@ -211,11 +211,11 @@ impl SimulatedRun {
         self.event(Some(pid), Observation::Log(Box::new(excerpt)))
     }
 
-    fn exits(&mut self, pid: u32) -> Vec<Revision> {
+    fn exits(&mut self, pid: u32) -> Vec<Record> {
         self.event(Some(pid), Observation::Exit(Exit::default()))
     }
 
-    fn stack(&mut self, pid: u32, frames: &[(&str, &str)]) -> Vec<Revision> {
+    fn stack(&mut self, pid: u32, frames: &[(&str, &str)]) -> Vec<Record> {
         let frame = |(file, function): &(&str, &str)| StackFrame {
             file: (*file).into(),
             function: (*function).into(),
@@ -236,7 +236,7 @@ impl SimulatedRun {
         revisions
     }
 
-    fn last(&self) -> &Revision {
+    fn last(&self) -> &Record {
         self.revisions.last().expect("a revision")
     }
 
@@ -567,7 +567,7 @@ fn ranks_of_one_launcher_are_one_incident_that_names_the_first() {
     assert_eq!(sim.keys().len(), 1, "{:?}", sim.keys());
     assert_eq!(last.incident.family, "oom");
     assert_eq!(last.incident.fields.rank, Some(3));
-    assert_eq!(last.processes, [key(418), key(421)]);
+    assert_eq!(last.processes(), [key(418), key(421)]);
     assert!(
         last.incident
             .secondary
@@ -610,7 +610,7 @@ fn text_of_a_process_is_about_that_process() {
     );
     let last = sim.last();
     assert_eq!(last.incident.fields.pid, Some(Pid(418)));
-    assert_eq!(last.processes, [key(418)]);
+    assert_eq!(last.processes(), [key(418)]);
 }
 
 #[test]
@@ -657,7 +657,7 @@ fn an_xid_line_without_a_process_belongs_to_the_process_of_the_next_line() {
     sim.event(Some(418), kernel_line(OWN_LINE));
     sim.train(10);
     assert_eq!(sim.keys().len(), 1);
-    assert_eq!(sim.last().processes, [key(418)]);
+    assert_eq!(sim.last().processes(), [key(418)]);
     let exception = sim.last().incident.fields.more.get("exception").cloned();
     assert_eq!(exception, Some("Misaligned Address".into()));
 }
@@ -691,7 +691,7 @@ fn an_unmatched_xid_is_reported_for_its_gpu() {
     sim.train(3);
     assert_eq!(sim.keys().len(), 1);
     assert_eq!(sim.last().incident.id, "xid-13-sm-exception");
-    assert_eq!(sim.last().processes, []);
+    assert_eq!(sim.last().processes(), []);
 }
 
 fn map_of(pid: u32, at: u64, blocks: u64) -> FailureMap {
@@ -732,7 +732,7 @@ fn the_scene_contains_nothing_older_or_newer_than_the_failure() {
     sim.observer.failure_map(&map_of(418, failed + 40, 4));
     sim.observer.failure_map(&map_of(418, failed + 900, 6));
     sim.stack(418, &[("train.py", "step")]);
-    let scene = Arc::clone(&sim.last().scene);
+    let scene = sim.last().scene.clone().expect("a scene");
     assert_eq!(
         scene.frame.mono,
         Mono(failed - 100),
@@ -776,7 +776,7 @@ fn a_scene_is_bounded() {
     sim.oom(900, 1);
     sim.observer.failure_map(&map_of(900, sim.now, 100_000));
     sim.stack(900, &[("train.py", "step")]);
-    let scene = &sim.last().scene;
+    let scene = sim.last().scene.as_ref().expect("a scene");
     let listed = scene.frame.gpus[0].processes.value().expect("a list");
     assert_eq!(listed[0].process, Some(key(900)), "own process first");
     assert_eq!(listed.len() + scene.left_out as usize, 500);
@@ -836,7 +836,11 @@ fn a_thousand_simultaneous_exits_are_distinguished_in_bounded_memory() {
     }
     // At 0.1 s each, the banner would be more than a minute late.
     assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
-    let reported: Vec<u32> = sim.revisions.iter().map(|r| r.processes[0].pid.0).collect();
+    let reported: Vec<u32> = sim
+        .revisions
+        .iter()
+        .map(|r| r.processes()[0].pid.0)
+        .collect();
     let mut pids = reported.clone();
     pids.dedup();
     assert_eq!(
@@ -866,21 +870,21 @@ fn a_late_replay_is_added_to_its_failure() {
     sim.writes(418, &message("2.00 GiB", "1.00 GiB", "8.00 GiB"));
     assert_eq!(sim.last().incident.id, "oom-fragmentation");
     let replayed = |free: f64| {
-        Observation::Replayed(Box::new(Replayed {
+        Observation::TraceReplay(Box::new(TraceReplay {
             free_bytes: gib(free),
             peak_reserved_bytes: gib(22.5),
             tried: vec![SettingResult {
                 conf: "expandable_segments:True".into(),
-                fate: Fate::Fits,
+                outcome: ReplayOutcome::Fits,
                 peak_reserved_bytes: gib(16.0),
                 ..SettingResult::default()
             }],
-            ..Replayed::default()
+            ..TraceReplay::default()
         }))
     };
     // Longer than the window of one failure, shorter than a real replay.
     sim.run(8, |_| (6.0, 14.0, 22.5));
-    let effect = |revisions: &[Revision]| {
+    let effect = |revisions: &[Record]| {
         revisions[0].incident.fixes[0]
             .effect
             .clone()

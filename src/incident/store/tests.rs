@@ -3,9 +3,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use tempfile::TempDir;
 
 use super::*;
-use crate::incident::Excerpt;
 use crate::model::incident::{Incident, Severity};
 use crate::model::incident_key::IncidentKey;
+use crate::model::incident_record::Excerpt;
 use crate::model::process::ProcessKey;
 use crate::model::units::{Mono, Pid, StartTicks};
 
@@ -54,7 +54,7 @@ fn stores_one_file_per_incident() {
     assert_eq!(listing.entries.len(), 1);
     let stored = &listing.entries[0].record;
     assert_eq!(stored.command.as_deref(), Some("python train.py"));
-    assert_eq!(stored.uid(), Some(first.uid));
+    assert_eq!(stored.incident.uid, Some(first.uid.to_string()));
     assert_eq!(
         stored.incident.time.as_deref(),
         Some("2026-11-20T12:16:40Z"),
@@ -62,7 +62,7 @@ fn stores_one_file_per_incident() {
     );
     let mode = |path: &Path| path.metadata().expect("there").permissions().mode() & 0o777;
     assert_eq!(mode(store.folder()), 0o700);
-    assert_eq!(mode(&store.path(&stored.uid().expect("a name"))), 0o600);
+    assert_eq!(mode(&store.path(&first.uid)), 0o600);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use super::counters::Counters;
 use super::event_numbers::EventNumbers;
 use super::greeting::{NoAgent, Speaker, last_line, read_greeting};
 use super::incident_sync::IncidentSync;
-use super::incoming::{Incoming, Message};
+use super::incoming::Incoming;
 use super::nvidia_smi;
 use super::outgoing::RequestWriter;
 use super::ssh::{Shared, agent, nvidia_smi};
@@ -27,8 +27,8 @@ use crate::model::link::Link;
 use crate::model::reading::Missing;
 use crate::model::units::Millis;
 use crate::open_files::restore_in;
+use crate::protocol::{Request, Update};
 use crate::source::stream::{Feed, Source, stream};
-use crate::source::{Request, Update};
 
 /// Pause before the next connection attempt; it doubles from the first value to the second while the host does not
 /// answer.
@@ -368,19 +368,19 @@ impl RemoteHost {
         let mut is_connected = false;
         loop {
             self.feed.wait_for_room();
-            let message = match incoming.next() {
-                Ok(message) => message?,
+            let update = match incoming.next() {
+                Ok(update) => update?,
                 Err(error) => return Some(error.to_string()),
             };
             self.mark_received(&mut is_connected);
-            match message {
-                Message::IncidentList(list) => {
+            match update {
+                Update::IncidentList(list) => {
                     let next = known.incidents.receive_list(list, Instant::now());
                     next.into_iter()
                         .for_each(|uid| self.writer.request_incident(uid));
                 }
-                Message::Update(Update::Event(event)) if !known.events.is_new(&event) => {}
-                Message::Update(Update::RemoteIncident(incident)) => {
+                Update::Event(event) if !known.events.is_new(&event) => {}
+                Update::RemoteIncident(incident) => {
                     let (is_wanted, next) = known.incidents.receive(&incident, Instant::now());
                     next.into_iter()
                         .for_each(|uid| self.writer.request_incident(uid));
@@ -388,7 +388,7 @@ impl RemoteHost {
                         self.feed.push(Update::RemoteIncident(incident));
                     }
                 }
-                Message::Update(Update::Frame(frame)) => {
+                Update::Frame(frame) => {
                     let missed = known.counters.frame(&frame);
                     self.feed.push(Update::Frame(frame));
                     let missed = missed.into_iter().map(Update::Event);
@@ -396,7 +396,7 @@ impl RemoteHost {
                     *frames += 1;
                     self.writer.acknowledge(*frames);
                 }
-                Message::Update(update) => {
+                update => {
                     if let Update::Hello(hello) = &update {
                         known.counters.hello(hello);
                     }

@@ -1,12 +1,21 @@
-//! Finds the greeting in the first output of a remote host.
+//! The first line of an agent, and how it is found in the first output of a remote host.
 
 use std::io::{self, BufRead};
 
 use memchr::memmem;
 
 use super::nvidia_smi;
-use super::protocol::{GREETING, MAX_PREAMBLE, fits};
 use crate::model::text::visible;
+
+/// Protocol version. Both ends must have the same one. New fields and kinds of lines do not need a new version,
+/// because readers skip what they do not know.
+pub const PROTOCOL: u32 = 1;
+
+/// Start of the first line of an agent: `gputop-agent protocol=1 version=0.1.0`.
+pub const GREETING: &str = "gputop-agent protocol=";
+
+/// Maximum length of the text before the greeting, such as a banner or a message of the day.
+pub const MAX_PREAMBLE: usize = 64 << 10;
 
 /// The program at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +37,25 @@ pub(super) enum NoAgent {
     Silent(String),
     /// The agent uses another protocol; contains its version.
     Other(String),
+}
+
+/// Returns the greeting of this version.
+pub fn greeting() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    format!("{GREETING}{PROTOCOL} version={version}\n")
+}
+
+/// Checks the text after [`GREETING`], `1 version=0.1.0`.
+///
+/// # Errors
+/// Returns the version of the other gputop if its protocol differs.
+pub fn fits(words: &[u8]) -> Result<(), String> {
+    let words = visible(words, 60);
+    let (protocol, version) = words.split_once(" version=").unwrap_or((&words, "?"));
+    match protocol.parse::<u32>() {
+        Ok(PROTOCOL) => Ok(()),
+        _ => Err(version.trim_end().to_owned()),
+    }
 }
 
 /// Reads up to and including the greeting.
@@ -76,7 +104,6 @@ pub(super) fn last_line(received: &[u8]) -> String {
 mod tests {
     use std::io::{BufReader, Read};
 
-    use super::super::protocol::greeting;
     use super::*;
 
     /// Returns the result and the remaining input.

@@ -2,24 +2,12 @@
 
 use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader, Read};
-use std::sync::Arc;
 
 use zstd::stream::read::Decoder;
 
-use super::protocol::{MAX_LINE, MAX_WINDOW_LOG};
-use crate::model::pool::FailureMap;
-use crate::model::remote_incident::IncidentFile;
+use super::limits::{MAX_LINE, MAX_WINDOW_LOG};
 use crate::model::text::harmless_json;
-use crate::source::Update;
-use crate::source::wire::WireLine;
-
-/// The content of a line. Only one exists at a time.
-#[allow(clippy::large_enum_variant)]
-pub(super) enum Message {
-    Update(Update),
-    /// Contents of the remote incident store.
-    IncidentList(Vec<IncidentFile>),
-}
+use crate::protocol::{Line, Update};
 
 /// Capacity of a line buffer, allocated before a line is read and freed after it. It is large enough to get its own
 /// memory mapping. In the heap that many hosts share, freed buffers of this size would be filled with small
@@ -51,8 +39,8 @@ impl<R: BufRead> Incoming<R> {
         })
     }
 
-    /// Returns the next message, or `None` at the end. Skips lines of kinds that this version does not know.
-    pub(super) fn next(&mut self) -> Result<Option<Message>, StreamError> {
+    /// Returns the next update, or `None` at the end. Skips lines of kinds that this version does not know.
+    pub(super) fn next(&mut self) -> Result<Option<Update>, StreamError> {
         loop {
             let mut line = Vec::with_capacity(LINE_CAPACITY);
             let read = (&mut self.text)
@@ -76,17 +64,24 @@ impl<R: BufRead> Incoming<R> {
                 Some(Cow::Owned(text)) => text,
                 Some(Cow::Borrowed(_)) => line,
             };
-            match WireLine::read(&text).map(message) {
-                Ok(Some(Message::Update(Update::Hello(hello)))) => {
-                    if let Some(needs) = hello.requires.first() {
-                        return Err(StreamError::Needs(needs.chars().take(60).collect()));
-                    }
-                    return Ok(Some(Message::Update(Update::Hello(hello))));
+            let update = match Line::read(&text).map(Line::update) {
+                Ok(Ok(Some(update))) => update,
+                Ok(Ok(None)) => continue,
+                Ok(Err(error)) => {
+                    tracing::warn!("skipped a map from the remote host: {error}");
+                    continue;
                 }
-                Ok(Some(message)) => return Ok(Some(message)),
-                Ok(None) => {}
-                Err(error) => tracing::warn!("skipped a line from the remote host: {error}"),
+                Err(error) => {
+                    tracing::warn!("skipped a line from the remote host: {error}");
+                    continue;
+                }
+            };
+            if let Update::Hello(hello) = &update
+                && let Some(needs) = hello.requires.first()
+            {
+                return Err(StreamError::Needs(needs.chars().take(60).collect()));
             }
+            return Ok(Some(update));
         }
     }
 }
@@ -97,44 +92,8 @@ pub fn read_agent_stream(stream: &[u8]) -> Vec<Update> {
     let Ok(mut incoming) = Incoming::new(stream) else {
         return updates;
     };
-    while let Ok(Some(message)) = incoming.next() {
-        if let Message::Update(update) = message {
-            updates.push(update);
-        }
+    while let Ok(Some(update)) = incoming.next() {
+        updates.push(update);
     }
     updates
-}
-
-fn message(mut line: WireLine) -> Option<Message> {
-    if line.from != 0 {
-        return None;
-    }
-    let incident_list = line
-        .reply
-        .as_mut()
-        .and_then(|reply| reply.stored_incidents.take());
-    incident_list
-        .map(Message::IncidentList)
-        .or_else(|| update(line).map(Message::Update))
-}
-
-fn update(line: WireLine) -> Option<Update> {
-    if let Some(hello) = line.hello {
-        Some(Update::Hello(Arc::new(hello)))
-    } else if let Some(frame) = line.frame {
-        Some(Update::Frame(Arc::new(frame)))
-    } else if let Some(event) = line.event {
-        Some(Update::Event(event))
-    } else if let Some(map) = line.map {
-        match (map.read(), line.failed_since) {
-            (Ok(map), None) => Some(Update::Map(Arc::new(map))),
-            (Ok(map), Some(since)) => Some(Update::FailureMap(Arc::new(FailureMap { since, map }))),
-            (Err(error), _) => {
-                tracing::warn!("skipped a map from the remote host: {error}");
-                None
-            }
-        }
-    } else {
-        line.reply?.update()
-    }
 }

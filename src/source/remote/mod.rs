@@ -7,10 +7,10 @@
 //!    └── Request ─────────────► lines ───► stdin  ═► ssh ═► stdin ──► lines ─────────────────┘
 //! ```
 //!
-//! The remote agent first sends one plain line, the [`greeting`](protocol::GREETING), which separates its data from
-//! output of a login shell. Then follows one zstd stream of [lines](super::wire). [Request
-//! lines](protocol::RequestLine) go in the other direction: requests, and the number of frames received. Only [a
-//! few](protocol::FRAMES_UNDER_WAY) frames are unacknowledged at any time, so a slow connection gets fewer frames
+//! The remote agent first sends one plain line, the [`greeting`](greeting::GREETING), which separates its data from
+//! output of a login shell. Then follows one zstd stream of [lines](crate::protocol). [Request
+//! lines](crate::protocol::RequestLine) go in the other direction: requests, and the number of frames received. Only [a
+//! few](limits::FRAMES_UNDER_WAY) frames are unacknowledged at any time, so a slow connection gets fewer frames
 //! instead of outdated ones.
 //!
 //! The remote host is not trusted: line length, window size and text before the greeting are limited, text is escaped
@@ -19,12 +19,12 @@
 mod command;
 mod counters;
 mod event_numbers;
-mod greeting;
+pub mod greeting;
 mod incident_sync;
 mod incoming;
+pub mod limits;
 mod nvidia_smi;
 mod outgoing;
-pub mod protocol;
 pub mod serve;
 pub mod slurm;
 pub mod ssh;

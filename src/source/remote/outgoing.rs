@@ -6,9 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-use super::protocol::RequestLine;
 use crate::model::units::Millis;
-use crate::source::Request;
+use crate::protocol::{Request, RequestLine};
 
 /// The stdin of the connection while there is one, and the settings to send again on the next connection.
 #[derive(Debug, Default)]
@@ -45,10 +44,7 @@ impl RequestWriter {
         let interval = state.interval.map(Request::Interval);
         let settings = [interval, state.focus.clone()];
         settings.into_iter().flatten().for_each(|request| {
-            state.write(&RequestLine {
-                request: Some(request),
-                ..RequestLine::default()
-            });
+            state.write(&RequestLine::Request(request));
         });
     }
 
@@ -63,18 +59,12 @@ impl RequestWriter {
             Request::Focus(_) => state.focus = Some(request.clone()),
             _ => {}
         }
-        state.write(&RequestLine {
-            request: Some(request),
-            ..RequestLine::default()
-        });
+        state.write(&RequestLine::Request(request));
     }
 
     /// Requests a listed incident.
     pub(super) fn request_incident(&self, incident: String) {
-        self.state().write(&RequestLine {
-            incident: Some(incident),
-            ..RequestLine::default()
-        });
+        self.state().write(&RequestLine::Incident(incident));
     }
 
     /// Switches to the `nvidia-smi` script. Requests are discarded from now on.
@@ -98,10 +88,7 @@ impl RequestWriter {
 
     /// Acknowledges the number of received frames.
     pub(super) fn acknowledge(&self, frames: u64) {
-        self.state().write(&RequestLine {
-            frames: Some(frames),
-            ..RequestLine::default()
-        });
+        self.state().write(&RequestLine::Frames(frames));
     }
 }
 

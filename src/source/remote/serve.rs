@@ -12,13 +12,11 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use zstd::stream::write::Encoder;
 use zstd::zstd_safe::CParameter;
 
-use super::protocol::{FRAMES_UNDER_WAY, MAX_REQUEST_LINE, RequestLine, WINDOW_LOG, greeting};
+use super::greeting::greeting;
+use super::limits::{FRAMES_UNDER_WAY, MAX_REQUEST_LINE, WINDOW_LOG};
 use crate::model::frame::Frame;
-use crate::source::live_message::Reply;
-use crate::source::map_line::MapLine;
+use crate::protocol::{Request, RequestLine, Update};
 use crate::source::stream::Source;
-use crate::source::wire::WireLine;
-use crate::source::{Request, Update};
 
 /// zstd compression level.
 const COMPRESSION_LEVEL: i32 = 3;
@@ -26,11 +24,11 @@ const COMPRESSION_LEVEL: i32 = 3;
 /// Channels to the thread that reads the incident store of this host: requests by incident name, and replies.
 pub struct IncidentRequests {
     pub asked: mpsc::Sender<String>,
-    pub replies: UnboundedReceiver<Reply>,
+    pub replies: UnboundedReceiver<Update>,
 }
 
 /// Returns the next reply of the incident store. Never returns without a store.
-async fn next_reply(store: &mut Option<UnboundedReceiver<Reply>>) -> Reply {
+async fn next_reply(store: &mut Option<UnboundedReceiver<Update>>) -> Update {
     if let Some(replies) = store {
         if let Some(reply) = replies.recv().await {
             return reply;
@@ -80,7 +78,7 @@ pub async fn serve(
             },
             () = acknowledged.grew.notified() => None,
             reply = next_reply(&mut stored_replies) => {
-                output.line(&of(reply))?;
+                output.line(&reply)?;
                 output.flush()?;
                 continue;
             }
@@ -90,10 +88,10 @@ pub async fn serve(
         for update in update.into_iter().chain(more) {
             if let Update::Frame(frame) = update {
                 frames.newest = Some(frame);
-            } else if let Some(line) = line(update)? {
+            } else if update.is_sent() {
                 // An earlier frame is written before this update, if the reader has room.
                 frames.write(&mut output, &acknowledged)?;
-                output.line(&line)?;
+                output.line(&update)?;
                 wrote = true;
             }
         }
@@ -121,8 +119,8 @@ impl<W: Write> CompressedLines<W> {
         Ok(Self { encoder, owes_end })
     }
 
-    fn line<F: serde::Serialize>(&mut self, line: &WireLine<F>) -> io::Result<()> {
-        let text = serde_json::to_vec(line)?;
+    fn line(&mut self, update: &Update) -> io::Result<()> {
+        let text = serde_json::to_vec(update)?;
         if std::mem::replace(&mut self.owes_end, true) {
             self.encoder.write_all(b"\n")?;
         }
@@ -161,45 +159,8 @@ impl Frames {
             return Ok(false);
         };
         self.sent += 1;
-        let line = WireLine {
-            frame: Some(&*frame),
-            ..WireLine::default()
-        };
-        to.line(&line)?;
+        to.line(&Update::Frame(frame))?;
         Ok(true)
-    }
-}
-
-/// Returns the line for an update. Frames are excluded because they are written without cloning. Returns `None` for
-/// updates that a live host never sends.
-fn line(update: Update) -> io::Result<Option<WireLine>> {
-    let empty = WireLine::default();
-    Ok(match update {
-        Update::Hello(hello) => Some(WireLine {
-            hello: Some((*hello).clone()),
-            ..empty
-        }),
-        Update::Event(event) => Some(WireLine {
-            event: Some(event),
-            ..empty
-        }),
-        Update::Map(map) => Some(WireLine {
-            map: Some(MapLine::new(&map)?),
-            ..empty
-        }),
-        Update::FailureMap(failed) => Some(WireLine {
-            map: Some(MapLine::new(&failed.map)?),
-            failed_since: Some(failed.since),
-            ..empty
-        }),
-        update => Reply::of(update).map(of),
-    })
-}
-
-fn of(reply: Reply) -> WireLine {
-    WireLine {
-        reply: Some(Box::new(reply)),
-        ..WireLine::default()
     }
 }
 
@@ -220,18 +181,14 @@ fn read_requests(
             Ok(1..) if line.last() == Some(&b'\n') => {}
             _ => return,
         }
-        let Ok(request_line) = serde_json::from_slice::<RequestLine>(&line) else {
-            continue;
-        };
-        if let Some(frames) = request_line.frames {
-            acknowledged.frames.store(frames, Ordering::Release);
-            acknowledged.grew.notify_one();
-        }
-        if let Some(request) = request_line.request {
-            let _ = requests.send(request);
-        }
-        if let (Some(incident), Some(asked)) = (request_line.incident, asked) {
-            let _ = asked.send(incident);
+        match (serde_json::from_slice(&line), asked) {
+            (Ok(RequestLine::Frames(frames)), _) => {
+                acknowledged.frames.store(frames, Ordering::Release);
+                acknowledged.grew.notify_one();
+            }
+            (Ok(RequestLine::Request(request)), _) => drop(requests.send(request)),
+            (Ok(RequestLine::Incident(uid)), Some(asked)) => drop(asked.send(uid)),
+            _ => {}
         }
     }
 }

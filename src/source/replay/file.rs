@@ -6,18 +6,19 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::Deserialize;
+
 use super::contents::Contents;
 use super::lines::{Broken, Lines};
 use super::walk;
 use crate::model::bounded_json;
-use crate::model::frame::Frame;
 use crate::model::host::Hello;
 use crate::model::units::{Mono, UnixMillis};
+use crate::protocol::{Line, Update};
 use crate::source::layout::{
     HELLO_MAGIC, INDEX_END, INDEX_FOOTER, INDEX_MAGIC, Index, MAX_INDEX_BYTES, MAX_NOTE_BYTES,
     Minute, NOTE_MAGIC, Note, SKIPPABLE_HEADER,
 };
-use crate::source::wire::WireLine;
 
 /// Maximum memory for the lists of one note. Notes are read one after the other.
 const MAX_NOTE_MEMORY: usize = 16 << 20;
@@ -48,11 +49,19 @@ pub enum OpenError {
 }
 
 /// Time of a frame.
-#[derive(Default, serde::Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
 struct FrameTime {
     time: UnixMillis,
     mono: Mono,
+}
+
+/// A line of which only the time of its frame is read.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TimedLine {
+    from: u32,
+    frame: Option<FrameTime>,
 }
 
 /// A playable recording. The position of its minutes is known, but no minute is read yet.
@@ -101,7 +110,7 @@ impl Recording {
     fn first_frame_time(&self, minute: &Minute) -> Option<FrameTime> {
         let mut lines = self.lines(minute).ok()?;
         loop {
-            let line = WireLine::<FrameTime>::read(lines.next().ok()??).ok();
+            let line: Option<TimedLine> = serde_json::from_slice(lines.next().ok()??).ok();
             let time = line
                 .filter(|line| line.from == 0)
                 .and_then(|line| line.frame);
@@ -191,10 +200,12 @@ fn read_hello(contents: &Contents) -> io::Result<Option<(Hello, u64)>> {
         return Ok(None);
     };
     let line = contents.piece(SKIPPABLE_HEADER, length)?;
-    let hello = WireLine::<Frame>::read(&line)
-        .ok()
-        .and_then(|line| line.hello);
-    Ok(hello.map(|hello| (hello, SKIPPABLE_HEADER + length)))
+    Ok(match Line::read(&line) {
+        Ok(Line::Update(Update::Hello(hello))) => {
+            Some((Arc::unwrap_or_clone(hello), SKIPPABLE_HEADER + length))
+        }
+        _ => None,
+    })
 }
 
 /// Returns the index of a finished recording, or `None` if it is missing or does not match the file.

@@ -16,8 +16,8 @@ use super::seek_target::{Target, ordinal};
 use super::{Options, spawn};
 use crate::model::link::Link;
 use crate::model::units::{Millis, Mono};
+use crate::protocol::{Play, Position, Request, Update};
 use crate::source::stream::{Feed, Source, stream};
-use crate::source::{Play, Position, Request, Update};
 
 /// Interval at which all streams receive the position while playing.
 const POSITION_INTERVAL: Duration = Duration::from_millis(500);

@@ -14,7 +14,7 @@ use crate::model::probe::{Outcome, Probe};
 use crate::model::reading::{Missing, Reason};
 use crate::model::signal::Signalled;
 use crate::model::units::Mono;
-use crate::source::{Play, Request, Update};
+use crate::protocol::{Play, Request, Update};
 
 /// Past sent after a jump, in minutes.
 const PAST_MINUTES: usize = 60;

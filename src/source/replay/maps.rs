@@ -7,16 +7,14 @@
 
 use std::sync::Arc;
 
-use serde::de::IgnoredAny;
-
 use super::file::Recording;
 use super::next_frame::NextFrame;
 use super::player::Player;
 use crate::model::pool::PoolMap;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
-use crate::source::Update;
-use crate::source::wire::WireLine;
+use crate::protocol::map_line::MapLine;
+use crate::protocol::{Line, Update};
 
 /// Maximum number of minutes with maps that are searched.
 const MAX_MINUTES: usize = 8;
@@ -113,12 +111,12 @@ fn earlier(recording: &Recording, wanted: (ProcessKey, u32), minute: usize) -> O
             let mut newest = None;
             // Data after damage cannot be read.
             while let Ok(Some(line)) = lines.next() {
-                let line = WireLine::<IgnoredAny>::read(line);
-                let map = line
-                    .ok()
-                    .filter(|line| line.from == 0)
-                    .and_then(|line| line.map);
-                newest = map.filter(|map| map.is_of(wanted)).or(newest);
+                if MapLine::is_map(line)
+                    && let Ok(Line::Map(map)) = Line::read(line)
+                    && map.is_of(wanted)
+                {
+                    newest = Some(map);
+                }
             }
             newest?.read().ok()
         })

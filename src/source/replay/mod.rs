@@ -3,7 +3,7 @@
 //! A jump sends everything a screen needs to look as if it had been watching: summaries and events of the hour
 //! before, and the frames of the current minute. Only that minute is read, plus earlier ones if it lacks the map of
 //! the selected pool; only the next frame is kept. Earlier data is sent in steps of a quarter of an hour when the
-//! charts need it ([`Play::Past`](super::Play::Past)). The cost of a jump and the memory therefore do not grow with
+//! charts need it ([`Play::Past`](crate::protocol::Play::Past)). The cost of a jump and the memory therefore do not grow with
 //! the length of the recording. Damage costs the seconds that it affects: a notice reports it, and playback continues
 //! after it.
 

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use super::file::Recording;
 use super::lines::{Broken, Lines};
 use crate::model::frame::Frame;
-use crate::model::pool::{FailureMap, PoolMap};
+use crate::model::pool::PoolMap;
 use crate::model::process::ProcessKey;
 use crate::model::units::Mono;
-use crate::source::Update;
-use crate::source::map_line::MapLine;
-use crate::source::wire::WireLine;
+use crate::protocol::map_line::MapLine;
+use crate::protocol::{Line, Update};
 
 /// Position of a frame: its minute, and its number within the minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +125,7 @@ impl Reader {
         }
         match self.read_frame() {
             Ok(Some(frame)) => {
-                self.next_frame = NextFrame::Frame(self.position, Arc::new(frame));
+                self.next_frame = NextFrame::Frame(self.position, frame);
                 self.position.frame += 1;
             }
             Ok(None) if self.lines.is_some() => {}
@@ -141,7 +140,7 @@ impl Reader {
         }
     }
 
-    fn read_frame(&mut self) -> Result<Option<Frame>, Broken> {
+    fn read_frame(&mut self) -> Result<Option<Arc<Frame>>, Broken> {
         let Some(minute) = self.recording.minutes.get(self.position.minute) else {
             return Ok(None);
         };
@@ -150,25 +149,17 @@ impl Reader {
             None => self.recording.lines(minute)?,
         };
         while let Some(line) = lines.next()? {
-            let Ok(line) = WireLine::<Frame>::read(line) else {
-                self.report_damage();
-                continue;
-            };
-            // Only the first of several hosts can be shown.
-            if line.from != 0 {
-                continue;
-            }
-            self.events.extend(line.event.map(Update::Event));
-            if let Some(stack) = line.stack {
-                let update = Update::Stacks(stack.process, Arc::new(Ok(stack)));
-                self.events.push(update);
-            }
-            if let Some(map) = line.map {
-                self.add_map(&map, line.failed_since);
-            }
-            if line.frame.is_some() {
-                self.lines = Some(lines);
-                return Ok(line.frame);
+            match Line::read(line) {
+                Ok(Line::Update(Update::Frame(frame))) => {
+                    self.lines = Some(lines);
+                    return Ok(Some(frame));
+                }
+                Ok(Line::Update(update @ (Update::Event(_) | Update::Stacks(..)))) => {
+                    self.events.push(update);
+                }
+                Ok(Line::Map(map)) => self.add_map(map),
+                Ok(Line::Update(_) | Line::Unknown) => {}
+                Err(_) => self.report_damage(),
             }
             if self.events.len() >= MAX_EVENTS {
                 self.lines = Some(lines);
@@ -178,21 +169,20 @@ impl Reader {
         Ok(None)
     }
 
-    fn add_map(&mut self, map: &MapLine, failed_since: Option<Mono>) {
-        let is_wanted = self.wanted_map.is_some_and(|wanted| map.is_of(wanted));
-        if !is_wanted && failed_since.is_none() {
+    fn add_map(&mut self, line: MapLine) {
+        let is_wanted = self.wanted_map.is_some_and(|wanted| line.is_of(wanted));
+        if !is_wanted && !line.is_of_failure() {
             return;
         }
-        let Ok(map) = map.read() else {
-            self.report_damage();
-            return;
-        };
-        if is_wanted {
-            self.map = Some(Arc::new(map.clone()));
-        }
-        if let Some(since) = failed_since {
-            let failed = FailureMap { since, map };
-            self.events.push(Update::FailureMap(Arc::new(failed)));
+        match Line::Map(line).update() {
+            Ok(Some(Update::Map(map))) => self.map = Some(map),
+            Ok(Some(Update::FailureMap(failed))) => {
+                if is_wanted {
+                    self.map = Some(Arc::new(failed.map.clone()));
+                }
+                self.events.push(Update::FailureMap(failed));
+            }
+            _ => self.report_damage(),
         }
     }
 

@@ -10,8 +10,8 @@ use super::next_frame::{FramePosition, NextFrame, Reader};
 use super::seek_target::Target;
 use crate::model::frame::{Frame, SCHEMA};
 use crate::model::units::{Millis, Mono};
+use crate::protocol::{Position, Request, Update};
 use crate::source::stream::Feed;
-use crate::source::{Position, Request, Update};
 
 /// Maximum time to wait for the next frame. Longer gaps, as of a suspended laptop, are shortened to this.
 const MAX_GAP: Millis = Millis(5_000);

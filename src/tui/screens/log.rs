@@ -13,7 +13,7 @@ use super::{Screen, ScreenDef, moved};
 use crate::model::log::{LogSource, LogView};
 use crate::model::process::ProcessKey;
 use crate::model::units::Bytes;
-use crate::source::Request;
+use crate::protocol::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::effect::Effect;

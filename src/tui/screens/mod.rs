@@ -29,7 +29,7 @@ use super::groups::Group;
 use super::rows::ProcessRow;
 use crate::model::process::ProcessKey;
 use crate::model::units::{GpuUuid, Mono};
-use crate::source::Request;
+use crate::protocol::Request;
 
 pub trait Screen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer);

@@ -11,7 +11,7 @@ use crate::allocator::fragmentation::Bucket;
 use crate::export::probe::{cost_words, driver_words, policy_lines, process_words, sentence};
 use crate::model::probe::{Bin, Outcome, PatternRun, Probe};
 use crate::model::units::{GpuUuid, Mono};
-use crate::source::Request;
+use crate::protocol::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
@@ -343,7 +343,7 @@ mod tests {
     use crate::model::probe::{Cost, Fill, Latency, Policy, ProcessSide};
     use crate::model::process::ProcessKey;
     use crate::model::units::{Bytes, Millis, Pid, StartTicks, UnixMillis};
-    use crate::source::Update;
+    use crate::protocol::Update;
     use crate::tui::keymap::Keymap;
     use crate::tui::picture::text_of;
     use crate::tui::theme::{Palette, Theme};

@@ -18,7 +18,7 @@ use crate::model::process::{Process, ProcessDetail, ProcessKey, RunState, Variab
 use crate::model::reading::{Missing, Reading};
 use crate::model::reported_pool::ReportedPool;
 use crate::model::units::{Bytes, Mono, UnixMillis};
-use crate::source::Request;
+use crate::protocol::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::columns::gib;

@@ -37,7 +37,7 @@ pub(super) use self::script::{GREETING, found, script};
 use self::view::View;
 use super::outgoing::RequestWriter;
 use crate::model::reading::{Missing, Reason};
-use crate::source::Update;
+use crate::protocol::Update;
 
 /// Maximum length of a line; longer lines are skipped.
 const MAX_LINE: u64 = 4 << 10;

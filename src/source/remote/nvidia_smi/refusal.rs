@@ -7,8 +7,8 @@ use crate::model::probe::{Outcome, Probe};
 use crate::model::reading::{Missing, Reason};
 use crate::model::signal::Signalled;
 use crate::model::text::visible;
+use crate::protocol::{Request, Update};
 use crate::source::remote::Target;
-use crate::source::{Request, Update};
 
 /// Returns the answer to a request that expects one.
 pub(in super::super) fn refused(request: &Request, why: Missing) -> Option<Update> {

@@ -8,7 +8,7 @@ use super::units::Bytes;
 /// The replay of one failure.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Replayed {
+pub struct TraceReplay {
     /// The device's number inside the process.
     pub ordinal: u32,
     /// Free memory of the GPU at the failure; distinguishes it from other failures of the process.
@@ -30,7 +30,8 @@ pub struct Replayed {
 pub struct SettingResult {
     /// The setting in the syntax of `PYTORCH_CUDA_ALLOC_CONF`.
     pub conf: String,
-    pub fate: Fate,
+    #[serde(rename = "fate")]
+    pub outcome: ReplayOutcome,
     /// Peak of reserved memory until the request that failed, or until an earlier one fails.
     pub peak_reserved_bytes: Bytes,
     /// Size of the earlier request that fails, if one does.
@@ -41,7 +42,7 @@ pub struct SettingResult {
 /// Outcome of the failed request under another setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fate {
+pub enum ReplayOutcome {
     Fits,
     /// The request fails again.
     Same,

@@ -1,9 +1,12 @@
 use super::*;
 use crate::model::event::Observation;
+use crate::model::history::Span;
 use crate::model::incident::{DetectedBy, Fields, Fix, Severity};
+use crate::model::incident_key::IncidentKey;
+use crate::model::incident_record::{MAX_EVENTS, MAX_EXCERPT};
 use crate::model::process::ProcessKey;
-use crate::model::replay_result::SettingResult;
-use crate::model::units::{Pid, StartTicks, UnixMillis};
+use crate::model::trace_replay::SettingResult;
+use crate::model::units::{Mono, Pid, StartTicks, UnixMillis};
 
 fn key(pid: u32, first: u64) -> IncidentKey {
     IncidentKey {
@@ -327,7 +330,7 @@ fn merges_two_scenes_and_limits_the_map() {
         ..SceneMap::default()
     };
     let with = |scene: Scene| Record {
-        scene: Some(Box::new(scene)),
+        scene: Some(Arc::new(scene)),
         ..from_log(0)
     };
     let first = with(Scene {

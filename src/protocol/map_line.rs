@@ -16,14 +16,19 @@ use serde_json::value::RawValue;
 
 use crate::model::pool::{PoolMap, Segment};
 use crate::model::process::ProcessKey;
+use crate::model::units::Mono;
 
 /// Maximum number of segments and blocks of a map. A program with a hundred thousand has other problems.
 const MAX_PARTS: usize = 1 << 18;
 
-/// An unparsed map.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct MapLine(Box<RawValue>);
+/// A line with an unparsed map.
+#[derive(Debug, Clone, Serialize)]
+pub struct MapLine {
+    map: Box<RawValue>,
+    /// For a map that was read because an allocation failed: the last time before the failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) failed_since: Option<Mono>,
+}
 
 /// Reason why a map cannot be shown.
 #[derive(Debug, thiserror::Error)]
@@ -45,30 +50,44 @@ struct MapOwner {
     ordinal: u32,
 }
 
-impl PartialEq for MapLine {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.get() == other.0.get()
-    }
-}
-
 impl MapLine {
-    pub fn new(map: &PoolMap) -> serde_json::Result<Self> {
+    pub fn new(map: &PoolMap, failed_since: Option<Mono>) -> serde_json::Result<Self> {
         let mut map = map.clone();
         map.segments
             .iter_mut()
             .for_each(Segment::omit_implied_addresses);
-        serde_json::value::to_raw_value(&map).map(Self)
+        Ok(Self {
+            map: serde_json::value::to_raw_value(&map)?,
+            failed_since,
+        })
+    }
+
+    /// Returns true if `line` contains a map, without parsing it.
+    pub fn is_map(line: &[u8]) -> bool {
+        line.starts_with(b"{\"map\"")
+    }
+
+    pub(super) fn unread(map: Box<RawValue>) -> Self {
+        Self {
+            map,
+            failed_since: None,
+        }
+    }
+
+    /// Returns true if the map was read because an allocation failed.
+    pub fn is_of_failure(&self) -> bool {
+        self.failed_since.is_some()
     }
 
     /// Returns true if this is the map of `pool`.
     pub fn is_of(&self, pool: (ProcessKey, u32)) -> bool {
-        serde_json::from_str::<MapOwner>(self.0.get())
+        serde_json::from_str::<MapOwner>(self.map.get())
             .is_ok_and(|owner| (owner.process, owner.ordinal) == pool)
     }
 
     /// Parses the map. Fails if the map is too large or impossible for an allocator.
     pub fn read(&self) -> Result<PoolMap, MapLineError> {
-        let text = self.0.get();
+        let text = self.map.get();
         // Each part begins with a bracket, so counting brackets limits the memory that parsing can take.
         if memchr2_iter(b'{', b'[', text.as_bytes()).count() > MAX_PARTS {
             return Err(MapLineError::TooMany);
@@ -105,7 +124,7 @@ fn fill_addresses(segment: &mut Segment) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::model::pool::{Block, BlockState, PoolKind};
-    use crate::model::units::{Bytes, Mono, Pid, StartTicks};
+    use crate::model::units::{Bytes, Pid, StartTicks};
 
     fn block(address: u64, size: u64, state: BlockState) -> Block {
         Block {
@@ -153,12 +172,12 @@ mod tests {
     }
 
     fn line(text: &str) -> MapLine {
-        MapLine(RawValue::from_string(text.into()).expect("JSON"))
+        MapLine::unread(RawValue::from_string(text.into()).expect("JSON"))
     }
 
     #[test]
     fn a_map_survives_a_round_trip_and_names_its_pool() {
-        let line = MapLine::new(&map()).expect("JSON");
+        let line = MapLine::new(&map(), None).expect("JSON");
         assert_eq!(line.read().expect("a map"), map());
         assert!(line.is_of((map().process, 1)));
         assert!(!line.is_of((map().process, 0)));
@@ -166,8 +185,8 @@ mod tests {
 
     #[test]
     fn writes_an_address_only_after_a_gap() {
-        let line = MapLine::new(&map()).expect("JSON");
-        let value: serde_json::Value = serde_json::from_str(line.0.get()).expect("JSON");
+        let line = MapLine::new(&map(), None).expect("JSON");
+        let value: serde_json::Value = serde_json::from_str(line.map.get()).expect("JSON");
         let blocks = |segment: usize| value["segments"][segment]["blocks"].to_string();
         assert!(!blocks(0).contains("address"), "{}", blocks(0));
         assert_eq!(blocks(1).matches("address").count(), 1, "{}", blocks(1));

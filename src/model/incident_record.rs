@@ -1,25 +1,26 @@
-//! The stored form of an incident: the output of `explain --json`, and the evidence.
+//! An incident with its evidence, as observers conclude it and as it is stored. The JSON contains the output of
+//! `explain --json`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::uid::Uid;
-use crate::model::event::Event;
-use crate::model::history::Span;
-use crate::model::incident::Incident;
-use crate::model::incident_key::IncidentKey;
-use crate::model::process::{ProcessKey, Variable};
-use crate::model::remote_incident::RemoteIncident;
-use crate::model::scene::Scene;
-use crate::model::units::{Millis, Mono};
+use super::event::Event;
+use super::history::Span;
+use super::incident::Incident;
+use super::incident_key::IncidentKey;
+use super::process::{ProcessKey, Variable};
+use super::remote_incident::RemoteIncident;
+use super::scene::Scene;
+use super::units::{Millis, Mono};
 
 /// The version of the file format. New fields do not change it; only changes that older readers would misread do.
-pub(super) const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 1;
 /// Maximum size of the log excerpt in bytes.
-const MAX_EXCERPT: usize = 256 << 10;
-const MAX_EVENTS: usize = 64;
+pub const MAX_EXCERPT: usize = 256 << 10;
+pub const MAX_EVENTS: usize = 64;
 const MAX_TRACKS: usize = 64;
 /// Maximum number of values of a track; the latest are retained.
 const MAX_VALUES: usize = 720;
@@ -44,7 +45,7 @@ pub struct Record {
     pub evidence: Evidence,
     /// The state of the machine at the time; only observers of the process have it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub scene: Option<Box<Scene>>,
+    pub scene: Option<Arc<Scene>>,
     /// Measured values before and after it, one track for each series.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Track>,
@@ -94,7 +95,7 @@ pub struct Track {
 
 /// The reason why a record cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum UnreadableRecord {
+pub enum UnreadableRecord {
     /// The version of the file.
     #[error("it was written by a newer gputop (schema {0})")]
     Newer(u64),
@@ -104,7 +105,7 @@ pub(super) enum UnreadableRecord {
 
 impl Record {
     /// Parses a record. Checks the version first, because the rest of a newer record may have any format.
-    pub(super) fn read(value: Value) -> Result<Self, UnreadableRecord> {
+    pub fn read(value: Value) -> Result<Self, UnreadableRecord> {
         let schema = value.get("schema").and_then(Value::as_u64);
         if let Some(schema) = schema.filter(|schema| *schema > u64::from(SCHEMA)) {
             return Err(UnreadableRecord::Newer(schema));
@@ -152,23 +153,26 @@ impl Record {
         let mut processes = scene.map_or_else(Vec::new, |scene| scene.processes.clone());
         let first = self.key.process;
         processes.extend(first.filter(|first| !processes.contains(first)));
+        processes.sort_unstable();
         processes
     }
 
-    #[must_use]
-    pub fn uid(&self) -> Option<Uid> {
-        self.incident.uid.as_ref()?.parse().ok()
+    /// Drops the blocks of the map, which are most of the data.
+    pub fn forget_blocks(&mut self) {
+        if let Some(scene) = self.scene.as_mut().filter(|scene| scene.map.is_some()) {
+            Arc::make_mut(scene).forget_blocks();
+        }
     }
 
     /// Truncates all sections to their limits.
-    pub(super) fn bounded(mut self) -> Self {
+    pub fn bounded(mut self) -> Self {
         if let Some(excerpt) = &mut self.excerpt {
             excerpt.cut();
         }
         let events = &mut self.evidence.events;
         events.drain(..events.len().saturating_sub(MAX_EVENTS));
         if let Some(scene) = &mut self.scene {
-            scene.cut();
+            Arc::make_mut(scene).cut();
         }
         self.history.truncate(MAX_TRACKS);
         self.history.iter_mut().for_each(Track::cut);
@@ -202,10 +206,7 @@ impl Track {
         self.start = Mono(self.start.0.saturating_add(passed));
     }
 
-    pub(super) fn known(&self) -> usize {
+    pub fn known(&self) -> usize {
         self.values.iter().flatten().count()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,412 @@
+//! The messages between the threads of gputop, between hosts and in recordings: an [`Update`] comes from a source, a
+//! [`Request`] goes to it.
+//!
+//! An update is written as one line of JSON: an object with a key that names the kind. Messages that only a live source
+//! sends are nested in `reply`, and are never recorded.
+//!
+//! ```text
+//! {"hello":{…}}  {"frame":{…}}  {"event":{…}}  {"map":{…}}  {"map":{…},"failed_since":90412}
+//! {"stack":{…}}                                                             in recordings
+//! {"reply":{"detail":{"process":{…},"is":{…}}}}                             on connections
+//! {"request":{"interval":500}}  {"frames":12}  {"incident":"01kq3v7-x2c9"}  to a remote agent
+//! ```
+//!
+//! Readers skip kinds and fields that they do not know, so new ones do not need a new version of the protocol.
+
+pub mod map_line;
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::ser::{Error as _, SerializeMap, Serializer};
+use serde::{Deserialize, Serialize};
+
+use self::map_line::{MapLine, MapLineError};
+use crate::model::bounded_json;
+use crate::model::event::Event;
+use crate::model::frame::Frame;
+use crate::model::history::Summary;
+use crate::model::host::Hello;
+use crate::model::link::Link;
+use crate::model::log::LogView;
+use crate::model::pool::{FailureMap, PoolMap};
+use crate::model::probe::{Probe, ProbeRequest};
+use crate::model::process::{ProcessDetail, ProcessKey};
+use crate::model::reading::Missing;
+use crate::model::remote_incident::{IncidentFile, RemoteIncident};
+use crate::model::signal::{Signal, Signalled};
+use crate::model::stack::PythonStack;
+use crate::model::units::{GpuUuid, Millis, Mono};
+
+/// Maximum memory for the lists and maps of one line. A frame of 2,000 processes takes 3 MiB.
+const MAX_LINE_MEMORY: usize = 12 << 20;
+
+/// A message from a source.
+#[derive(Debug, Clone)]
+pub enum Update {
+    /// The first message, sent again when the remote agent restarts.
+    Hello(Arc<Hello>),
+    /// The latest state. An unread frame may be replaced by a newer one.
+    Frame(Arc<Frame>),
+    /// An event; never dropped.
+    Event(Event),
+    /// The answer to a [`Request::Detail`].
+    Detail(ProcessKey, Box<Result<ProcessDetail, Missing>>),
+    /// Every segment and block of the pool that [`Request::Map`] asked for. Only the newest map counts.
+    Map(Arc<PoolMap>),
+    /// The map of a pool is not available, and why. An earlier map remains the newest.
+    NoMap((ProcessKey, u32), Missing),
+    /// A map that was read because an allocation failed.
+    FailureMap(Arc<FailureMap>),
+    /// The answer to a [`Request::Stacks`], or a stack read at a new maximum or a failed allocation.
+    Stacks(ProcessKey, Arc<Result<PythonStack, Missing>>),
+    /// The answer to a [`Request::Log`].
+    Log(Arc<LogView>),
+    /// The answer to a [`Request::Watch`]: the name of the log that is now watched.
+    Watched(ProcessKey, Result<String, Missing>),
+    /// The answer to a [`Request::Signal`].
+    Signalled(Signalled),
+    /// The answer to a [`Request::Probe`].
+    Probed(Arc<Probe>),
+    /// Contents of the incident store of the remote host, newest first. Sent again after each change.
+    IncidentList(Vec<IncidentFile>),
+    /// An incident from that store, as requested. It may have happened before the connection.
+    RemoteIncident(Arc<RemoteIncident>),
+    /// A recording jumped. Data from time `from` on must be discarded; the summaries describe that time, oldest
+    /// first. Events follow as usual.
+    Jump { from: Mono, summaries: Vec<Summary> },
+    /// The answer to [`Play::Past`]: summaries from `from` to `before`. `from` is 0 if nothing older exists.
+    /// Events of that time follow.
+    Past {
+        before: Mono,
+        from: Mono,
+        summaries: Vec<Summary>,
+    },
+    /// Position in a recording; follows every frame of one.
+    Position(Position),
+    /// State of the connection to a remote host.
+    Link(Link),
+    /// A sentence for the user: `The recording is damaged 3:07 min after its start; unreadable parts are skipped.`
+    Notice(String),
+    /// The end of the stream, and why.
+    End(Option<String>),
+}
+
+/// A request to a source. A source that cannot fulfil it ignores it or answers with the reason.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Everything about one process, once.
+    Detail(ProcessKey),
+    /// The map of this pool, given by its process and the device number inside it, or of no pool. The request holds
+    /// until the next one. Readers repeat it with every frame, so that a restarted source receives it.
+    Map(Option<(ProcessKey, u32)>),
+    /// The Python stack of a process, now.
+    Stacks(ProcessKey),
+    /// The log text of a process since gputop attached to it.
+    Log(ProcessKey),
+    /// Watch this file as a log of the process. A relative path starts at the working directory of the process.
+    Watch { process: ProcessKey, path: String },
+    /// Send a signal to these processes. A process is skipped if its PID now belongs to another one.
+    Signal {
+        signal: Signal,
+        processes: Vec<ProcessKey>,
+    },
+    /// Allocate GPU memory briefly and free all of it. The user has confirmed this.
+    Probe(ProbeRequest),
+    /// The GPU that a screen shows alone: its expensive figures are collected until the focus changes.
+    Focus(Option<GpuUuid>),
+    /// The period between frames.
+    Interval(Millis),
+    /// Reconnect now after a lost connection. This request is not sent to the remote host.
+    Connect,
+    /// Move in a recording.
+    Play(Play),
+}
+
+/// A line to a remote agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RequestLine {
+    Request(Request),
+    /// Number of frames received since the connection started.
+    Frames(u64),
+    /// Name of a listed incident to send.
+    Incident(String),
+}
+
+/// How to move in a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Play {
+    /// Pause or continue. Continuing at the end starts over.
+    Pause(bool),
+    /// Playback speed from 1/8 to 64; 1 is as recorded.
+    Speed(f32),
+    /// Move by this many frames and pause.
+    Step(i32),
+    /// Move by this many milliseconds.
+    Skip(i64),
+    /// Move to a time of the recording.
+    To(Mono),
+    Start,
+    /// Send the quarter of an hour before this time, without moving.
+    Past(Mono),
+}
+
+/// Position in a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Position {
+    pub start: Mono,
+    pub end: Mono,
+    pub now: Mono,
+    pub speed: f32,
+    pub paused: bool,
+    /// True if the last frame was shown.
+    pub at_end: bool,
+}
+
+impl Serialize for Update {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let map_line = |map, since| MapLine::new(map, since).map_err(S::Error::custom);
+        match self {
+            Self::Map(map) => return map_line(map, None)?.serialize(serializer),
+            Self::FailureMap(failed) => {
+                return map_line(&failed.map, Some(failed.since))?.serialize(serializer);
+            }
+            _ => {}
+        }
+        let mut line = serializer.serialize_map(Some(1))?;
+        match self {
+            Self::Hello(hello) => line.serialize_entry("hello", hello)?,
+            Self::Frame(frame) => line.serialize_entry("frame", frame)?,
+            Self::Event(event) => line.serialize_entry("event", event)?,
+            reply => line.serialize_entry("reply", &Reply(reply))?,
+        }
+        line.end()
+    }
+}
+
+/// The content of `reply`.
+struct Reply<'a>(&'a Update);
+
+impl Serialize for Reply<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut reply = serializer.serialize_map(Some(1))?;
+        match self.0 {
+            Update::Detail(process, detail) => {
+                reply.serialize_entry("detail", &Answer::of(*process, detail))?;
+            }
+            Update::NoMap((process, ordinal), why) => {
+                let (process, ordinal, why) = (*process, *ordinal, why.clone());
+                let no_map = NoMap {
+                    process,
+                    ordinal,
+                    why,
+                };
+                reply.serialize_entry("no_map", &no_map)?;
+            }
+            Update::Stacks(process, stack) => {
+                reply.serialize_entry("stacks", &Answer::of(*process, stack))?;
+            }
+            Update::Log(log) => reply.serialize_entry("log", log)?,
+            Update::Watched(process, name) => {
+                reply.serialize_entry("watched", &Answer::of(*process, name))?;
+            }
+            Update::Signalled(signalled) => {
+                let outcomes = signalled.outcomes.iter();
+                let outcomes = Outcomes {
+                    signal: signalled.signal,
+                    outcomes: outcomes
+                        .map(|(process, sent)| Answer::of(*process, sent))
+                        .collect(),
+                };
+                reply.serialize_entry("signalled", &outcomes)?;
+            }
+            Update::Probed(probe) => reply.serialize_entry("probed", probe)?,
+            Update::Notice(notice) => reply.serialize_entry("notice", notice)?,
+            Update::IncidentList(list) => reply.serialize_entry("shelf", list)?,
+            Update::RemoteIncident(incident) => reply.serialize_entry("incident", incident)?,
+            _ => return Err(S::Error::custom("not sent to other hosts")),
+        }
+        reply.end()
+    }
+}
+
+/// The wire form of an answer about one process.
+#[derive(Serialize, Deserialize)]
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
+struct Answer<T> {
+    process: ProcessKey,
+    #[serde(rename = "is", skip_serializing_if = "Option::is_none")]
+    value: Option<T>,
+    #[serde(default, rename = "why_not", skip_serializing_if = "Option::is_none")]
+    missing: Option<Missing>,
+}
+
+impl<'a, T> Answer<&'a T> {
+    fn of(process: ProcessKey, answer: &'a Result<T, Missing>) -> Self {
+        Self {
+            process,
+            value: answer.as_ref().ok(),
+            missing: answer.as_ref().err().cloned(),
+        }
+    }
+}
+
+impl<T> Answer<T> {
+    fn result(self) -> Result<T, Missing> {
+        self.value.ok_or_else(|| self.missing.unwrap_or_default())
+    }
+}
+
+/// The wire form of [`Update::NoMap`].
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct NoMap {
+    process: ProcessKey,
+    ordinal: u32,
+    why: Missing,
+}
+
+/// The wire form of [`Signalled`].
+#[derive(Serialize, Deserialize)]
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
+struct Outcomes<T> {
+    signal: Signal,
+    #[serde(rename = "of")]
+    outcomes: Vec<Answer<T>>,
+}
+
+impl Outcomes<()> {
+    fn signalled(self) -> Signalled {
+        let outcomes = self.outcomes.into_iter();
+        Signalled {
+            signal: self.signal,
+            // `()` is written as null, which reads as a missing value: without a reason, the signal was sent.
+            outcomes: outcomes
+                .map(|one| (one.process, one.missing.map_or(Ok(()), Err)))
+                .collect(),
+        }
+    }
+}
+
+impl Update {
+    /// Returns true if an agent sends this to other hosts. The others describe a recording or a connection.
+    #[must_use]
+    pub fn is_sent(&self) -> bool {
+        !matches!(
+            self,
+            Self::Jump { .. }
+                | Self::Past { .. }
+                | Self::Position(_)
+                | Self::Link(_)
+                | Self::End(_)
+        )
+    }
+}
+
+/// A parsed line.
+#[derive(Debug)]
+pub enum Line {
+    Update(Update),
+    /// A map, which is expensive to parse and not always needed.
+    Map(MapLine),
+    /// Of a kind that this version does not know, or of another host than the first.
+    Unknown,
+}
+
+impl Line {
+    /// Parses an untrusted line. Rejects a line that would take far more memory than its text.
+    pub fn read(text: &[u8]) -> serde_json::Result<Self> {
+        bounded_json::read(text, MAX_LINE_MEMORY).map(|(line, _)| line)
+    }
+
+    /// Returns the update with its map, or `None` for an unknown line.
+    pub fn update(self) -> Result<Option<Update>, MapLineError> {
+        Ok(match self {
+            Self::Update(update) => Some(update),
+            Self::Map(line) => Some(match (line.read()?, line.failed_since) {
+                (map, None) => Update::Map(Arc::new(map)),
+                (map, Some(since)) => Update::FailureMap(Arc::new(FailureMap { since, map })),
+            }),
+            Self::Unknown => None,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Line {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(LineVisitor)
+    }
+}
+
+struct LineVisitor;
+
+impl<'de> Visitor<'de> for LineVisitor {
+    type Value = Line;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object whose key names its kind")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut line: A) -> Result<Line, A::Error> {
+        let (mut content, mut failed_since, mut host) = (Line::Unknown, None, 0);
+        while let Some(kind) = line.next_key::<String>()? {
+            match kind.as_str() {
+                "from" => host = line.next_value::<u32>()?,
+                "failed_since" => failed_since = line.next_value()?,
+                "map" => content = Line::Map(MapLine::unread(line.next_value()?)),
+                "reply" => content = line.next_value()?,
+                kind => match read_update(kind, &mut line)? {
+                    Some(update) => content = Line::Update(update),
+                    None => drop(line.next_value::<IgnoredAny>()?),
+                },
+            }
+        }
+        if let Line::Map(map) = &mut content {
+            map.failed_since = failed_since;
+        }
+        Ok(if host == 0 { content } else { Line::Unknown })
+    }
+}
+
+/// Reads the content of a line. Returns `None` and reads nothing if the kind is unknown.
+fn read_update<'de, A: MapAccess<'de>>(
+    kind: &str,
+    line: &mut A,
+) -> Result<Option<Update>, A::Error> {
+    Ok(Some(match kind {
+        "hello" => Update::Hello(line.next_value()?),
+        "frame" => Update::Frame(line.next_value()?),
+        "event" => Update::Event(line.next_value()?),
+        "stack" => {
+            let stack: PythonStack = line.next_value()?;
+            Update::Stacks(stack.process, Arc::new(Ok(stack)))
+        }
+        "detail" => {
+            let detail: Answer<ProcessDetail> = line.next_value()?;
+            Update::Detail(detail.process, Box::new(detail.result()))
+        }
+        "no_map" => {
+            let no_map: NoMap = line.next_value()?;
+            Update::NoMap((no_map.process, no_map.ordinal), no_map.why)
+        }
+        "stacks" => {
+            let stack: Answer<PythonStack> = line.next_value()?;
+            Update::Stacks(stack.process, Arc::new(stack.result()))
+        }
+        "log" => Update::Log(line.next_value()?),
+        "watched" => {
+            let name: Answer<String> = line.next_value()?;
+            Update::Watched(name.process, name.result())
+        }
+        "signalled" => Update::Signalled(line.next_value::<Outcomes<()>>()?.signalled()),
+        "probed" => Update::Probed(line.next_value()?),
+        "notice" => Update::Notice(line.next_value()?),
+        "shelf" => Update::IncidentList(line.next_value()?),
+        "incident" => Update::RemoteIncident(line.next_value()?),
+        _ => return Ok(None),
+    }))
+}
