@@ -23,6 +23,8 @@ const MAX_NAME: usize = 4096;
 const MAX_TRACEBACKS: usize = 200;
 /// Maximum number of lines between repetitions of one failure.
 const MAX_REPEAT_GAP: u64 = 400;
+/// Bytes of the start of a log that are stored. They show which program it is.
+const MAX_START: usize = 16 * 1024;
 /// Bytes of text that are stored before and after a sighting, as evidence.
 const CONTEXT: usize = 6 * 1024;
 
@@ -55,6 +57,8 @@ pub struct LogFindings {
     pub rank: Option<u32>,
     pub sightings: Vec<Sighting>,
     pub tracebacks: Vec<Traceback>,
+    /// The start of the log.
+    pub start: String,
     pub bytes: u64,
 }
 
@@ -140,6 +144,11 @@ impl<'a> LogReader<'a> {
     }
 
     pub fn push(&mut self, piece: &[u8]) {
+        let missing = MAX_START.saturating_sub(self.findings.start.len());
+        let start = &piece[..missing.min(piece.len())];
+        self.findings
+            .start
+            .push_str(&String::from_utf8_lossy(start));
         for excerpt in self.scanner.push(piece) {
             self.read(&excerpt);
         }

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use super::explanation::wrapped;
 use crate::diagnose::Catalogue;
 use crate::diagnose::card::Card;
+use crate::diagnose::workload::Workloads;
 
 /// Returns all cards by family, one line each.
 #[must_use]
@@ -28,6 +29,11 @@ pub fn index(catalogue: &Catalogue) -> String {
         for card in cards {
             let _ = writeln!(out, "  {:<32} {}", card.id, title(card));
         }
+    }
+    out.push_str("\nPrograms and platforms that fixes are adapted to\n");
+    for workload in &Workloads::embedded().all {
+        let kind = workload.kind.name();
+        let _ = writeln!(out, "  {:<32} {} ({kind})", workload.id, workload.name);
     }
     out
 }
@@ -91,8 +97,18 @@ pub fn card(card: &Card, width: usize) -> String {
                 .effect
                 .as_ref()
                 .map_or_else(String::new, |e| format!(" ({e})"));
-            paragraph(&mut out, "- ", &format!("{}{effect}:", fix.title), width);
-            let _ = writeln!(out, "{}", fix.change);
+            let remedy = fix.remedy.as_deref();
+            let title = match remedy {
+                Some(remedy) if fix.title.is_empty() => Workloads::embedded().title(remedy),
+                _ => &fix.title,
+            };
+            paragraph(&mut out, "- ", &format!("{title}{effect}:"), width);
+            if remedy.is_none() {
+                let _ = writeln!(out, "{}", fix.change);
+            }
+            for (workload, change) in Workloads::embedded().actions(remedy.unwrap_or_default()) {
+                let _ = writeln!(out, "{change}  # {}", workload.name);
+            }
         }
     }
     if !card.not_helpful.is_empty() {
