@@ -23,6 +23,8 @@ const MAX_NAME: usize = 4096;
 const MAX_TRACEBACKS: usize = 200;
 /// Maximum number of lines between repetitions of one failure.
 const MAX_REPEAT_GAP: u64 = 400;
+/// Maximum length of a text that can be a question or a single message.
+const MAX_SHORT_TEXT: usize = 2048;
 /// Bytes of text that are stored before and after a sighting, as evidence.
 const CONTEXT: usize = 6 * 1024;
 
@@ -32,8 +34,11 @@ pub struct Sighting {
     /// Index of the card of the signature.
     pub card: usize,
     pub weak: bool,
-    /// Number of occurrences. Block, thread and time may differ.
+    /// Number of messages with the same wording as the first. Block, thread and time may differ. Messages with other
+    /// words report the same event again: Slurm prints three lines for one kill.
     pub count: u32,
+    /// Wording of the first message, to compare with others.
+    pub wording: String,
     pub found: FieldMap,
     /// Card from the table of assertions or Xids.
     pub table: Option<Arc<str>>,
@@ -56,6 +61,8 @@ pub struct LogFindings {
     pub sightings: Vec<Sighting>,
     pub tracebacks: Vec<Traceback>,
     pub bytes: u64,
+    /// The whole text if it is short, as a question is.
+    pub short_text: Option<String>,
 }
 
 impl LogFindings {
@@ -120,6 +127,8 @@ pub struct LogReader<'a> {
     findings: LogFindings,
     /// Index of the newest sighting for each [`repeat_key`].
     newest: HashMap<String, usize>,
+    /// The first bytes, one more than [`MAX_SHORT_TEXT`] at most.
+    beginning: Vec<u8>,
 }
 
 impl<'a> LogReader<'a> {
@@ -136,10 +145,13 @@ impl<'a> LogReader<'a> {
                 ..LogFindings::default()
             },
             newest: HashMap::new(),
+            beginning: Vec::new(),
         }
     }
 
     pub fn push(&mut self, piece: &[u8]) {
+        self.beginning
+            .extend(piece.iter().take(MAX_SHORT_TEXT + 1 - self.beginning.len()));
         for excerpt in self.scanner.push(piece) {
             self.read(&excerpt);
         }
@@ -151,6 +163,9 @@ impl<'a> LogReader<'a> {
             self.read(&excerpt);
         }
         self.findings.bytes = self.scanner.bytes;
+        if self.beginning.len() <= MAX_SHORT_TEXT {
+            self.findings.short_text = Some(String::from_utf8_lossy(&self.beginning).into_owned());
+        }
         self.findings.sightings.sort_by_key(|s| s.first_line);
         self.findings
     }
@@ -216,7 +231,8 @@ impl<'a> LogReader<'a> {
             return;
         };
         let key = repeat_key(one, &line.writer);
-        if self.count_repeat(&key, line, end) {
+        let wording = wording(slice(&flow.text, one.start, one.end));
+        if self.count_repeat(&key, &wording, line, end) {
             return;
         }
         let mut found = one.found.clone();
@@ -236,6 +252,7 @@ impl<'a> LogReader<'a> {
             card: one.card,
             weak: one.weak,
             count: 1 + line.repeats,
+            wording,
             table,
             first_line: line.number,
             last_line: end.last,
@@ -254,13 +271,15 @@ impl<'a> LogReader<'a> {
     }
 
     /// Counts a repetition of a recent sighting. Returns true if the match needs no further processing.
-    fn count_repeat(&mut self, key: &str, line: &LogLine, end: &LogLine) -> bool {
+    fn count_repeat(&mut self, key: &str, wording: &str, line: &LogLine, end: &LogLine) -> bool {
         let is_full = self.findings.sightings.len() >= MAX_SIGHTINGS;
         let newest = self.newest.get(key);
         let newest = newest.and_then(|&at| self.findings.sightings.get_mut(at));
         match newest.filter(|s| is_full || line.number <= s.last_line + MAX_REPEAT_GAP) {
             Some(same) => {
-                same.count = same.count.saturating_add(1 + line.repeats);
+                if same.wording == wording {
+                    same.count = same.count.saturating_add(1 + line.repeats);
+                }
                 same.last_line = same.last_line.max(end.last);
                 true
             }
@@ -292,6 +311,13 @@ fn repeat_key(one: &Match, writer: &str) -> String {
         }
     }
     key
+}
+
+/// Returns the first letters of a message, without its figures.
+fn wording(message: &str) -> String {
+    const MAX_LETTERS: usize = 24;
+    let letters = message.chars().filter(|c| c.is_alphabetic());
+    letters.take(MAX_LETTERS).collect()
 }
 
 /// Returns the PID in a launcher's prefix: `(Worker_PP0 pid=4711)`.
@@ -338,6 +364,7 @@ mod tests {
             .collect::<Vec<_>>()
             .join("\n");
         let of = |context: &str| Sighting {
+            wording: String::new(),
             card: 0,
             weak: false,
             count: 1,

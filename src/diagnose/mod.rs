@@ -33,7 +33,7 @@ pub mod text;
 pub mod traceback;
 
 pub use catalogue::Catalogue;
-pub use judge::{fatal_first, judge};
+pub use judge::{fatal_first, jobs, judge};
 pub use log::{LogFindings, LogReader};
 
 use crate::model::incident::Incident;

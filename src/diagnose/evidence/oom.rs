@@ -59,6 +59,10 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         judge: private_pools,
     },
     Evidence {
+        name: "private-pools-fill-gpu",
+        judge: private_pools_fill,
+    },
+    Evidence {
         name: "request-large",
         judge: request_large,
     },
@@ -381,6 +385,22 @@ fn private_pools(case: &Case<'_>) -> Finding {
         Some(format!(
             "{} is in private pools (CUDA graphs)",
             b(oom.private?)
+        ))
+    })
+}
+
+/// Private pools hold more than half of the GPU.
+fn private_pools_fill(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    let fill = oom
+        .private
+        .zip(oom.total)
+        .map(|(private, total)| private > total / 2);
+    when(fill, || {
+        Some(format!(
+            "private pools hold {} of {}",
+            b(oom.private?),
+            b(oom.total?)
         ))
     })
 }

@@ -1,5 +1,6 @@
 //! Builds the incident of a sighting from its card.
 
+use super::rank_comparison::RankComparison;
 use super::{Item, Judge, causes};
 use crate::diagnose::card::{Card, CheckHint, FixRule};
 use crate::diagnose::evidence::{self, Case, Finding};
@@ -19,6 +20,7 @@ pub(super) fn incident(
     item: &Item<'_>,
     beside: &[&str],
     ranks: usize,
+    comparison: Option<&RankComparison>,
 ) -> Incident {
     let card = judge.card(item);
     let sighting = item.sighting;
@@ -38,8 +40,14 @@ pub(super) fn incident(
     if let Some(rank) = judge.rank(item) {
         found.entry("rank").or_insert_with(|| rank.into());
     }
+    if let Some(rank) = comparison.and_then(|c| c.odd_rank)
+        && judge.rank(item) != Some(rank)
+    {
+        found.insert("lagging_rank".into(), rank.into());
+    }
     let case = Case {
         found: &found,
+        comparison: comparison.map(|c| c.sentence.as_str()),
         ..judge.case(item, beside, ranks)
     };
     let causes = causes::weighed(card, &case, &found);
@@ -180,7 +188,13 @@ fn fixes(card: &Card, causes: &[Cause], found: &FieldMap, script: Option<&str>) 
             replayed: None,
         })
     });
-    fixes.collect()
+    let mut different: Vec<Fix> = Vec::new();
+    for fix in fixes {
+        if different.iter().all(|known| known.change != fix.change) {
+            different.push(fix);
+        }
+    }
+    different
 }
 
 /// Returns a plain exception as the cause, with the failure that it caused as a consequence.
@@ -200,7 +214,7 @@ pub(super) fn program(
         text::visible(traceback.message.as_bytes(), 200).into(),
     );
     let place = traceback.place();
-    if let Some(frame) = place {
+    if let Some(frame) = place.filter(|frame| frame.is_users()) {
         found.insert("python_file".into(), base_name(&frame.file).into());
         found.insert("python_line".into(), frame.line.into());
     }
@@ -278,7 +292,7 @@ fn at(frame: &Frame) -> String {
 }
 
 /// Returns a time in RFC 3339, or in the same form without a time zone if the log does not contain one.
-fn standard_time(written: &str) -> Option<String> {
+pub(super) fn standard_time(written: &str) -> Option<String> {
     let text = written.replacen(' ', "T", 1).replace(',', ".");
     if let Ok(time) = text.parse::<jiff::Timestamp>() {
         return Some(time.to_string());
