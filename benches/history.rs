@@ -12,7 +12,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use gputop::model::history::{DAY, History};
 use gputop::source::Update;
 use gputop::tui::app::App;
-use gputop::tui::keymap::{DEFAULT, Keymap};
+use gputop::tui::keymap::Keymap;
 use gputop::tui::screens::SCREENS;
 use gputop::tui::theme::{Palette, Theme};
 use gputop::tui::view::View;
@@ -30,7 +30,7 @@ fn main() {
         .find_map(|a| a.parse().ok())
         .unwrap_or(86_400);
     let theme = Theme::new(Palette::Dark, false, TimeZone::UTC);
-    let mut app = App::new(theme, Keymap::parse(DEFAULT).unwrap(), None);
+    let mut app = App::new(theme, Keymap::default(), None);
     app.update(Update::Hello(Arc::new(training_day::hello())));
     let mut day = training_day::Day::new().with_pools();
     let before = resident();

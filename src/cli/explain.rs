@@ -22,6 +22,7 @@ use crate::export::cards;
 use crate::export::explanation::{self, Detail};
 use crate::model::incident::Incident;
 use crate::model::text::visible;
+use crate::model::units::Bytes;
 use crate::redact;
 
 #[derive(Debug, clap::Args)]
@@ -73,6 +74,13 @@ pub fn run(args: &Args) -> Result<u8> {
         let (mut found, faults) = input::logs(catalogue, path);
         for fault in &faults {
             say(&format!("gputop: {fault}\n"));
+        }
+        for log in found.iter().filter(|log| log.skipped_bytes > 0) {
+            say(&format!(
+                "gputop: {} has thousands of different errors; read those at its start and end, and skipped {} between\n",
+                log.file,
+                Bytes(log.skipped_bytes)
+            ));
         }
         unread += faults.len();
         source_lines::add(&mut found);

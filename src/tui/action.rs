@@ -1,440 +1,196 @@
-//! The table of all actions that keys can trigger. Keymap, help screen, footer and reference are generated from it.
+//! The table of all actions that keys can trigger: name, default keys, scope, label, help and handler. Keymap, help screen,
+//! footer, dispatch and reference are generated from it.
+//!
+//! A screen or a menu handles an action first. The handler in the table is for what they leave, and means the same on every
+//! screen.
 
-/// An action of the dashboard, independent of the key bound to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Action {
-    Quit,
-    QuitNow,
-    Back,
-    Help,
-    Suspend,
-    Redraw,
-    Up,
-    Down,
-    Left,
-    Right,
-    PageUp,
-    PageDown,
-    First,
-    Last,
-    Open,
-    Memory,
-    Stack,
-    Log,
-    NextError,
-    PreviousError,
-    Watch,
-    Unread,
-    Why,
-    Incidents,
-    Hosts,
-    Connect,
-    Probe,
-    NextPane,
-    NextGpu,
-    PreviousGpu,
-    Signal,
-    SignalTerm,
-    SignalKill,
-    Tag,
-    Untag,
-    Group,
-    Columns,
-    Filter,
-    Sort,
-    SortNext,
-    SortPrevious,
-    Invert,
-    Pause,
-    Now,
-    ZoomIn,
-    ZoomOut,
-    ScrollBack,
-    ScrollForward,
-    Density,
-    Copy,
-    CopyMarkdown,
-    Wrong,
-    Write,
-    SkipBack,
-    SkipForward,
-    StepBack,
-    StepForward,
-    Slower,
-    Faster,
-}
+use super::app::App;
+use super::effect::Effect;
+use super::help::Help;
+use super::menu::Menu;
+use super::overlay::Overlay;
+use super::screens::unreadable::Unreadable;
+use super::time_window::ScrollDirection;
+use super::view::{View, cycle_sort, set_speed, sort_by_vram};
+use crate::model::signal::Signal;
 
 /// When an action is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    Everywhere,
+    Screens,
     /// Only during the playback of a recording.
     Recording,
+    /// Everywhere, even over a menu. With Ctrl even while text is typed.
+    Program,
 }
 
 /// The definition of an action.
 #[derive(Debug)]
 pub struct ActionDef {
     pub action: Action,
-    /// Name in `keymap.toml`.
-    pub name: &'static str,
     pub scope: Scope,
-    /// Help text, an imperative phrase without a period: `Go to the first row`.
-    pub help: &'static str,
+    /// Name in the table `[keys]` of the configuration.
+    pub name: &'static str,
+    /// Default keys, preferred key first.
+    pub keys: &'static [&'static str],
     /// Label for the footer, shown after the key: `open log`.
     pub short: &'static str,
+    /// Help text, an imperative phrase without a period: `Go to the first row`.
+    pub help: &'static str,
+    /// Performs the action if neither a menu nor the screen handles it.
+    pub run: fn(&mut View, &mut App) -> Effect,
 }
 
-const fn def(
-    action: Action,
-    name: &'static str,
-    short: &'static str,
-    help: &'static str,
-) -> ActionDef {
-    ActionDef {
-        action,
-        name,
-        scope: Scope::Everywhere,
-        help,
-        short,
-    }
-}
+macro_rules! actions {
+    ($($action:ident: $scope:ident, $name:literal, $keys:expr, $short:literal, $help:literal, $run:expr;)*) => {
+        /// An action of the dashboard, independent of the key bound to it.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Action {
+            $($action,)*
+        }
 
-const fn recording(
-    action: Action,
-    name: &'static str,
-    short: &'static str,
-    help: &'static str,
-) -> ActionDef {
-    ActionDef {
-        scope: Scope::Recording,
-        ..def(action, name, short, help)
-    }
+        pub const ACTIONS: &[ActionDef] = &[$(ActionDef {
+            action: Action::$action,
+            scope: Scope::$scope,
+            name: $name,
+            keys: &$keys,
+            short: $short,
+            help: $help,
+            run: $run,
+        },)*];
+    };
 }
-
-pub const ACTIONS: &[ActionDef] = &[
-    def(Action::Up, "up", "up", "Move the cursor up, or scroll"),
-    def(
-        Action::Down,
-        "down",
-        "down",
-        "Move the cursor down, or scroll",
-    ),
-    def(
-        Action::Left,
-        "left",
-        "left",
-        "Move to the previous cell of a map",
-    ),
-    def(
-        Action::Right,
-        "right",
-        "right",
-        "Move to the next cell of a map",
-    ),
-    def(Action::PageUp, "page_up", "page up", "Move up one page"),
-    def(
-        Action::PageDown,
-        "page_down",
-        "page down",
-        "Move down one page",
-    ),
-    def(Action::First, "first", "go to top", "Go to the first row"),
-    def(Action::Last, "last", "go to end", "Go to the last row"),
-    def(
-        Action::Open,
-        "open",
-        "open",
-        "Open the GPU, process, incident, host or stack under the cursor",
-    ),
-    def(
-        Action::Back,
-        "back",
-        "back",
-        "Go back; on the first screen, clear the filter",
-    ),
-    def(
-        Action::Memory,
-        "memory",
-        "inspect",
-        "Inspect the allocator of the process under the cursor",
-    ),
-    def(
-        Action::Stack,
-        "stack",
-        "read stack",
-        "Read the Python stack of the process without stopping it",
-    ),
-    def(
-        Action::Log,
-        "log",
-        "open log",
-        "Open the log of the process under the cursor",
-    ),
-    def(
-        Action::NextError,
-        "next_error",
-        "next error",
-        "Go to the next error in a log, or the next failed request in a snapshot",
-    ),
-    def(
-        Action::PreviousError,
-        "previous_error",
-        "previous error",
-        "Go to the previous error in a log, or failed request in a snapshot",
-    ),
-    def(
-        Action::Watch,
-        "watch",
-        "follow log",
-        "Follow a file as the log of the process under the cursor; asks for its path",
-    ),
-    def(
-        Action::Unread,
-        "unread",
-        "list unreadable",
-        "List the processes whose allocator is not readable, with the reason",
-    ),
-    def(
-        Action::Why,
-        "why",
-        "explain",
-        "Explain the newest unread incident; on the process screen, the one of the process",
-    ),
-    def(
-        Action::Incidents,
-        "incidents",
-        "list incidents",
-        "List all known incidents",
-    ),
-    def(
-        Action::Hosts,
-        "hosts",
-        "list hosts",
-        "List the hosts, if several are monitored",
-    ),
-    def(
-        Action::Connect,
-        "connect",
-        "connect",
-        "Reconnect to a host now; if ssh prompts, leaves the dashboard until you have answered",
-    ),
-    def(
-        Action::Probe,
-        "probe",
-        "probe",
-        "Probe how much the GPU under the cursor can allocate; shows the cost and asks first",
-    ),
-    def(
-        Action::NextPane,
-        "next_pane",
-        "switch pane",
-        "Switch between GPUs and processes, or between the panes of a screen",
-    ),
-    def(
-        Action::NextGpu,
-        "next_gpu",
-        "next GPU",
-        "Show the next GPU, or the next device of a snapshot",
-    ),
-    def(
-        Action::PreviousGpu,
-        "previous_gpu",
-        "previous GPU",
-        "Show the previous GPU",
-    ),
-    def(
-        Action::Filter,
-        "filter",
-        "filter",
-        "Show only matching processes (see FILTER), or matching stacks in a snapshot",
-    ),
-    def(
-        Action::Signal,
-        "signal",
-        "signal",
-        "Send a signal to the tagged processes, or the one under the cursor; asks first",
-    ),
-    def(
-        Action::SignalTerm,
-        "signal_term",
-        "send TERM",
-        "Send TERM, which requests termination; asks first",
-    ),
-    def(
-        Action::SignalKill,
-        "signal_kill",
-        "send KILL",
-        "Send KILL, which terminates immediately; asks first",
-    ),
-    def(
-        Action::Tag,
-        "tag",
-        "tag",
-        "Tag or untag the process or group under the cursor; in a snapshot, mark the time",
-    ),
-    def(Action::Untag, "untag", "untag", "Remove all tags"),
-    def(
-        Action::Group,
-        "group",
-        "group",
-        "Group processes by parent, user, container, job or rank, or not at all",
-    ),
-    def(
-        Action::Columns,
-        "columns",
-        "choose columns",
-        "Choose the columns of the process table",
-    ),
-    def(
-        Action::Sort,
-        "sort",
-        "sort",
-        "Choose the column to sort processes by",
-    ),
-    def(
-        Action::SortNext,
-        "sort_next",
-        "sort",
-        "Sort by the next column",
-    ),
-    def(
-        Action::SortPrevious,
-        "sort_previous",
-        "sort",
-        "Sort by the previous column",
-    ),
-    def(Action::Invert, "invert", "invert", "Reverse the sort order"),
-    def(
-        Action::ZoomIn,
-        "zoom_in",
-        "zoom in",
-        "Show a shorter time range in charts",
-    ),
-    def(
-        Action::ZoomOut,
-        "zoom_out",
-        "zoom out",
-        "Show a longer time range in charts",
-    ),
-    def(
-        Action::ScrollBack,
-        "scroll_back",
-        "scroll back",
-        "Scroll the charts back in time by a quarter of their range",
-    ),
-    def(
-        Action::ScrollForward,
-        "scroll_forward",
-        "scroll forward",
-        "Scroll the charts forward in time by a quarter of their range",
-    ),
-    def(
-        Action::Density,
-        "density",
-        "compact",
-        "Toggle compact view (tables only)",
-    ),
-    def(
-        Action::Copy,
-        "copy",
-        "copy",
-        "Copy the selected item to the clipboard, through tmux or the terminal (OSC 52)",
-    ),
-    def(
-        Action::CopyMarkdown,
-        "copy_markdown",
-        "copy Markdown",
-        "Copy the incident to the clipboard as Markdown",
-    ),
-    def(
-        Action::Wrong,
-        "wrong",
-        "report",
-        "Report a wrong explanation: copy the command that writes a redacted report",
-    ),
-    def(
-        Action::Write,
-        "write",
-        "save",
-        "Save the data of this screen to gputop-HOST-DATE.json in the current directory",
-    ),
-    def(
-        Action::Pause,
-        "pause",
-        "pause",
-        "Pause the display while collection continues, or the playback of a recording",
-    ),
-    def(
-        Action::Now,
-        "now",
-        "go to now",
-        "Return charts and a paused display to now; else go to the start of a recording",
-    ),
-    recording(Action::SkipBack, "skip_back", "-10s", "Go back ten seconds"),
-    recording(
-        Action::SkipForward,
-        "skip_forward",
-        "+10s",
-        "Go forward ten seconds",
-    ),
-    recording(
-        Action::StepBack,
-        "step_back",
-        "step back",
-        "Go back one frame and pause",
-    ),
-    recording(
-        Action::StepForward,
-        "step_forward",
-        "step forward",
-        "Go forward one frame and pause",
-    ),
-    recording(
-        Action::Slower,
-        "slower",
-        "slow down",
-        "Play at half the speed",
-    ),
-    recording(
-        Action::Faster,
-        "faster",
-        "speed up",
-        "Play at twice the speed",
-    ),
-    def(
-        Action::Help,
-        "help",
-        "help",
-        "Explain the keys and terms of this screen",
-    ),
-    def(
-        Action::Redraw,
-        "redraw",
-        "redraw",
-        "Redraw the whole screen",
-    ),
-    def(
-        Action::Suspend,
-        "suspend",
-        "suspend",
-        "Suspend gputop and return to the shell; `fg` resumes",
-    ),
-    def(
-        Action::Quit,
-        "quit",
-        "quit",
-        "Go back; quit from the first screen",
-    ),
-    def(Action::QuitNow, "quit_now", "quit", "Quit immediately"),
-];
 
 impl Action {
     pub fn def(self) -> &'static ActionDef {
-        // A test of the keymap checks that every action is listed.
-        ACTIONS
-            .iter()
-            .find(|def| def.action == self)
-            .unwrap_or(&ACTIONS[0])
+        // The macro lists both in the same order.
+        &ACTIONS[self as usize]
     }
+}
+
+// Bindings for recordings take precedence during playback. Keys that terminate processes are not next to keys that move the
+// cursor.
+actions! {
+    Up: Screens, "up", ["k", "up"], "up", "Move the cursor up, or scroll",
+        View::pass;
+    Down: Screens, "down", ["j", "down"], "down", "Move the cursor down, or scroll",
+        View::pass;
+    Left: Screens, "left", ["h", "left"], "left", "Move to the previous cell of a map",
+        View::pass;
+    Right: Screens, "right", ["l", "right"], "right", "Move to the next cell of a map",
+        View::pass;
+    PageUp: Screens, "page_up", ["pgup", "ctrl-u"], "page up", "Move up one page",
+        View::pass;
+    PageDown: Screens, "page_down", ["pgdn", "ctrl-d"], "page down", "Move down one page",
+        View::pass;
+    First: Screens, "first", ["g", "home"], "go to top", "Go to the first row",
+        View::pass;
+    Last: Screens, "last", ["G", "end"], "go to end", "Go to the last row",
+        View::pass;
+    Open: Screens, "open", ["enter"], "open", "Open the GPU, process, incident, host or stack under the cursor",
+        View::pass;
+    Back: Screens, "back", ["esc"], "back", "Go back; on the first screen, clear the filter",
+        View::back;
+    Memory: Screens, "memory", ["M"], "inspect", "Inspect the allocator of the process under the cursor",
+        View::open_memory;
+    Stack: Screens, "stack", ["S"], "read stack", "Read the Python stack of the process without stopping it",
+        View::read_stack;
+    Log: Screens, "log", ["L"], "open log", "Open the log of the process under the cursor",
+        View::open_log;
+    NextError: Screens, "next_error", ["n"], "next error", "Go to the next error in a log, or the next failed request in a snapshot",
+        View::pass;
+    PreviousError: Screens, "previous_error", ["N"], "previous error", "Go to the previous error in a log, or failed request in a snapshot",
+        View::pass;
+    Watch: Screens, "watch", ["w"], "follow log", "Follow a file as the log of the process under the cursor; asks for its path",
+        View::name_log;
+    Unread: Screens, "unread", ["!"], "list unreadable", "List the processes whose allocator is not readable, with the reason",
+        |_, _| Effect::Open(Box::new(Unreadable::default()));
+    Why: Screens, "why", ["d"], "explain", "Explain the newest unread incident; on the process screen, the one of the process",
+        View::open_newest_incident;
+    Incidents: Screens, "incidents", ["i"], "list incidents", "List all known incidents",
+        View::list_incidents;
+    Hosts: Screens, "hosts", ["H"], "list hosts", "List the hosts, if several are monitored",
+        |_, _| Effect::Hosts;
+    Connect: Screens, "connect", ["c"], "connect", "Reconnect to a host now; if ssh prompts, leaves the dashboard until you have answered",
+        |_, _| Effect::Connect(None);
+    Probe: Screens, "probe", ["P"], "probe", "Probe how much the GPU under the cursor can allocate; shows the cost and asks first",
+        View::ask_to_probe;
+    NextPane: Screens, "next_pane", ["tab", "backtab"], "switch pane", "Switch between GPUs and processes, or between the panes of a screen",
+        View::pass;
+    NextGpu: Screens, "next_gpu", ["]"], "next GPU", "Show the next GPU, or the next device of a snapshot",
+        View::pass;
+    PreviousGpu: Screens, "previous_gpu", ["["], "previous GPU", "Show the previous GPU",
+        View::pass;
+    Filter: Screens, "filter", ["/", "f4", "\\"], "filter", "Show only matching processes (see FILTER), or matching stacks in a snapshot",
+        |_, app| Effect::Overlay(Overlay::filter(app));
+    Signal: Screens, "signal", ["f9", "x"], "signal", "Send a signal to the tagged processes, or the one under the cursor; asks first",
+        |view, app| view.choose_signal(Signal::Term, app);
+    SignalTerm: Screens, "signal_term", ["T"], "send TERM", "Send TERM, which requests termination; asks first",
+        |view, app| view.choose_signal(Signal::Term, app);
+    SignalKill: Screens, "signal_kill", ["K"], "send KILL", "Send KILL, which terminates immediately; asks first",
+        |view, app| view.choose_signal(Signal::Kill, app);
+    Tag: Screens, "tag", ["space"], "tag", "Tag or untag the process or group under the cursor; in a snapshot, mark the time",
+        View::tag;
+    Untag: Screens, "untag", ["U"], "untag", "Remove all tags",
+        |_, app| app.tags.clear().into();
+    Group: Screens, "group", ["t", "f5"], "group", "Group processes by parent, user, container, job or rank, or not at all",
+        View::group;
+    Columns: Screens, "columns", ["C", "f2"], "choose columns", "Choose the columns of the process table",
+        |_, _| Menu::columns();
+    Sort: Screens, "sort", ["s", "f6"], "sort", "Choose the column to sort processes by",
+        |_, app| Menu::sort(app);
+    SortVram: Screens, "sort_vram", ["v"], "by VRAM", "Sort processes by VRAM, largest first",
+        |_, app| sort_by_vram(app);
+    SortNext: Screens, "sort_next", [">"], "sort", "Sort by the next column",
+        |_, app| cycle_sort(app, 1);
+    SortPrevious: Screens, "sort_previous", ["<"], "sort", "Sort by the previous column",
+        |_, app| cycle_sort(app, -1);
+    Invert: Screens, "invert", ["I"], "invert", "Reverse the sort order",
+        |_, app| app.set_sort(app.sort, !app.inverted).into();
+    ZoomIn: Screens, "zoom_in", ["}"], "zoom in", "Show a shorter time range in charts",
+        |_, app| app.time_window.zoom_by(-1, app.frame.mono).into();
+    ZoomOut: Screens, "zoom_out", ["{"], "zoom out", "Show a longer time range in charts",
+        |_, app| app.time_window.zoom_by(1, app.frame.mono).into();
+    ScrollBack: Screens, "scroll_back", ["(", ","], "scroll back", "Scroll the charts back in time by a quarter of their range",
+        |view, app| view.scroll(ScrollDirection::Back, app);
+    ScrollForward: Screens, "scroll_forward", [")", "."], "scroll forward", "Scroll the charts forward in time by a quarter of their range",
+        |view, app| view.scroll(ScrollDirection::Forward, app);
+    Theme: Screens, "theme", ["A"], "theme", "Choose the colour theme; each is shown while the cursor is on it",
+        |_, app| Menu::theme(app);
+    Density: Screens, "density", ["z"], "compact", "Toggle compact view (tables only)",
+        View::toggle_density;
+    Copy: Screens, "copy", ["y"], "copy", "Copy the selected item to the clipboard, through tmux or the terminal (OSC 52)",
+        View::copy;
+    CopyMarkdown: Screens, "copy_markdown", ["Y"], "copy Markdown", "Copy the incident to the clipboard as Markdown",
+        View::needs_incident;
+    Wrong: Screens, "wrong", ["X"], "report", "Report a wrong explanation: copy the command that writes a redacted report",
+        View::needs_incident;
+    Write: Screens, "write", ["W"], "save", "Save the data of this screen to gputop-HOST-DATE.json in the current directory",
+        View::save;
+    Pause: Screens, "pause", ["p", "Z"], "pause", "Pause the display while collection continues, or the playback of a recording",
+        View::pause;
+    Now: Screens, "now", ["0"], "go to now", "Return charts and a paused display to now; else go to the start of a recording",
+        View::go_to_now;
+    SkipBack: Recording, "skip_back", ["left"], "-10s", "Go back ten seconds",
+        |view, app| view.skip(-10_000, app);
+    SkipForward: Recording, "skip_forward", ["right"], "+10s", "Go forward ten seconds",
+        |view, app| view.skip(10_000, app);
+    StepBack: Recording, "step_back", [","], "step back", "Go back one frame and pause",
+        |view, app| view.step(-1, app);
+    StepForward: Recording, "step_forward", ["."], "step forward", "Go forward one frame and pause",
+        |view, app| view.step(1, app);
+    Slower: Recording, "slower", ["-"], "slow down", "Play at half the speed",
+        |_, app| set_speed(app, 0.5);
+    Faster: Recording, "faster", ["+", "="], "speed up", "Play at twice the speed",
+        |_, app| set_speed(app, 2.0);
+    Help: Screens, "help", ["?", "f1"], "help", "Explain the keys of this screen; again for all keys, terms and columns",
+        |_, _| Effect::Overlay(Overlay::Help(Help::default()));
+    Redraw: Program, "redraw", ["ctrl-l"], "redraw", "Redraw the whole screen",
+        |_, _| Effect::Redraw;
+    Suspend: Program, "suspend", ["ctrl-z"], "suspend", "Suspend gputop and return to the shell; `fg` resumes",
+        |_, _| Effect::Suspend;
+    Quit: Screens, "quit", ["q"], "quit", "Go back; quit from the first screen",
+        |_, _| Effect::Close;
+    QuitNow: Program, "quit_now", ["ctrl-c"], "quit", "Quit immediately",
+        |_, _| Effect::Quit;
 }

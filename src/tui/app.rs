@@ -17,14 +17,14 @@ use super::pools;
 use super::probes::Probes;
 use super::rows::{ExitedProcess, ProcessRow};
 use super::screens::fleet::FleetRow;
-use super::signal_menu::outcome_words;
+use super::signal_targets::outcome_words;
 use super::tags::Tags;
 use super::theme::Theme;
 use super::time_window::{ScrollDirection, TimeWindow};
 use super::widgets::table::Hidden;
 use super::widgets::time_axis::{AxisEnd, TimeAxis};
 use crate::allocator::warnings::{Note, PoolSamples, Sample};
-use crate::incidents::{Track, Uid};
+use crate::incident::{Track, Uid, WatchResult};
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::history::{DAY, History, Reach, Summary, worth};
@@ -39,7 +39,6 @@ use crate::model::reading::Missing;
 use crate::model::stack::{PythonStack, StackWhy};
 use crate::model::units::{Millis, Mono, UnixMillis};
 use crate::source::{Position, Update};
-use crate::watch::WatchResult;
 
 /// Exited processes listed for a day. Beyond this limit, those that used little memory long ago are dropped first.
 const MAX_EXITED: usize = 100;

@@ -11,11 +11,11 @@ use super::action::Action;
 use super::app::{App, Recording};
 use super::columns::PROCESS_COLUMNS;
 use super::incidents::incident_time;
-use super::probe_menu;
+use super::probe_question;
 use super::screens::Screen;
 use super::screens::fleet::FleetRow;
 use super::screens::incident::role;
-use super::signal_menu::SignalMenu;
+use super::signal_targets;
 use super::theme::Role;
 use super::widgets::cells::{columns, fit, put, put_all, put_line, put_right, wrap_words};
 use super::widgets::timeline::span_words;
@@ -402,9 +402,9 @@ pub fn footer(
         .iter()
         .filter(|action| !play.contains(action))
         .filter(|action| match action {
-            Action::Signal => SignalMenu::is_allowed(app).is_ok(),
+            Action::Signal => signal_targets::is_allowed(app).is_ok(),
             Action::Connect => app.fleet.iter().any(FleetRow::is_lost),
-            Action::Probe => probe_menu::is_allowed(app).is_ok(),
+            Action::Probe => probe_question::is_allowed(app).is_ok(),
             // Recordings contain no logs.
             Action::Log => app.recording.is_none(),
             _ => true,

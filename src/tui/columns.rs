@@ -54,8 +54,7 @@ fn rss(row: &ProcessRow, theme: &Theme) -> Cell {
 }
 
 fn age(row: &ProcessRow, theme: &Theme) -> Cell {
-    row.shown_age()
-        .map_or_else(|| Cell::absent(theme), |age| Cell::text(span_words(age)))
+    Cell::known(row.shown_age().map(span_words), theme)
 }
 
 fn command(row: &ProcessRow, theme: &Theme) -> Cell {
@@ -83,7 +82,7 @@ fn command(row: &ProcessRow, theme: &Theme) -> Cell {
 
 /// Returns a cell with a size, or a dash.
 fn size(size: Option<Bytes>, theme: &Theme) -> Cell {
-    size.map_or_else(|| Cell::absent(theme), |size| Cell::text(gib(size)))
+    Cell::known(size.map(gib), theme)
 }
 
 fn size_key(size: Option<Bytes>) -> SortKey {
@@ -169,10 +168,7 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         "GPU",
         4,
         1,
-        |row, theme| {
-            row.gpu_label()
-                .map_or_else(|| Cell::absent(theme), Cell::text)
-        },
+        |row, theme| Cell::known(row.gpu_label(), theme),
         smallest(|row| SortKey::Number(f64::from(row.gpu_index()))),
         "NVML index of the GPU, followed by :N for a MIG instance.",
     ),
@@ -238,10 +234,7 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         "FITS",
         5,
         4,
-        |row, theme| {
-            row.fits()
-                .map_or_else(|| Cell::absent(theme), |size| Cell::text(gib_down(size)))
-        },
+        |row, theme| Cell::known(row.fits().map(gib_down), theme),
         smallest(|row| SortKey::whole(row.fits().map(|size| size.0))),
         "Largest request that would succeed now, in GiB; with expandable segments this is a lower bound, see the memory \
          map (M).",
@@ -299,10 +292,7 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         width: 16,
         align: Align::Left,
         priority: 13,
-        cell: |row, theme| {
-            let words = row.facts().and_then(Process::container_words);
-            words.map_or_else(|| Cell::absent(theme), Cell::text)
-        },
+        cell: |row, theme| Cell::known(row.facts().and_then(Process::container_words), theme),
         sort: smallest(|row| {
             SortKey::text(row.facts().and_then(Process::container_words).as_ref())
         }),

@@ -1,86 +1,79 @@
 //! The help: all keys and terms of a screen, generated from their definitions. `/` searches it.
 
-use crossterm::event::{Event as TerminalEvent, KeyCode, KeyEvent};
+use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use tui_input::Input;
-use tui_input::backend::crossterm::EventHandler;
 
 use super::action::{ACTIONS, Action, ActionDef, Scope};
 use super::app::App;
 use super::columns::PROCESS_COLUMNS;
+use super::effect::Effect;
 use super::filter::{FIELDS, STATES, SYNTAX};
-use super::keymap::{is_enter, show_key};
-use super::overlay::{draw_typed, panel};
+use super::keymap::show_key;
+use super::overlay::panel;
 use super::screens::Screen;
 use super::screens::gpu_columns::GPU_COLUMNS;
+use super::text_field::TextField;
 use super::theme::Role;
 use super::widgets::cells::{put, put_right, wrap_words};
 use super::widgets::scroll::Scroll;
 
-/// Maximum length of a search term, in characters.
-const MAX_SEARCH_CHARS: usize = 60;
+/// Actions listed with those of every screen.
+const COMMON: [Action; 5] = [
+    Action::Up,
+    Action::Down,
+    Action::Back,
+    Action::Help,
+    Action::Quit,
+];
 
 /// The help overlay.
 #[derive(Debug, Default)]
 pub struct Help {
     scroll: Scroll,
     /// The search term; if empty, everything is shown.
-    search: Input,
-    /// True while the search term is being typed.
-    typing: bool,
+    search: TextField,
+    /// False while only the keys of the screen are shown.
+    shows_all: bool,
 }
 
 impl Help {
     /// Handles a key while the search term is typed. Returns false if the key was not consumed.
     pub fn type_key(&mut self, key: KeyEvent) -> bool {
-        if !self.typing {
-            return false;
+        let is_consumed = self.search.type_key(key);
+        if is_consumed {
+            self.scroll = Scroll::default();
         }
-        match key.code {
-            _ if is_enter(key) => self.typing = false,
-            KeyCode::Esc => self.clear(),
-            // Movement keys scroll through the results.
-            KeyCode::Up | KeyCode::Down | KeyCode::PageUp | KeyCode::PageDown => {
-                self.typing = false;
-                return false;
-            }
-            KeyCode::Char(_) if self.search.value().chars().count() >= MAX_SEARCH_CHARS => {}
-            _ => {
-                self.search.handle_event(&TerminalEvent::Key(key));
-                self.scroll = Scroll::default();
-            }
-        }
-        true
+        is_consumed
     }
 
-    /// Performs an action. Returns false if the help closes.
-    pub fn act(&mut self, action: Action) -> bool {
+    pub fn act(&mut self, action: Action) -> Effect {
         match action {
-            Action::Filter => self.typing = true,
-            Action::Back if !self.search.value().is_empty() => self.clear(),
-            Action::Back | Action::Quit | Action::QuitNow | Action::Help => return false,
-            action => {
-                self.scroll.act(action);
+            Action::Filter => self.search.start(),
+            Action::Back if !self.search.text().is_empty() => self.search.clear(),
+            Action::Help if !self.shows_all => {
+                *self = Self {
+                    shows_all: true,
+                    ..Self::default()
+                };
             }
+            Action::Back | Action::Quit | Action::Help => return Effect::Close,
+            action => drop(self.scroll.act(action)),
         }
-        true
-    }
-
-    fn clear(&mut self) {
-        *self = Self::default();
+        Effect::Done
     }
 
     pub fn draw(&self, app: &App, screen: &dyn Screen, area: Rect, buffer: &mut Buffer) {
         let theme = &app.theme;
         let names: u16 = if area.width >= 60 { 20 } else { 9 };
-        let lines = lines(app, screen);
-        // The size does not depend on the search, so the box does not move while a term is typed.
+        let shows_all = self.shows_all || self.search.is_open();
+        let lines = lines(app, screen, shows_all);
+        // The size does not depend on the search term, so the box does not move while it is typed.
         let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
         let title = format!("Help: {}", screen.def().title);
         let inner = panel(&title, 100, height, area, app, buffer);
         let room = usize::from(inner.width.saturating_sub(names));
-        let rows = rows(matching(lines, self.search.value()), room.max(10));
+        let rows = rows(matching(lines, self.search.text()), room.max(10));
         let first = self.scroll.first(rows.len(), usize::from(inner.height));
         let below = rows.len().saturating_sub(first + usize::from(inner.height));
         for (y, (name, text)) in (inner.y..inner.bottom()).zip(rows.iter().skip(first)) {
@@ -115,8 +108,8 @@ impl Help {
             ..inner
         };
         let key = app.theme.style(Role::Key);
-        if self.typing {
-            draw_typed(" search: ", &self.search, line, app, buffer);
+        if self.search.is_typing() {
+            self.search.draw(" search: ", line, app, buffer);
             return;
         }
         let label = |action| app.keymap.label(action);
@@ -125,10 +118,13 @@ impl Help {
             let (down, page) = (label(Action::Down), label(Action::PageDown));
             hint = format!(" {below} more lines: {down} {page} ");
         }
-        let search = match self.search.value() {
+        let search = match self.search.text() {
             "" => format!(" {} search ", label(Action::Filter)),
             words => format!(" {}{words} ", label(Action::Filter)),
         };
+        if !self.shows_all && !self.search.is_open() {
+            hint += &format!(" {} more ", label(Action::Help));
+        }
         let close = format!(" {} close ", label(Action::Back));
         let hint = match usize::from(line.width) >= search.len() + hint.len() + close.len() {
             true => hint + &search + &close,
@@ -192,24 +188,30 @@ fn rows(lines: Vec<HelpLine>, room: usize) -> Vec<(String, String)> {
     rows
 }
 
-/// Returns all lines of the help: the keys and terms of this screen first, then the others. A standalone screen lists only
-/// its own.
-fn lines(app: &App, screen: &dyn Screen) -> Vec<HelpLine> {
+/// Returns the lines of the help: the keys of this screen, then with `shows_all` its terms and everything else. A standalone
+/// screen lists only its own.
+fn lines(app: &App, screen: &dyn Screen, shows_all: bool) -> Vec<HelpLine> {
     let played = app.recording.is_some();
     let alone = screen.standalone_actions();
     let actions = ACTIONS
         .iter()
         .filter(|def| played || def.scope != Scope::Recording)
         .filter(|def| alone.is_none_or(|its| its.contains(&def.action)));
-    let (own, other): (Vec<_>, Vec<_>) =
-        actions.partition(|def| alone.is_some() || screen.footer().contains(&def.action));
+    let is_own = |def: &&ActionDef| {
+        alone.is_some() || screen.footer().contains(&def.action) || COMMON.contains(&def.action)
+    };
+    let (own, other): (Vec<_>, Vec<_>) = actions.partition(is_own);
+    let is_playback = |def: &&ActionDef| played && def.scope == Scope::Recording;
+    let playback: Vec<&String> = ACTIONS
+        .iter()
+        .filter(is_playback)
+        .flat_map(|def| app.keymap.keys(def.action))
+        .collect();
     let key_line = |def: &ActionDef| {
-        let keys: Vec<String> = app
-            .keymap
-            .keys(def.action)
-            .iter()
-            .map(|key| show_key(key))
-            .collect();
+        // During playback, the keys of a recording are not those of another action.
+        let is_its = |key: &&String| def.scope == Scope::Recording || !playback.contains(key);
+        let keys = app.keymap.keys(def.action).iter().filter(is_its);
+        let keys: Vec<String> = keys.map(|key| show_key(key)).collect();
         HelpLine {
             alias: def.name,
             ..line(keys.join(" "), def.help)
@@ -233,6 +235,9 @@ fn lines(app: &App, screen: &dyn Screen) -> Vec<HelpLine> {
         lines.extend(list);
     };
     part("KEYS", keys(own));
+    if !shows_all {
+        return lines;
+    }
     part(&terms_of, words.collect());
     if alone.is_none() {
         part("OTHER KEYS", keys(other));

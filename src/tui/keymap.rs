@@ -1,6 +1,6 @@
-//! Maps keys to actions: a pure function over a table that is read from TOML.
+//! Maps keys to actions: a pure function over the table of actions and the keys that the user binds.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use thiserror::Error;
@@ -9,14 +9,9 @@ use super::action::{ACTIONS, Action, Scope};
 use crate::model::nearest_name::nearest;
 use crate::model::text::quoted;
 
-/// The default key bindings.
-pub const DEFAULT: &str = include_str!("../../assets/keymap.toml");
-
 /// An error in a keymap.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum KeymapError {
-    #[error("the keymap is not valid TOML: {0}")]
-    Syntax(String),
     #[error("unknown action `{name}`; {instead}")]
     Action { name: String, instead: String },
     #[error(
@@ -39,7 +34,6 @@ impl KeymapError {
     /// Returns the names of the affected actions.
     pub fn actions(&self) -> Vec<&str> {
         match self {
-            Self::Syntax(_) => Vec::new(),
             Self::Action { name, .. } => vec![name],
             Self::Key { action, .. } => vec![action],
             Self::Conflict { first, second, .. } => vec![first, second],
@@ -71,44 +65,50 @@ pub struct Keymap {
     names: HashMap<Action, Vec<String>>,
 }
 
+impl Default for Keymap {
+    /// Returns the default keys.
+    fn default() -> Self {
+        // A test checks that the default keys are valid.
+        Self::with(&[]).unwrap_or_else(|_| Self::empty())
+    }
+}
+
 impl Keymap {
-    /// Parses a keymap.
-    pub fn parse(text: &str) -> Result<Self, KeymapError> {
-        Self::with(text, &[])
+    fn empty() -> Self {
+        Self {
+            bindings: HashMap::new(),
+            names: HashMap::new(),
+        }
     }
 
-    /// Parses a keymap and overrides some of its bindings. A binding without keys unbinds its action.
+    /// Returns the default keys with some bindings replaced. A binding without keys unbinds its action.
     ///
     /// # Errors
     /// Returns the first error found.
-    pub fn with(text: &str, own: &[Binding]) -> Result<Self, KeymapError> {
-        let mut table: BTreeMap<String, Vec<String>> =
-            toml::from_str(text).map_err(|e| KeymapError::Syntax(e.message().to_owned()))?;
-        for binding in own {
-            table.insert(binding.action.clone(), binding.keys.clone());
-        }
-        let names = ACTIONS.iter().map(|def| def.name);
-        if let Some(unknown) = table
-            .keys()
-            .find(|name| !names.clone().any(|n| n == **name))
-        {
+    pub fn with(own: &[Binding]) -> Result<Self, KeymapError> {
+        let is_known = |name: &String| ACTIONS.iter().any(|def| def.name == *name);
+        if let Some(unknown) = own.iter().find(|binding| !is_known(&binding.action)) {
             return Err(KeymapError::Action {
-                name: quoted(unknown),
-                instead: suggestion(unknown, names),
+                name: quoted(&unknown.action),
+                instead: suggestion(&unknown.action, ACTIONS.iter().map(|def| def.name)),
             });
         }
-        let mut keymap = Self {
-            bindings: HashMap::new(),
-            names: HashMap::new(),
-        };
+        let mut keymap = Self::empty();
         // In the order of ACTIONS, so that conflicts are always reported the same way.
         for def in ACTIONS {
-            for name in table.get(def.name).into_iter().flatten() {
-                keymap.bind(name, def.action)?;
+            match own.iter().rev().find(|binding| binding.action == def.name) {
+                Some(binding) => binding
+                    .keys
+                    .iter()
+                    .try_for_each(|key| keymap.bind(key, def.action))?,
+                None => def
+                    .keys
+                    .iter()
+                    .try_for_each(|key| keymap.bind(key, def.action))?,
             }
         }
         let quits = [Action::Quit, Action::QuitNow];
-        if !own.is_empty() && quits.iter().all(|action| keymap.keys(*action).is_empty()) {
+        if quits.iter().all(|action| keymap.keys(*action).is_empty()) {
             return Err(KeymapError::NoQuitKey);
         }
         Ok(keymap)
@@ -271,9 +271,16 @@ mod tests {
         KeyEvent::new(code, KeyModifiers::NONE)
     }
 
+    fn own(action: &str, keys: &[&str]) -> Binding {
+        Binding {
+            action: action.to_owned(),
+            keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+        }
+    }
+
     #[test]
     fn the_default_keymap_binds_every_action_once() {
-        let keymap = Keymap::parse(DEFAULT).expect("the default keymap");
+        let keymap = Keymap::with(&[]).expect("valid keys");
         for def in ACTIONS {
             assert!(
                 !keymap.keys(def.action).is_empty(),
@@ -286,7 +293,7 @@ mod tests {
 
     #[test]
     fn default_keys_trigger_the_expected_actions() {
-        let keymap = Keymap::parse(DEFAULT).expect("the default keymap");
+        let keymap = Keymap::default();
         let table = [
             (KeyCode::Char('j'), Action::Down),
             (KeyCode::Up, Action::Up),
@@ -321,20 +328,16 @@ mod tests {
     #[test]
     fn enter_typed_before_raw_mode_is_enter_unless_ctrl_j_is_bound() {
         let line_feed = KeyEvent::new(KeyCode::Char('j'), KeyModifiers::CONTROL);
-        let keymap = Keymap::parse(DEFAULT).expect("the default keymap");
+        let keymap = Keymap::default();
         assert_eq!(keymap.resolve(line_feed, false), Some(Action::Open));
         assert_eq!(keymap.resolve(line_feed, true), Some(Action::Open));
-        let bound = Keymap::parse("open = [\"enter\"]\ndown = [\"ctrl-j\"]").expect("a keymap");
+        let bound = Keymap::with(&[own("down", &["ctrl-j"])]).expect("a keymap");
         assert_eq!(bound.resolve(line_feed, false), Some(Action::Down));
     }
 
     #[test]
     fn user_bindings_replace_the_default_keys() {
-        let own = |action: &str, keys: &[&str]| Binding {
-            action: action.to_owned(),
-            keys: keys.iter().map(|key| (*key).to_owned()).collect(),
-        };
-        let with = |bindings: &[Binding]| Keymap::with(DEFAULT, bindings);
+        let with = Keymap::with;
         let letter = |keymap: &Keymap, c| keymap.resolve(press(KeyCode::Char(c)), false);
         let table: [(&[Binding], char, Option<Action>); 6] = [
             (&[own("up", &["9"])], '9', Some(Action::Up)),
@@ -378,7 +381,7 @@ mod tests {
 
     #[test]
     fn bindings_for_recordings_apply_only_during_playback() {
-        let keymap = Keymap::parse(DEFAULT).expect("the default keymap");
+        let keymap = Keymap::default();
         assert_eq!(keymap.resolve(press(KeyCode::Char('-')), false), None);
         assert_eq!(
             keymap.resolve(press(KeyCode::Left), true),
@@ -396,18 +399,17 @@ mod tests {
 
     #[test]
     fn an_invalid_keymap_is_explained_in_one_line() {
-        let error = |text: &str| Keymap::parse(text).expect_err("wrong").to_string();
+        let error = |binding| Keymap::with(&[binding]).expect_err("wrong").to_string();
         assert_eq!(
-            error("quti = [\"q\"]"),
+            error(own("quti", &["q"])),
             "unknown action `quti`; did you mean `quit`?"
         );
         assert!(
-            error("quit = [\"hyper-q\"]").starts_with("`hyper-q` of action `quit` is not a key")
+            error(own("quit", &["hyper-q"])).starts_with("`hyper-q` of action `quit` is not a key")
         );
         assert_eq!(
-            error("open = [\"q\"]\nquit = [\"q\"]"),
+            error(own("open", &["q"])),
             "key `q` is bound to both `open` and `quit`; bind one of them to another key, or to none: `quit = []`"
         );
-        assert!(error("quit = ").starts_with("the keymap is not valid TOML"));
     }
 }

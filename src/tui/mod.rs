@@ -9,10 +9,10 @@ pub mod background_jobs;
 pub mod chrome;
 pub mod clipboard;
 pub mod colours;
-pub mod column_menu;
 pub mod columns;
 pub mod copy_text;
 pub mod density;
+pub mod effect;
 mod fatal_signals;
 pub mod filter;
 pub mod groups;
@@ -23,22 +23,24 @@ mod input;
 mod interactive_login;
 pub mod keymap;
 pub mod marks;
+pub mod menu;
 pub mod overlay;
 pub mod palette;
 pub mod picture;
 pub mod pools;
-pub mod probe_menu;
+pub mod probe_question;
 pub mod probes;
 pub mod role;
 pub mod rows;
 pub mod screens;
 pub mod sessions;
-pub mod signal_menu;
+pub mod signal_targets;
 pub mod snapshot_file;
 pub mod stacks;
 pub mod tags;
 pub mod terminal;
 mod terminal_size;
+pub mod text_field;
 pub mod theme;
 pub mod time_window;
 pub mod tmux;
@@ -58,6 +60,7 @@ use tokio::time::{Instant, sleep_until};
 use self::app::App;
 use self::background_jobs::BackgroundJobs;
 use self::clipboard::{Clipboard, Copied, osc52, send_to_tmux};
+use self::effect::Effect;
 use self::incidents::{IncidentInbox, ListedIncident};
 use self::input::Input;
 pub use self::interactive_login::InteractiveLogin;
@@ -66,7 +69,6 @@ use self::screens::fleet::FleetScreen;
 pub use self::sessions::Host;
 use self::sessions::{Arrival, Session, Sessions};
 use self::terminal::Terminal;
-use self::view::Outcome;
 use crate::model::document::Document;
 use crate::source::stream::Source;
 
@@ -175,9 +177,9 @@ async fn run_sessions(
     let IncidentInbox {
         mut incoming,
         opened,
-        keep,
+        sink,
     } = inbox;
-    let mut sessions = Sessions::open(lead, hosts, keep.as_ref());
+    let mut sessions = Sessions::open(lead, hosts, sink.as_ref());
     sessions.follow();
     loop {
         let due = last_draw + interval;
@@ -240,25 +242,24 @@ async fn run_sessions(
                 if matches!(event, Event::Key(_) | Event::Mouse(_)) {
                     interval = INPUT_DRAW_INTERVAL;
                 }
-                let outcome = react(event, terminal.area(), sessions.on_screen());
+                let effect = react(event, terminal.area(), sessions.on_screen());
                 let app = &mut sessions.on_screen().app;
-                match outcome {
-                    Outcome::Stay => {}
-                    Outcome::Quit => return Ok(CloseReason::User),
-                    Outcome::Close => {
+                match effect {
+                    Effect::Quit => return Ok(CloseReason::User),
+                    Effect::Leave => {
                         if !sessions.show_fleet() {
                             return Ok(CloseReason::User);
                         }
                     }
-                    Outcome::Suspend => suspend(&mut terminal)?,
-                    Outcome::Redraw => terminal.redraw()?,
-                    Outcome::Copy(copied) => {
+                    Effect::Suspend => suspend(&mut terminal)?,
+                    Effect::Redraw => terminal.redraw()?,
+                    Effect::Copy(copied) => {
                         app.message = copy(copied, &environment, &mut terminal, &mut jobs)?;
                     }
-                    Outcome::Write(document) => {
+                    Effect::Write(document) => {
                         app.message = write(*document, app, &environment, &mut jobs);
                     }
-                    Outcome::Connect(row) => {
+                    Effect::Connect(row) => {
                         if let Some(login) = sessions.login(row) {
                             let left = interactive_login::run(
                                 login,
@@ -272,13 +273,23 @@ async fn run_sessions(
                         }
                         sessions.connect(row);
                     }
-                    Outcome::Host(number) => sessions.show(number),
-                    Outcome::Hosts => {
+                    Effect::Host(number) => sessions.show(number),
+                    Effect::Hosts => {
                         if !sessions.show_fleet() {
                             let app = &mut sessions.on_screen().app;
                             app.message = Some("no other hosts".into());
                         }
                     }
+                    // Performed by the view.
+                    Effect::Done
+                    | Effect::Ignored
+                    | Effect::Open(_)
+                    | Effect::Overlay(_)
+                    | Effect::Close
+                    | Effect::Explain(_)
+                    | Effect::Fold(_)
+                    | Effect::Message(_)
+                    | Effect::Request(_) => {}
                 }
                 // Without a store, nothing receives these.
                 for uid in sessions.take_opened() {
@@ -323,16 +334,16 @@ fn overflow(depth: usize) {
     std::hint::black_box(room);
 }
 
-fn react(event: Event, area: Rect, session: &mut Session) -> Outcome {
-    let (outcome, requests) = match event {
+fn react(event: Event, area: Rect, session: &mut Session) -> Effect {
+    let (effect, requests) = match event {
         Event::Key(key) if key.kind != KeyEventKind::Release => {
             session.view.key(key, &mut session.app)
         }
         Event::Mouse(mouse) => session.view.mouse(mouse, area, &mut session.app),
-        _ => return Outcome::Stay,
+        _ => return Effect::Done,
     };
     session.ask(requests);
-    outcome
+    effect
 }
 
 /// Copies a text to the clipboard. Returns a message, unless a background job will report one.

@@ -1,47 +1,39 @@
 //! Overlays: the help, menus, input lines, and copied text.
 
-use crossterm::event::{Event as TerminalEvent, KeyCode, KeyEvent};
+use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 use ratatui::widgets::{Clear, Widget};
-use tui_input::Input;
-use tui_input::backend::crossterm::EventHandler;
 
 use super::action::Action;
 use super::app::App;
 use super::clipboard::Copied;
-use super::column_menu::ColumnMenu;
-use super::columns::PROCESS_COLUMNS;
+use super::effect::Effect;
 use super::filter::{Filter, FilterError};
 use super::help::Help;
 use super::keymap::is_enter;
-use super::probe_menu::ProbeMenu;
-use super::screens::{Screen, moved};
-use super::signal_menu::SignalMenu;
+use super::menu::Menu;
+use super::screens::Screen;
+use super::text_field::TextField;
 use super::theme::Role;
-use super::widgets::cells::{columns, put, put_all, put_right, wrap_anywhere};
-use super::widgets::table::{mark, scrolled};
+use super::widgets::cells::{columns, put, put_right, wrap_anywhere};
 use crate::model::process::ProcessKey;
 use crate::source::Request;
 
 /// Maximum length of a filter, in characters. The rest of a longer paste is dropped.
 const MAX_FILTER_CHARS: usize = 200;
+/// The kernel's limit for paths (`PATH_MAX`).
+const MAX_PATH_CHARS: usize = 4_096;
 
 /// An overlay on top of a screen.
 #[derive(Debug)]
 pub enum Overlay {
     Help(Help),
-    /// The sort menu. Row 0 is the default order.
-    Sort {
-        cursor: usize,
-    },
-    Signal(SignalMenu),
-    Columns(ColumnMenu),
-    Probe(ProbeMenu),
+    Menu(Menu),
     /// A copied text, shown so that it can be selected by hand if the clipboard did not accept it.
     Sent(Copied),
     Filter {
-        input: Input,
+        field: TextField,
         previous: Filter,
         /// An error in the typed text. Meanwhile the last valid filter stays active.
         error: Option<FilterError>,
@@ -49,33 +41,14 @@ pub enum Overlay {
     /// Prompts for the path of a log of this process.
     Watch {
         process: ProcessKey,
-        input: Input,
+        field: TextField,
     },
-}
-
-/// The result of a key press on an overlay.
-#[derive(Debug, PartialEq)]
-pub enum OverlayResult {
-    Open,
-    Closed,
-    /// Closed with a request for the source.
-    Request(Request),
-}
-
-/// Returns the available sort orders: the default order, then the sortable columns.
-pub fn sort_orders() -> Vec<Option<usize>> {
-    let sortable = PROCESS_COLUMNS
-        .iter()
-        .enumerate()
-        .filter(|(_, c)| c.sort.is_some())
-        .map(|(i, _)| Some(i));
-    std::iter::once(None).chain(sortable).collect()
 }
 
 impl Overlay {
     pub fn filter(app: &App) -> Self {
         Self::Filter {
-            input: Input::from(app.filter.to_string()),
+            field: TextField::typing(app.filter.to_string()),
             previous: app.filter.clone(),
             error: None,
         }
@@ -84,131 +57,83 @@ impl Overlay {
     pub fn watch(process: ProcessKey) -> Self {
         Self::Watch {
             process,
-            input: Input::default(),
-        }
-    }
-
-    pub fn sort(app: &App) -> Self {
-        Self::Sort {
-            cursor: sort_orders()
-                .iter()
-                .position(|order| *order == app.sort)
-                .unwrap_or(0),
+            field: TextField::typing(String::new()),
         }
     }
 
     /// Handles a key while a line of text is typed. Returns `None` if the key is an action instead.
-    pub fn type_key(&mut self, key: KeyEvent, app: &mut App) -> Option<OverlayResult> {
-        if let Self::Signal(menu) = self {
-            return menu.type_key(key).map(OverlayResult::Request);
-        }
-        if let Self::Probe(menu) = self {
-            return menu.type_key(key).map(OverlayResult::Request);
-        }
-        if let Self::Help(help) = self {
-            return help.type_key(key).then_some(OverlayResult::Open);
-        }
-        if let Self::Watch { process, input } = self {
-            return Some(type_path(key, *process, input));
-        }
-        let Self::Filter {
-            input,
-            previous,
-            error,
-        } = self
-        else {
-            return None;
-        };
-        match key.code {
-            // An invalid filter stays open until it is corrected or cancelled.
-            _ if is_enter(key) && error.is_some() => return Some(OverlayResult::Open),
-            _ if is_enter(key) => return Some(OverlayResult::Closed),
-            KeyCode::Esc => {
-                app.use_filter(previous.clone());
-                return Some(OverlayResult::Closed);
+    pub fn type_key(&mut self, key: KeyEvent, app: &mut App) -> Option<Effect> {
+        match self {
+            Self::Help(help) => help.type_key(key).then_some(Effect::Done),
+            Self::Menu(menu) => menu.type_key(key, app),
+            Self::Sent(_) => None,
+            Self::Filter {
+                field,
+                previous,
+                error,
+            } => {
+                match key.code {
+                    // An invalid filter stays open until it is corrected or cancelled.
+                    _ if is_enter(key) && error.is_some() => return Some(Effect::Done),
+                    _ if is_enter(key) => return Some(Effect::Close),
+                    KeyCode::Esc => {
+                        app.use_filter(std::mem::take(previous));
+                        return Some(Effect::Close);
+                    }
+                    _ => field.edit(key, MAX_FILTER_CHARS),
+                }
+                let text: String = field.text().chars().filter(|c| !c.is_control()).collect();
+                *error = app.set_filter(&text).err();
+                Some(Effect::Done)
             }
-            KeyCode::Char(_) if input.value().chars().count() >= MAX_FILTER_CHARS => {
-                return Some(OverlayResult::Open);
-            }
-            _ => {
-                input.handle_event(&TerminalEvent::Key(key));
+            Self::Watch { process, field } => {
+                let (process, path) = (*process, field.text().trim().to_owned());
+                match key.code {
+                    KeyCode::Esc => return Some(Effect::Close),
+                    _ if is_enter(key) && path.is_empty() => return Some(Effect::Close),
+                    _ if is_enter(key) => {
+                        return Some(Effect::Request(Request::Watch { process, path }));
+                    }
+                    _ => field.edit(key, MAX_PATH_CHARS),
+                }
+                Some(Effect::Done)
             }
         }
-        let text: String = input.value().chars().filter(|c| !c.is_control()).collect();
-        *error = app.set_filter(&text).err();
-        Some(OverlayResult::Open)
     }
 
-    pub fn act(&mut self, action: Action, app: &mut App) -> OverlayResult {
-        match (&mut *self, action) {
-            (Self::Signal(menu), action) => {
-                return if menu.act(action) {
-                    OverlayResult::Open
-                } else {
-                    OverlayResult::Closed
-                };
-            }
-            (Self::Columns(menu), action) => {
-                return if menu.act(action, app) {
-                    OverlayResult::Open
-                } else {
-                    OverlayResult::Closed
-                };
-            }
-            (Self::Help(help), action) => {
-                return if help.act(action) {
-                    OverlayResult::Open
-                } else {
-                    OverlayResult::Closed
-                };
-            }
-            (_, Action::Back | Action::Quit | Action::QuitNow) => return OverlayResult::Closed,
-            (Self::Sort { cursor }, Action::Open | Action::Sort) => {
-                let order = sort_orders().get(*cursor).copied().flatten();
-                app.set_sort(order, false);
-                return OverlayResult::Closed;
-            }
-            (Self::Sort { cursor }, action) => {
-                if let Some(at) = moved(*cursor, sort_orders().len(), 10, action) {
-                    *cursor = at;
-                }
-            }
-            (Self::Filter { .. } | Self::Watch { .. } | Self::Sent(_) | Self::Probe(_), _) => {}
+    pub fn act(&mut self, action: Action, app: &mut App) -> Effect {
+        match self {
+            Self::Help(help) => help.act(action),
+            Self::Menu(menu) => menu.act(action, app),
+            // These take no actions, only keys.
+            Self::Sent(_) | Self::Filter { .. } | Self::Watch { .. } => match action {
+                Action::Back | Action::Quit => Effect::Close,
+                _ => Effect::Done,
+            },
         }
-        OverlayResult::Open
     }
 
     /// Handles a click: selects the row of a menu, or closes an overlay without input. Returns the action to perform.
-    pub fn click(&mut self, position: Position, area: Rect) -> Option<Action> {
+    pub fn click(&mut self, position: Position, area: Rect, app: &App) -> Option<Action> {
         match self {
-            Self::Signal(menu) => menu.click(position, area),
-            Self::Columns(menu) => menu.click(position, area),
-            Self::Sort { cursor } => {
-                let (width, height) = sort_size();
-                let (_, inner) = panel_area(width, height, area);
-                *cursor = pressed_row(position, inner, *cursor, sort_orders().len())?;
-                Some(Action::Open)
-            }
+            Self::Menu(menu) => menu.click(position, area, app),
             Self::Sent(_) => Some(Action::Back),
-            Self::Help(_) | Self::Filter { .. } | Self::Watch { .. } | Self::Probe(_) => None,
+            Self::Help(_) | Self::Filter { .. } | Self::Watch { .. } => None,
         }
     }
 
     pub fn draw(&self, app: &App, screen: &dyn Screen, area: Rect, buffer: &mut Buffer) {
         match self {
             Self::Help(help) => help.draw(app, screen, area, buffer),
-            Self::Signal(menu) => menu.draw(app, area, buffer),
-            Self::Columns(menu) => menu.draw(app, area, buffer),
-            Self::Probe(menu) => menu.draw(app, area, buffer),
+            Self::Menu(menu) => menu.draw(app, area, buffer),
             Self::Sent(copied) => draw_sent(app, copied, area, buffer),
-            Self::Sort { cursor } => draw_sort(app, *cursor, area, buffer),
-            Self::Filter { input, error, .. } => {
-                draw_filter(app, input, error.as_ref(), area, buffer);
+            Self::Filter { field, error, .. } => {
+                draw_filter(app, field, error.as_ref(), area, buffer);
             }
-            Self::Watch { process, input } => {
+            Self::Watch { process, field } => {
                 let label = format!(" log of {}: ", process.pid);
                 let note = (" enter a path ".to_owned(), Role::Dim);
-                draw_input(app, &label, input, note, area, buffer);
+                draw_input(app, &label, field, note, area, buffer);
             }
         }
     }
@@ -233,13 +158,6 @@ pub fn panel_area(width: u16, height: u16, area: Rect) -> (Rect, Rect) {
         height: height - 2,
     };
     (rect, inner)
-}
-
-/// Returns the list row at a mouse position inside a box.
-pub fn pressed_row(position: Position, inner: Rect, cursor: usize, rows: usize) -> Option<usize> {
-    let offset = scrolled(cursor, rows, usize::from(inner.height));
-    let row = offset + usize::from(position.y.checked_sub(inner.y)?);
-    (inner.contains(position) && row < rows).then_some(row)
 }
 
 /// Clears a centred box and draws its border. Returns its interior.
@@ -331,86 +249,9 @@ fn draw_sent(app: &App, copied: &Copied, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// Returns the width and height of the sort menu's box.
-fn sort_size() -> (u16, u16) {
-    (
-        40,
-        u16::try_from(sort_orders().len() + 2).unwrap_or(u16::MAX),
-    )
-}
-
-fn draw_sort(app: &App, cursor: usize, area: Rect, buffer: &mut Buffer) {
-    let orders = sort_orders();
-    let (width, height) = sort_size();
-    let inner = panel("Sort by", width, height, area, app, buffer);
-    let offset = scrolled(cursor, orders.len(), usize::from(inner.height));
-    for (y, (i, order)) in (inner.y..inner.bottom()).zip(orders.iter().enumerate().skip(offset)) {
-        let title = order.map_or("GPU, then VRAM", |column| PROCESS_COLUMNS[column].title);
-        let chosen = if *order == app.sort { " (current)" } else { "" };
-        let style = app.theme.style(Role::Text);
-        put_all(
-            buffer,
-            inner.x + 2,
-            y,
-            inner.right(),
-            &[(title, style), (chosen, app.theme.style(Role::Dim))],
-        );
-        if i == cursor {
-            mark(inner, y, buffer, &app.theme);
-        }
-    }
-}
-
-/// Draws an input line. The caret is a reversed cell; returns its column.
-pub fn draw_typed(label: &str, input: &Input, line: Rect, app: &App, buffer: &mut Buffer) -> u16 {
-    Clear.render(line, buffer);
-    let (theme, y) = (&app.theme, line.y);
-    let left = put(buffer, line.x, y, label, line.width, theme.style(Role::Key));
-    let room = usize::from(line.width.saturating_sub(left + 1));
-    let skip = input.visual_scroll(room);
-    let shown: String = input.value().chars().skip(skip).collect();
-    let width = line.width.saturating_sub(left);
-    put(
-        buffer,
-        line.x + left,
-        y,
-        &shown,
-        width,
-        theme.style(Role::Text),
-    );
-    let caret =
-        line.x + left + u16::try_from(input.visual_cursor().saturating_sub(skip)).unwrap_or(0);
-    if caret < line.right() {
-        let cell = Rect {
-            x: caret,
-            width: 1,
-            ..line
-        };
-        buffer.set_style(cell, theme.style(Role::Banner));
-    }
-    caret
-}
-
-/// The kernel's limit for paths (`PATH_MAX`).
-const MAX_PATH_BYTES: usize = 4_096;
-
-fn type_path(key: KeyEvent, process: ProcessKey, input: &mut Input) -> OverlayResult {
-    let path: String = input.value().trim().into();
-    match key.code {
-        KeyCode::Esc => return OverlayResult::Closed,
-        _ if is_enter(key) && path.is_empty() => return OverlayResult::Closed,
-        _ if is_enter(key) => return OverlayResult::Request(Request::Watch { process, path }),
-        KeyCode::Char(c) if c.is_control() || input.value().len() >= MAX_PATH_BYTES => {}
-        _ => {
-            input.handle_event(&TerminalEvent::Key(key));
-        }
-    }
-    OverlayResult::Open
-}
-
 fn draw_filter(
     app: &App,
-    input: &Input,
+    field: &TextField,
     error: Option<&FilterError>,
     area: Rect,
     buffer: &mut Buffer,
@@ -422,14 +263,14 @@ fn draw_filter(
             (shows, Role::Dim)
         }
     };
-    draw_input(app, " filter: ", input, note, area, buffer);
+    draw_input(app, " filter: ", field, note, area, buffer);
 }
 
 /// Draws the input line at the bottom, with a note on its right.
 fn draw_input(
     app: &App,
     label: &str,
-    input: &Input,
+    field: &TextField,
     (note, role): (String, Role),
     area: Rect,
     buffer: &mut Buffer,
@@ -441,7 +282,7 @@ fn draw_input(
         ..area
     };
     let theme = &app.theme;
-    let caret = draw_typed(label, input, line, app, buffer);
+    let caret = field.draw(label, line, app, buffer);
     // An error that does not fit on the line is shown above it.
     let fits = usize::from(area.right().saturating_sub(caret + 1)) >= columns(&note);
     let y = if fits || role == Role::Dim {

@@ -6,54 +6,34 @@ use crossterm::event::{KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEve
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use super::action::Action;
+use super::action::{Action, Scope};
 use super::app::App;
 use super::chrome::{self, Hint};
-use super::clipboard::Copied;
-use super::column_menu::ColumnMenu;
 use super::columns::PROCESS_COLUMNS;
 use super::copy_text;
+use super::effect::Effect;
 use super::filter::Filter;
-use super::help::Help;
-use super::overlay::{Overlay, OverlayResult, sort_orders};
-use super::probe_menu::ProbeMenu;
+use super::menu::{Menu, sort_orders, sort_title};
+use super::overlay::Overlay;
+use super::probe_question::ProbeQuestion;
+use super::rows::ProcessRow;
 use super::screens::incident::{self, IncidentScreen};
 use super::screens::incidents::{self, IncidentList};
 use super::screens::log::{self, LogScreen};
+use super::screens::memory::{self, MemoryScreen};
 use super::screens::overview::Overview;
 use super::screens::probe::{self, ProbeScreen};
-use super::screens::unreadable::Unreadable;
-use super::screens::{Hit, Screen, Step, is_small};
-use super::signal_menu::{self, SignalMenu};
+use super::screens::process::{self, ProcessScreen};
+use super::screens::{Hit, Screen, is_small};
+use super::signal_targets::{self, targets};
 use super::time_window::ScrollDirection;
 use super::widgets::cells::replace_non_ascii;
 use crate::model::document::{Document, EndedProcess, Shown};
-use crate::model::incident::Incident;
 use crate::model::pool::PoolMap;
-use crate::model::probe::ProbeRequest;
 use crate::model::process::ProcessKey;
 use crate::model::signal::Signal;
 use crate::model::units::{GpuUuid, Mono};
 use crate::source::{Play, Request};
-
-/// The result of a key press that the event loop must handle, besides drawing.
-#[derive(Debug, Clone)]
-pub enum Outcome {
-    Stay,
-    Quit,
-    /// The first screen was closed.
-    Close,
-    Suspend,
-    Redraw,
-    Copy(Copied),
-    Write(Box<Document>),
-    /// Show the host with this number.
-    Host(usize),
-    /// Show the host list.
-    Hosts,
-    /// Reconnect to the host of this row of the host list, or to the host on the screen.
-    Connect(Option<usize>),
-}
 
 /// The display of one host.
 pub struct View {
@@ -66,6 +46,8 @@ pub struct View {
     map: (Option<(ProcessKey, u32)>, u64),
     /// The time before which history was last requested from a recording.
     past: Option<Mono>,
+    /// Requests for the source since the last call of [`Self::follow`].
+    requests: Vec<Request>,
 }
 
 impl Default for View {
@@ -95,6 +77,7 @@ impl View {
             area: Rect::default(),
             map: (None, 0),
             past: None,
+            requests: Vec::new(),
         }
     }
 
@@ -103,205 +86,294 @@ impl View {
         &**self.stack.last().unwrap_or(&self.stack[0])
     }
 
-    /// Handles a key. Returns requests for the source.
-    pub fn key(&mut self, key: KeyEvent, app: &mut App) -> (Outcome, Vec<Request>) {
+    /// Handles a key. Returns what the event loop has to do, and requests for the source.
+    pub fn key(&mut self, key: KeyEvent, app: &mut App) -> (Effect, Vec<Request>) {
         app.message = None;
         let action = app.keymap.resolve(key, app.recording.is_some());
-        if !bypasses_input(key, action)
-            && let Some(result) = self
-                .overlay
-                .as_mut()
-                .and_then(|overlay| overlay.type_key(key, app))
-        {
-            let mut requests = Vec::from_iter(self.finish_overlay(result));
-            if let Some(Request::Probe(probe)) = requests.first() {
-                self.show_probe(probe, app);
-            }
-            requests.extend(self.follow(app));
-            return (Outcome::Stay, requests);
-        }
-        if !bypasses_input(key, action)
-            && self.overlay.is_none()
-            && self
-                .stack
-                .last_mut()
-                .is_some_and(|screen| screen.type_key(key))
-        {
-            return (Outcome::Stay, Vec::new());
-        }
-        let Some(action) = action else {
-            return (Outcome::Stay, Vec::new());
+        let effect = match self.type_key(key, action, app) {
+            Some(effect) => self.perform(effect, app),
+            None => action.map_or(Effect::Done, |action| self.act(action, app)),
         };
-        let mut requests = Vec::new();
-        let outcome = self.act(action, app, &mut requests);
-        requests.extend(self.follow(app));
-        (outcome, requests)
+        (effect, self.follow(app))
     }
 
-    /// Closes the overlay unless it stays open. Returns its request for the source.
-    fn finish_overlay(&mut self, result: OverlayResult) -> Option<Request> {
-        let request = match result {
-            OverlayResult::Open => return None,
-            OverlayResult::Closed => None,
-            OverlayResult::Request(request) => Some(request),
-        };
-        self.overlay = None;
-        request
+    /// Handles a key where text is typed. Returns `None` if the key is an action instead.
+    fn type_key(&mut self, key: KeyEvent, action: Option<Action>, app: &mut App) -> Option<Effect> {
+        let is_for_program = action.is_some_and(|action| action.def().scope == Scope::Program);
+        if is_for_program && key.modifiers.contains(KeyModifiers::CONTROL) {
+            return None;
+        }
+        match (&mut self.overlay, self.stack.last_mut()) {
+            (Some(overlay), _) => overlay.type_key(key, app),
+            (None, Some(screen)) => screen.type_key(key).then_some(Effect::Done),
+            (None, None) => None,
+        }
     }
 
-    fn act(&mut self, action: Action, app: &mut App, requests: &mut Vec<Request>) -> Outcome {
-        match action {
-            Action::QuitNow => return Outcome::Quit,
-            Action::Suspend => return Outcome::Suspend,
-            Action::Redraw => return Outcome::Redraw,
-            _ => {}
-        }
+    /// Performs an action: by the overlay, else by the screen, else by its handler in the action table.
+    fn act(&mut self, action: Action, app: &mut App) -> Effect {
+        let def = action.def();
         // This overlay takes no input, so the key closes it and still performs its action.
-        if let Some(Overlay::Sent(_)) = self.overlay {
+        if let Some(Overlay::Sent(_)) = self.overlay
+            && !matches!(action, Action::Back | Action::Quit)
+        {
             self.overlay = None;
-            if matches!(action, Action::Back | Action::Quit) {
-                return Outcome::Stay;
-            }
         }
-        if let Some(overlay) = &mut self.overlay {
-            let result = overlay.act(action, app);
-            requests.extend(self.finish_overlay(result));
-            return Outcome::Stay;
-        }
-        let step = match self.stack.last_mut() {
-            Some(screen) => screen.act(action, app),
-            None => Step::Ignored,
+        let effect = match (def.scope, &mut self.overlay, self.stack.last_mut()) {
+            (Scope::Program, ..) => Effect::Ignored,
+            (_, Some(overlay), _) => overlay.act(action, app),
+            (_, None, Some(screen)) => screen.act(action, app),
+            (_, None, None) => Effect::Ignored,
         };
-        match step {
-            Step::Open(screen) => self.stack.push(screen),
-            Step::Host(number) => return Outcome::Host(number),
-            Step::Connect(row) => return Outcome::Connect(Some(row)),
-            Step::Fold(title) => app.fold(&title),
-            Step::Explain(incident) => self.explain(incident, app),
-            Step::Copy(copied) => return self.send(copied),
-            Step::Message(text) => app.message = Some(text),
-            Step::Stay => {}
-            Step::Ignored => return self.act_everywhere(action, app, requests),
-        }
-        Outcome::Stay
+        let effect = match effect {
+            Effect::Ignored if def.scope == Scope::Recording && app.recording.is_none() => {
+                Effect::Done
+            }
+            Effect::Ignored => (def.run)(self, app),
+            effect => effect,
+        };
+        self.perform(effect, app)
     }
 
-    fn act_everywhere(
-        &mut self,
-        action: Action,
-        app: &mut App,
-        requests: &mut Vec<Request>,
-    ) -> Outcome {
-        match action {
-            Action::Quit if self.stack.len() == 1 => return Outcome::Close,
-            Action::Quit | Action::Back => {
-                if self.stack.len() > 1 {
-                    self.stack.pop();
-                } else if action == Action::Back && !app.filter.is_empty() {
-                    app.use_filter(Filter::default());
+    /// Performs an effect on the screens. Returns what is left for the event loop.
+    fn perform(&mut self, effect: Effect, app: &mut App) -> Effect {
+        match effect {
+            Effect::Open(screen) => self.stack.push(screen),
+            Effect::Overlay(overlay) => self.overlay = Some(overlay),
+            Effect::Close if self.overlay.take().is_some() => {}
+            Effect::Close if self.stack.len() == 1 => return Effect::Leave,
+            Effect::Close => drop(self.stack.pop()),
+            Effect::Explain(incident) => {
+                app.incidents.open(&incident);
+                self.stack.push(Box::new(IncidentScreen::new(incident)));
+            }
+            Effect::Fold(title) => app.fold(&title),
+            Effect::Message(text) => app.message = Some(text),
+            Effect::Request(request) => {
+                self.overlay = None;
+                if let Request::Probe(probe) = &request {
+                    // The result of the probe will appear on its screen.
+                    app.probes.ask(probe.clone());
+                    self.replace(probe::DEF.id, Box::new(ProbeScreen::new(probe.gpu.clone())));
                 }
+                self.requests.push(request);
             }
-            Action::Log => self.open_log(app),
-            Action::Watch => self.open_watch(app),
-            Action::NextError | Action::PreviousError => {}
-            Action::Unread => self.stack.push(Box::new(Unreadable::default())),
-            Action::Why => self.open_incident(app),
-            Action::Incidents => self.list_incidents(),
-            Action::Hosts => return Outcome::Hosts,
-            Action::Connect => return Outcome::Connect(None),
-            Action::Probe => self.open_probe(app),
-            Action::Help => {
-                self.overlay = Some(Overlay::Help(Help::default()));
+            Effect::Copy(copied) => {
+                self.overlay = Some(Overlay::Sent(copied.clone()));
+                return Effect::Copy(copied);
             }
-            Action::Sort => self.overlay = Some(Overlay::sort(app)),
-            Action::Filter => self.overlay = Some(Overlay::filter(app)),
-            Action::Signal | Action::SignalTerm => self.open_signals(Signal::Term, app),
-            Action::SignalKill => self.open_signals(Signal::Kill, app),
-            Action::Tag => self.tag(app),
-            Action::Untag => app.tags.clear(),
-            Action::Columns => self.overlay = Some(Overlay::Columns(ColumnMenu::default())),
-            Action::Group => {
-                app.set_grouping(app.grouping.next());
-                let words = app.grouping.words().unwrap_or("flat");
-                app.message = Some(format!("processes: {words}"));
-            }
-            Action::SortNext => cycle_sort(app, 1),
-            Action::SortPrevious => cycle_sort(app, -1),
-            Action::Invert => app.set_sort(app.sort, !app.inverted),
-            Action::ZoomIn => app.time_window.zoom_by(-1, app.frame.mono),
-            Action::ZoomOut => app.time_window.zoom_by(1, app.frame.mono),
-            Action::ScrollBack => self.scroll(ScrollDirection::Back, app),
-            Action::ScrollForward => self.scroll(ScrollDirection::Forward, app),
-            Action::Copy => return self.copy(app),
-            Action::CopyMarkdown | Action::Wrong => {
-                let why = app.keymap.label(Action::Why);
-                app.message = Some(format!(
-                    "only for incidents; press {why} to open the newest one"
-                ));
-            }
-            Action::Write => return Outcome::Write(Box::new(self.document(app))),
-            Action::Density => app.density = app.density.other(),
-            other => play(other, app, requests),
+            effect => return effect,
         }
-        Outcome::Stay
+        Effect::Done
+    }
+
+    /// Opens a screen, in place of the top screen if that has this ID.
+    fn replace(&mut self, id: &str, screen: Box<dyn Screen>) {
+        if self.top().def().id == id {
+            self.stack.pop();
+        }
+        self.stack.push(screen);
+    }
+
+    /// The handler of actions that only some screens have, such as moving a cursor.
+    pub(super) fn pass(&mut self, _app: &mut App) -> Effect {
+        Effect::Done
+    }
+
+    pub(super) fn back(&mut self, app: &mut App) -> Effect {
+        if self.stack.len() > 1 {
+            return Effect::Close;
+        }
+        if !app.filter.is_empty() {
+            app.use_filter(Filter::default());
+        }
+        Effect::Done
     }
 
     /// Opens the newest unread incident, or else the newest one.
-    fn open_incident(&mut self, app: &mut App) {
+    pub(super) fn open_newest_incident(&mut self, app: &mut App) -> Effect {
         let is_open = self.top().def().id == incident::DEF.id;
         let newest = || app.incidents.newest().filter(|_| !is_open);
-        let Some(incident) = app.incidents.news().or_else(newest).cloned() else {
-            let why = if is_open {
-                "no other unread incidents"
-            } else {
-                incidents::NO_INCIDENTS
-            };
-            app.message = Some(why.into());
-            return;
-        };
-        if is_open {
-            self.stack.pop();
+        match app.incidents.news().or_else(newest).cloned() {
+            Some(incident) => {
+                if is_open {
+                    self.stack.pop();
+                }
+                Effect::Explain(incident)
+            }
+            None if is_open => Effect::Message("no other unread incidents".into()),
+            None => Effect::Message(incidents::NO_INCIDENTS.into()),
         }
-        self.explain(incident, app);
     }
 
-    fn explain(&mut self, incident: Arc<Incident>, app: &mut App) {
-        app.incidents.open(&incident);
-        self.stack.push(Box::new(IncidentScreen::new(incident)));
+    pub(super) fn needs_incident(&mut self, app: &mut App) -> Effect {
+        let why = app.keymap.label(Action::Why);
+        Effect::Message(format!(
+            "only for incidents; press {why} to open the newest one"
+        ))
     }
 
     /// Opens the incident list, or returns to it if it is open.
-    fn list_incidents(&mut self) {
+    pub(super) fn list_incidents(&mut self, _app: &mut App) -> Effect {
         let mut ids = self.stack.iter().map(|screen| screen.def().id);
         match ids.position(|id| id == incidents::DEF.id) {
-            Some(at) => self.stack.truncate(at + 1),
-            None => self.stack.push(Box::new(IncidentList::default())),
+            Some(at) => self.stack.truncate(at + 1).into(),
+            None => Effect::Open(Box::new(IncidentList::default())),
         }
     }
 
-    fn scroll(&mut self, direction: ScrollDirection, app: &mut App) {
+    pub(super) fn scroll(&mut self, direction: ScrollDirection, app: &mut App) -> Effect {
         let ended = self.top().exited_at(app);
-        app.scroll(direction, ended);
+        app.scroll(direction, ended).into()
     }
 
     /// Copies the subject of the screen, or else the process or group under the cursor.
-    fn copy(&mut self, app: &mut App) -> Outcome {
+    pub(super) fn copy(&mut self, app: &mut App) -> Effect {
         let screen = self.top();
         let copied = screen
             .copied(app)
             .or_else(|| screen.process(app).map(copy_text::process))
             .or_else(|| screen.group(app).map(|group| copy_text::group(group, app)));
-        let Some(copied) = copied else {
-            app.message = Some("nothing selected to copy".into());
-            return Outcome::Stay;
-        };
-        self.send(copied)
+        copied
+            .map(Effect::Copy)
+            .ok_or_else(|| "nothing selected to copy".to_owned())
+            .into()
     }
 
-    /// Copies a text and shows it.
-    fn send(&mut self, copied: Copied) -> Outcome {
-        self.overlay = Some(Overlay::Sent(copied.clone()));
-        Outcome::Copy(copied)
+    pub(super) fn save(&mut self, app: &mut App) -> Effect {
+        Effect::Write(Box::new(self.document(app)))
+    }
+
+    pub(super) fn group(&mut self, app: &mut App) -> Effect {
+        app.set_grouping(app.grouping.next());
+        let words = app.grouping.words().unwrap_or("flat");
+        Effect::Message(format!("processes: {words}"))
+    }
+
+    pub(super) fn toggle_density(&mut self, app: &mut App) -> Effect {
+        app.density = app.density.other();
+        Effect::Done
+    }
+
+    /// Returns the row of the process under the cursor, or the reason why there is none.
+    fn process<'a>(&self, app: &'a App) -> Result<&'a ProcessRow, String> {
+        self.top().process(app).ok_or_else(|| NO_PROCESS.to_owned())
+    }
+
+    /// Opens the memory of the process under the cursor. For a GPU, this is its largest process with a known pool.
+    pub(super) fn open_memory(&mut self, app: &mut App) -> Effect {
+        let screen = self.top();
+        let gpu = || screen.gpu(app).filter(|_| screen.group(app).is_none());
+        let largest = || MemoryScreen::largest(&app.all_rows, &gpu()?);
+        let row = screen.process(app).or_else(largest);
+        row.map(|row| Effect::Open(Box::new(MemoryScreen::new(row.id()))))
+            .ok_or_else(|| NO_PROCESS.to_owned())
+            .into()
+    }
+
+    /// Requests the Python stack of the process, and opens a screen that shows it.
+    pub(super) fn read_stack(&mut self, app: &mut App) -> Effect {
+        if app.recording.is_some() {
+            return Effect::Message("cannot read the stack of a process in a recording".into());
+        }
+        let shows_stacks = [process::DEF.id, memory::DEF.id].contains(&self.top().def().id);
+        self.process(app)
+            .map(|row| {
+                if !shows_stacks {
+                    self.stack.push(Box::new(ProcessScreen::new(row.id())));
+                }
+                Effect::Request(Request::Stacks(row.id().key))
+            })
+            .into()
+    }
+
+    pub(super) fn open_log(&mut self, app: &mut App) -> Effect {
+        self.process(app)
+            .map(|row| Effect::Open(Box::new(LogScreen::new(row.id()))))
+            .into()
+    }
+
+    /// Prompts for the path of a log.
+    pub(super) fn name_log(&mut self, app: &mut App) -> Effect {
+        if let Err(why) = app.permissions.watches {
+            return Effect::Message(why.into());
+        }
+        let process = self.process(app).and_then(log::key_of);
+        process
+            .map(|process| Effect::Overlay(Overlay::watch(process)))
+            .into()
+    }
+
+    pub(super) fn ask_to_probe(&mut self, app: &mut App) -> Effect {
+        let screen = self.top();
+        ProbeQuestion::open(app, screen.process(app), screen.gpu(app))
+            .map(Menu::probe)
+            .into()
+    }
+
+    pub(super) fn choose_signal(&mut self, signal: Signal, app: &mut App) -> Effect {
+        targets(app, self.top().process(app))
+            .map(|targets| Menu::signal(signal, targets))
+            .into()
+    }
+
+    /// Tags the row under the cursor and moves down, so that holding the key tags several rows.
+    pub(super) fn tag(&mut self, app: &mut App) -> Effect {
+        let key = |row: &ProcessRow| signal_targets::target(row).map(|target| target.key);
+        let screen = self.top();
+        let wanted = match (screen.process(app), screen.group(app)) {
+            (Some(row), _) => key(row).map(|key| vec![key]),
+            (None, Some(group)) => {
+                let keys = group.rows.iter().map(|row| key(&app.rows[*row]));
+                Ok(keys.flatten().collect())
+            }
+            (None, None) => Err(NO_PROCESS.into()),
+        };
+        let tagged = wanted.map(|keys| {
+            app.tags.toggle_all(&keys);
+            match self.stack.last_mut() {
+                Some(screen) => screen.act(Action::Down, app),
+                None => Effect::Done,
+            }
+        });
+        tagged.into()
+    }
+
+    pub(super) fn pause(&mut self, app: &mut App) -> Effect {
+        match &app.recording {
+            Some(recording) => play(Play::Pause(!recording.position.paused)),
+            None => app.set_paused(!app.paused).into(),
+        }
+    }
+
+    /// Returns scrolled charts to now. Otherwise ends a pause, or goes to the start of a recording.
+    pub(super) fn go_to_now(&mut self, app: &mut App) -> Effect {
+        let is_scrolled = app.time_window.end().is_some();
+        app.time_window.to_now();
+        match app.recording {
+            Some(_) if is_scrolled => Effect::Done,
+            Some(_) => play(Play::Start),
+            None => app.set_paused(false).into(),
+        }
+    }
+
+    /// Moves within a recording; from the end of the charts if they are scrolled back.
+    pub(super) fn skip(&mut self, millis: i64, app: &mut App) -> Effect {
+        let Some(end) = app.time_window.end() else {
+            return play(Play::Skip(millis));
+        };
+        app.time_window.to_now();
+        play(Play::To(Mono(end.0.saturating_add_signed(millis))))
+    }
+
+    /// Moves a recording by one frame and pauses it; to the end of the charts if they are scrolled back.
+    pub(super) fn step(&mut self, frames: i32, app: &mut App) -> Effect {
+        let Some(end) = app.time_window.end() else {
+            return play(Play::Step(frames));
+        };
+        app.time_window.to_now();
+        self.requests.push(Request::Play(Play::Pause(true)));
+        play(Play::To(end))
     }
 
     /// Returns the data of the current screen.
@@ -323,81 +395,6 @@ impl View {
         Document::new(&app.hello, Arc::clone(&app.frame), Some(shown))
     }
 
-    /// Opens the confirmation for a probe.
-    fn open_probe(&mut self, app: &mut App) {
-        let screen = self.top();
-        match ProbeMenu::open(app, screen.process(app), screen.gpu(app)) {
-            Ok(menu) => self.overlay = Some(Overlay::Probe(menu)),
-            Err(why) => app.message = Some(why),
-        }
-    }
-
-    /// Opens the screen on which the result of a requested probe will appear.
-    fn show_probe(&mut self, request: &ProbeRequest, app: &mut App) {
-        app.probes.ask(request.clone());
-        if self.top().def().id == probe::DEF.id {
-            self.stack.pop();
-        }
-        self.stack
-            .push(Box::new(ProbeScreen::new(request.gpu.clone())));
-    }
-
-    fn open_signals(&mut self, signal: Signal, app: &mut App) {
-        match SignalMenu::open(signal, app, self.top().process(app)) {
-            Ok(menu) => self.overlay = Some(Overlay::Signal(menu)),
-            Err(why) => app.message = Some(why),
-        }
-    }
-
-    fn open_log(&mut self, app: &mut App) {
-        match self.top().process(app) {
-            Some(row) => {
-                let screen = LogScreen::new(row.id());
-                self.stack.push(Box::new(screen));
-            }
-            None => app.message = Some(NO_PROCESS.into()),
-        }
-    }
-
-    fn open_watch(&mut self, app: &mut App) {
-        if let Err(why) = app.permissions.watches {
-            app.message = Some(why.into());
-            return;
-        }
-        let row = self.top().process(app);
-        let process = row.ok_or_else(|| NO_PROCESS.into()).and_then(log::key_of);
-        match process {
-            Ok(process) => self.overlay = Some(Overlay::watch(process)),
-            Err(why) => app.message = Some(why),
-        }
-    }
-
-    /// Tags the row under the cursor and moves down, so that holding the key tags several rows.
-    fn tag(&mut self, app: &mut App) {
-        let keys = |rows: &[usize]| {
-            let targets = rows.iter().map(|row| signal_menu::target(&app.rows[*row]));
-            targets
-                .flatten()
-                .map(|target| target.key)
-                .collect::<Vec<_>>()
-        };
-        let screen = self.top();
-        let wanted = match (screen.process(app), screen.group(app)) {
-            (Some(row), _) => signal_menu::target(row).map(|target| vec![target.key]),
-            (None, Some(group)) => Ok(keys(&group.rows)),
-            (None, None) => Err(NO_PROCESS.into()),
-        };
-        match wanted {
-            Ok(keys) => {
-                app.tags.toggle_all(&keys);
-                if let Some(screen) = self.stack.last_mut() {
-                    screen.act(Action::Down, app);
-                }
-            }
-            Err(why) => app.message = Some(why),
-        }
-    }
-
     /// Sets the drawing area, which determines what data a screen needs.
     pub fn resize(&mut self, area: Rect) {
         self.area = area;
@@ -405,7 +402,7 @@ impl View {
 
     /// Notifies all screens of a change of the app, and returns their requests for the source.
     pub fn follow(&mut self, app: &App) -> Vec<Request> {
-        let mut requests = Vec::new();
+        let mut requests = std::mem::take(&mut self.requests);
         for screen in &mut self.stack {
             screen.follow(app);
             requests.extend(screen.next_request(app));
@@ -540,8 +537,7 @@ impl View {
         mouse: MouseEvent,
         area: Rect,
         app: &mut App,
-    ) -> (Outcome, Vec<Request>) {
-        let mut requests = Vec::new();
+    ) -> (Effect, Vec<Request>) {
         let position = Position::new(mouse.column, mouse.row);
         let action = match mouse.kind {
             MouseEventKind::ScrollUp if self.is_on_chart(position, area, app) => {
@@ -559,9 +555,8 @@ impl View {
             }
             _ => None,
         };
-        let outcome = action.map_or(Outcome::Stay, |action| self.act(action, app, &mut requests));
-        requests.extend(self.follow(app));
-        (outcome, requests)
+        let effect = action.map_or(Effect::Done, |action| self.act(action, app));
+        (effect, self.follow(app))
     }
 
     fn is_on_chart(&self, position: Position, area: Rect, app: &App) -> bool {
@@ -576,7 +571,7 @@ impl View {
     /// Handles a click. Returns an action to perform in addition.
     fn click(&mut self, position: Position, area: Rect, app: &mut App) -> Option<Action> {
         if let Some(overlay) = &mut self.overlay {
-            return overlay.click(position, area);
+            return overlay.click(position, area, app);
         }
         let body = self.body(app, area);
         if !is_small(area) && position.y + 1 == area.bottom() {
@@ -630,68 +625,31 @@ impl View {
 /// The message if an action requires a process.
 const NO_PROCESS: &str = "no process selected";
 
-/// Returns true for keys that trigger actions even while text is typed. They are neither text nor editing keys.
-fn bypasses_input(key: KeyEvent, action: Option<Action>) -> bool {
-    let acts = matches!(
-        action,
-        Some(Action::QuitNow | Action::Suspend | Action::Redraw)
-    );
-    acts && key.modifiers.contains(KeyModifiers::CONTROL)
+fn play(play: Play) -> Effect {
+    Effect::Request(Request::Play(play))
 }
 
-fn cycle_sort(app: &mut App, step: isize) {
+/// Multiplies the speed of a recording.
+pub(super) fn set_speed(app: &App, factor: f32) -> Effect {
+    let speed = app.recording.as_ref().map_or(1.0, |r| r.position.speed);
+    play(Play::Speed((speed * factor).clamp(0.125, 64.0)))
+}
+
+fn sort_by(app: &mut App, order: Option<usize>) -> Effect {
+    app.set_sort(order, false);
+    Effect::Message(format!("sorted by {}", sort_title(order)))
+}
+
+pub(super) fn cycle_sort(app: &mut App, step: isize) -> Effect {
     let orders = sort_orders();
-    let at = orders
-        .iter()
-        .position(|order| *order == app.sort)
-        .unwrap_or(0);
-    let next = at
-        .checked_add_signed(step)
-        .map_or(orders.len() - 1, |next| next % orders.len());
-    app.set_sort(orders[next], false);
-    let title = orders[next].map_or("GPU, then VRAM", |column| {
-        super::columns::PROCESS_COLUMNS[column].title
-    });
-    app.message = Some(format!("sorted by {title}"));
+    let at = orders.iter().position(|order| *order == app.sort);
+    let next = at.unwrap_or(0).checked_add_signed(step);
+    let next = next.map_or(orders.len() - 1, |next| next % orders.len());
+    sort_by(app, orders[next])
 }
 
-/// Handles playback keys: they move a recording, or pause a live display. If charts are scrolled back, a recording moves
-/// from the end of the charts, and `0` first returns them to now.
-fn play(action: Action, app: &mut App, requests: &mut Vec<Request>) {
-    let scrolled = app.time_window.end();
-    if action == Action::Now {
-        app.time_window.to_now();
-    }
-    let Some(recording) = &app.recording else {
-        match action {
-            Action::Pause => app.set_paused(!app.paused),
-            Action::Now => app.set_paused(false),
-            _ => {}
-        }
-        return;
-    };
-    let position = recording.position;
-    let to = |end: Mono, millis: i64| Play::To(Mono(end.0.saturating_add_signed(millis)));
-    let play = match (action, scrolled) {
-        (Action::Now, Some(_)) => return,
-        (Action::SkipBack, Some(end)) => to(end, -10_000),
-        (Action::SkipForward, Some(end)) => to(end, 10_000),
-        (Action::StepBack | Action::StepForward, Some(end)) => {
-            requests.push(Request::Play(Play::Pause(true)));
-            to(end, 0)
-        }
-        (Action::Pause, _) => Play::Pause(!position.paused),
-        (Action::Now, None) => Play::Start,
-        (Action::SkipBack, None) => Play::Skip(-10_000),
-        (Action::SkipForward, None) => Play::Skip(10_000),
-        (Action::StepBack, None) => Play::Step(-1),
-        (Action::StepForward, None) => Play::Step(1),
-        (Action::Slower, _) => Play::Speed((position.speed / 2.0).max(0.125)),
-        (Action::Faster, _) => Play::Speed((position.speed * 2.0).min(64.0)),
-        _ => return,
-    };
-    if matches!(play, Play::To(_)) {
-        app.time_window.to_now();
-    }
-    requests.push(Request::Play(play));
+pub(super) fn sort_by_vram(app: &mut App) -> Effect {
+    let is_vram = |order: &Option<usize>| sort_title(*order) == "VRAM";
+    let order = sort_orders().into_iter().find(is_vram).flatten();
+    sort_by(app, order)
 }

@@ -15,7 +15,7 @@ use gputop::model::process::{Process, ProcessKey};
 use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks, UnixMillis};
 use gputop::source::Update;
 use gputop::tui::app::App;
-use gputop::tui::keymap::{DEFAULT, Keymap};
+use gputop::tui::keymap::Keymap;
 use gputop::tui::theme::{Palette, Theme};
 use gputop::tui::view::View;
 use jiff::tz::TimeZone;
@@ -364,7 +364,7 @@ fn draw(app: &App) -> String {
 #[test]
 fn a_wall_clock_that_is_set_back_moves_no_age_and_no_chart() {
     let theme = Theme::new(Palette::None, false, TimeZone::UTC);
-    let mut app = App::new(theme, Keymap::parse(DEFAULT).unwrap(), None);
+    let mut app = App::new(theme, Keymap::default(), None);
     app.update(Update::Hello(Arc::new(Hello {
         boot_id: "one".into(),
         ticks_per_second: 100,

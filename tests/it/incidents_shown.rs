@@ -13,10 +13,11 @@ use gputop::model::scene::{FreeBlocks, Scene, SceneMap};
 use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
 use gputop::model::units::{Bytes, MegaHertz, MilliWatts, Millis, Mono, Percent, Pid};
 use gputop::tui::app::App;
+use gputop::tui::effect::Effect;
 use gputop::tui::incidents::ListedIncident;
 use gputop::tui::picture::text_of;
 use gputop::tui::theme::Palette;
-use gputop::tui::view::{Outcome, View};
+use gputop::tui::view::View;
 
 use crate::fake_machine::{dashboard, wait_until};
 use crate::fake_nvml::FakeNvml;
@@ -44,9 +45,10 @@ fn app_with(severity: Severity) -> App {
     let known = |incident: Incident| ListedIncident {
         incident: incident.into(),
         is_read: false,
-        subject: Default::default(),
+        key: Default::default(),
+        processes: Vec::new(),
+        gpus: Vec::new(),
         scene: Some(scene.clone()),
-        key: None,
     };
     app.incidents
         .take_stored(vec![known(earlier), known(incident)]);
@@ -153,19 +155,19 @@ fn an_incident_at_every_size() {
     );
 }
 
-fn press(view: &mut View, app: &mut App, key: KeyCode) -> Outcome {
+fn press(view: &mut View, app: &mut App, key: KeyCode) -> Effect {
     view.key(KeyEvent::new(key, KeyModifiers::NONE), app).0
 }
 
 /// What these keys send to the clipboard, one after the other.
 fn sent(view: &mut View, app: &mut App, keys: &str) -> String {
-    let mut outcome = Outcome::Stay;
+    let mut outcome = Effect::Done;
     for key in keys.chars() {
         outcome = press(view, app, KeyCode::Char(key));
     }
     match outcome {
-        Outcome::Copy(copied) => copied.text,
-        other => panic!("{keys}: {other:?}, {:?}", app.message),
+        Effect::Copy(copied) => copied.text,
+        _ => panic!("{keys}: {:?}", app.message),
     }
 }
 
@@ -231,9 +233,10 @@ fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
     app.incidents.take_stored(vec![ListedIncident {
         incident: incident.into(),
         is_read: false,
-        subject: Default::default(),
+        key: Default::default(),
+        processes: Vec::new(),
+        gpus: Vec::new(),
         scene: None,
-        key: None,
     }]);
     let mut view = View::default();
     let whole = sent(&mut view, &mut app, "dy");
@@ -241,7 +244,7 @@ fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
     assert!(whole.contains("\nWHEN  "), "{whole}");
     assert!(matches!(
         press(&mut view, &mut app, KeyCode::Char('X')),
-        Outcome::Stay
+        Effect::Done
     ));
     let said = app.message.clone().unwrap();
     assert!(said.contains("Incident not saved"), "{said}");

@@ -38,6 +38,7 @@ mod filter;
 #[cfg(target_os = "linux")]
 mod frame_bytes;
 #[cfg(target_os = "linux")]
+mod gpu_figures;
 mod groups;
 #[cfg(target_os = "linux")]
 mod heap_bytes;
@@ -67,6 +68,7 @@ mod logs;
 mod many_hosts;
 mod many_processes;
 mod memory_screen;
+mod menus;
 #[cfg(target_os = "linux")]
 mod mouse;
 mod namespace;

@@ -4,13 +4,13 @@ use std::fs;
 use std::time::Duration;
 
 use gputop::diagnose::live::Observer;
+use gputop::incident::WatchResult;
 use gputop::model::history::{GpuMetric, History, Reach, SeriesKey};
 use gputop::model::units::Millis;
 use gputop::source::Update;
 use gputop::tui::app::App;
-use gputop::tui::keymap::{DEFAULT, Keymap};
+use gputop::tui::keymap::Keymap;
 use gputop::tui::theme::{Palette, Theme};
-use gputop::watch::WatchResult;
 use jiff::tz::TimeZone;
 
 use crate::disconnect_day::Telling;
@@ -158,7 +158,7 @@ struct Kept {
 
 impl Kept {
     fn new() -> Self {
-        let keymap = Keymap::parse(DEFAULT).unwrap();
+        let keymap = Keymap::default();
         let theme = Theme::new(Palette::None, false, TimeZone::UTC);
         let mut app = App::new(theme, keymap, None);
         app.set_shown(false);

@@ -9,7 +9,7 @@ use gputop::model::process::{Process, ProcessKey};
 use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks, UnixMillis};
 use gputop::source::{Request, Update};
 use gputop::tui::app::App;
-use gputop::tui::keymap::{DEFAULT, Keymap};
+use gputop::tui::keymap::Keymap;
 use gputop::tui::picture::text_of;
 use gputop::tui::theme::{Palette, Theme};
 use gputop::tui::view::View;
@@ -118,7 +118,7 @@ impl Desk {
 
     pub fn of_frame(frame: Frame) -> Self {
         let theme = Theme::new(Palette::None, false, TimeZone::UTC);
-        let mut app = App::new(theme, Keymap::parse(DEFAULT).unwrap(), None);
+        let mut app = App::new(theme, Keymap::default(), None);
         app.update(Update::Hello(Arc::new(Hello {
             host: "node17".into(),
             uid: Some(ME),

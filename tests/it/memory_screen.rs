@@ -16,7 +16,7 @@ use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
 use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks, UnixMillis};
 use gputop::source::{Request, Update};
 use gputop::tui::app::App;
-use gputop::tui::keymap::{DEFAULT, Keymap};
+use gputop::tui::keymap::Keymap;
 use gputop::tui::picture::text_of;
 use gputop::tui::theme::{Palette, Theme};
 use gputop::tui::view::View;
@@ -234,7 +234,7 @@ fn map(second: u64) -> PoolMap {
 }
 
 fn app_with(palette: Palette, ascii: bool, frames: u64, with_map: bool) -> App {
-    let keymap = Keymap::parse(DEFAULT).unwrap();
+    let keymap = Keymap::default();
     let mut app = App::new(Theme::new(palette, ascii, TimeZone::UTC), keymap, None);
     app.update(Update::Hello(Arc::new(Hello {
         host: "node17".into(),
@@ -376,7 +376,7 @@ fn overview_shows_pool_columns_and_unreadable_processes() {
 
 #[test]
 fn the_overview_in_a_small_pane_shows_the_one_process_from_inside() {
-    let keymap = Keymap::parse(DEFAULT).unwrap();
+    let keymap = Keymap::default();
     let theme = Theme::new(Palette::None, true, TimeZone::UTC);
     let mut app = App::new(theme, keymap, None);
     let mut one = frame(599);
@@ -390,7 +390,7 @@ fn the_overview_in_a_small_pane_shows_the_one_process_from_inside() {
 
 /// A machine with one GPU, after ten minutes of training.
 fn one_gpu() -> App {
-    let keymap = Keymap::parse(DEFAULT).unwrap();
+    let keymap = Keymap::default();
     let theme = Theme::new(Palette::None, true, TimeZone::UTC);
     let mut app = App::new(theme, keymap, None);
     for second in 0..600 {
@@ -426,7 +426,7 @@ fn spare_rows_show_the_fullest_process_of_a_single_gpu() {
 
 /// Eight ranks, one of which is in trouble.
 fn eight_gpus() -> App {
-    let keymap = Keymap::parse(DEFAULT).unwrap();
+    let keymap = Keymap::default();
     let theme = Theme::new(Palette::None, true, TimeZone::UTC);
     let mut app = App::new(theme, keymap, None);
     app.update(Update::Hello(Arc::new(Hello {
@@ -492,8 +492,8 @@ fn the_memory_is_copied_as_figures() {
     let mut view = after(&mut app, "M");
     let copy = KeyEvent::new(KeyCode::Char('y'), KeyModifiers::NONE);
     let (outcome, _) = view.key(copy, &mut app);
-    let gputop::tui::view::Outcome::Copy(copied) = outcome else {
-        panic!("{outcome:?}");
+    let gputop::tui::effect::Effect::Copy(copied) = outcome else {
+        panic!("nothing was copied");
     };
     insta::assert_snapshot!("the_memory_is_copied_as_figures", copied.text);
 }

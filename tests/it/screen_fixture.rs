@@ -9,7 +9,7 @@ use gputop::source::replay::Recording as File;
 use gputop::source::wire::WireLine;
 use gputop::source::{Position, Update};
 use gputop::tui::app::{App, Recording};
-use gputop::tui::keymap::{DEFAULT, Keymap};
+use gputop::tui::keymap::Keymap;
 use gputop::tui::screens::{SCREENS, Screen, ScreenDef};
 use gputop::tui::theme::{Palette, Theme};
 use gputop::tui::view::View;
@@ -44,7 +44,7 @@ pub fn app_at(
         reason: None,
         position,
     });
-    let keymap = Keymap::parse(DEFAULT).expect("the keymap");
+    let keymap = Keymap::default();
     let mut app = App::new(Theme::new(palette, ascii, TimeZone::UTC), keymap, recording);
     app.update(Update::Hello(Arc::new(file.hello().clone())));
     let text = zstd::stream::decode_all(bytes).expect("whole");

@@ -10,6 +10,7 @@ use gputop::tui::colours::Colours;
 use gputop::tui::density::Density;
 use gputop::tui::palette::PALETTES;
 use gputop::tui::picture::text_of;
+use gputop::tui::screens::SCREENS;
 use gputop::tui::theme::Palette;
 use ratatui::buffer::Buffer;
 use ratatui::style::Color;
@@ -38,6 +39,31 @@ fn every_screen_at_every_size_from_recorded_frames() {
             }
         }
     }
+}
+
+#[test]
+fn every_screen_is_listed() {
+    let defined = |path: &std::path::Path| {
+        let text = std::fs::read_to_string(path).unwrap();
+        let (_, def) = text.split_once("pub const DEF: ScreenDef = ScreenDef {")?;
+        Some(def.split('"').nth(1)?.to_owned())
+    };
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tui/screens");
+    let mut found = Vec::new();
+    let mut folders = vec![std::path::PathBuf::from(root)];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => found.extend(defined(&path)),
+            }
+        }
+    }
+    found.sort();
+    let mut listed: Vec<_> = SCREENS.iter().map(|def| def.id.to_owned()).collect();
+    listed.sort();
+    assert_eq!(found, listed);
 }
 
 #[test]

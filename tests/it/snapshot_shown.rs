@@ -2,11 +2,12 @@
 
 use gputop::snapshot::{self, Study};
 use gputop::tui::app::App;
-use gputop::tui::keymap::{DEFAULT, Keymap};
+use gputop::tui::effect::Effect;
+use gputop::tui::keymap::Keymap;
 use gputop::tui::picture::text_of;
 use gputop::tui::screens::snapshot::{Opened, SnapshotScreen};
 use gputop::tui::theme::{Palette, Theme};
-use gputop::tui::view::{Outcome, View};
+use gputop::tui::view::View;
 use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -32,7 +33,7 @@ impl Shown {
             snapshot,
             studies,
         };
-        let keymap = Keymap::parse(DEFAULT).expect("the keymap");
+        let keymap = Keymap::default();
         let theme = Theme::new(Palette::None, false, TimeZone::UTC);
         Self {
             app: App::new(theme, keymap, None),
@@ -40,7 +41,7 @@ impl Shown {
         }
     }
 
-    fn key(&mut self, code: KeyCode) -> Outcome {
+    fn key(&mut self, code: KeyCode) -> Effect {
         let key = KeyEvent::new(code, KeyModifiers::NONE);
         self.view.key(key, &mut self.app).0
     }
@@ -127,7 +128,7 @@ fn enter_shows_holders_at_a_time_and_esc_returns() {
         "{at_end}"
     );
     assert!(!at_end.contains("logits"), "{at_end}");
-    assert!(matches!(shown.key(KeyCode::Char('q')), Outcome::Close));
+    assert!(matches!(shown.key(KeyCode::Char('q')), Effect::Leave));
 }
 
 #[test]
@@ -179,7 +180,7 @@ fn stacks_are_searched_and_read_whole() {
     shown.key(KeyCode::Esc);
     shown.key(KeyCode::Esc);
     assert!(shown.draw(100, 26).contains("in 4 stacks"));
-    assert!(matches!(shown.key(KeyCode::Esc), Outcome::Stay));
+    assert!(matches!(shown.key(KeyCode::Esc), Effect::Done));
 }
 
 #[test]
@@ -187,7 +188,7 @@ fn keys_of_a_dashboard_do_nothing_here() {
     let mut shown = Shown::open(NATIVE);
     let before = shown.draw(100, 26);
     for letter in "xTKLMSdiwtCsIpW!".chars() {
-        assert!(matches!(shown.key(KeyCode::Char(letter)), Outcome::Stay));
+        assert!(matches!(shown.key(KeyCode::Char(letter)), Effect::Done));
         assert_eq!(shown.draw(100, 26), before, "{letter}");
     }
     shown.key(KeyCode::Char(']'));

@@ -7,11 +7,12 @@ use gputop::allocator::whatif::{Room, largest_fit, replay};
 use gputop::export::whatif::{Device, Document, Played, Recording};
 use gputop::model::units::Bytes;
 use gputop::tui::app::App;
-use gputop::tui::keymap::{DEFAULT, Keymap};
+use gputop::tui::effect::Effect;
+use gputop::tui::keymap::Keymap;
 use gputop::tui::picture::text_of;
 use gputop::tui::screens::whatif::WhatifScreen;
 use gputop::tui::theme::{Palette, Theme};
-use gputop::tui::view::{Outcome, View};
+use gputop::tui::view::View;
 use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -90,7 +91,7 @@ impl Shown {
             source: "train.pickle".into(),
             devices,
         };
-        let keymap = Keymap::parse(DEFAULT).expect("the keymap");
+        let keymap = Keymap::default();
         let theme = Theme::new(Palette::None, false, TimeZone::UTC);
         Self {
             app: App::new(theme, keymap, None),
@@ -98,7 +99,7 @@ impl Shown {
         }
     }
 
-    fn key(&mut self, code: KeyCode) -> Outcome {
+    fn key(&mut self, code: KeyCode) -> Effect {
         let key = KeyEvent::new(code, KeyModifiers::NONE);
         self.view.key(key, &mut self.app).0
     }
@@ -156,11 +157,11 @@ fn the_cursor_chooses_whose_columns_are_drawn_and_brackets_the_device() {
     legend(&shown, "device 0 (1 of 2)");
     for letter in "xTKLMSdiwtCsIpW!/ ".chars() {
         let before = shown.draw(120, 30);
-        assert!(matches!(shown.key(KeyCode::Char(letter)), Outcome::Stay));
+        assert!(matches!(shown.key(KeyCode::Char(letter)), Effect::Done));
         assert_eq!(shown.draw(120, 30), before, "{letter}");
     }
     let copied = shown.key(KeyCode::Char('y'));
-    let Outcome::Copy(copied) = copied else {
+    let Effect::Copy(copied) = copied else {
         panic!("nothing was copied");
     };
     assert_eq!(
@@ -170,7 +171,7 @@ fn the_cursor_chooses_whose_columns_are_drawn_and_brackets_the_device() {
     // What was sent lies over the screen until the next key.
     shown.key(KeyCode::Esc);
     let left = shown.key(KeyCode::Char('q'));
-    assert!(matches!(left, Outcome::Close), "{left:?}");
+    assert!(matches!(left, Effect::Leave), "q leaves");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::{VARIABLES, examples};
 use crate::cli::settings::definition::{SETTINGS, TABLES};
 use crate::model::nearest_name::instead_of;
 use crate::tui::action::ACTIONS;
-use crate::tui::keymap::{DEFAULT, Keymap, show_key};
+use crate::tui::keymap::show_key;
 use crate::tui::palette::PALETTES;
 
 /// Returns the page of the subcommand with this path, or of the program if the path is empty.
@@ -92,9 +92,8 @@ fn sections() -> Result<Roff> {
         entry(&mut roff, bold(def.name), def.help);
     }
     roff.control("SH", ["KEYS"]);
-    let keymap = Keymap::parse(DEFAULT)?;
     for def in ACTIONS {
-        let keys = keymap.keys(def.action).iter().map(|key| show_key(key));
+        let keys = def.keys.iter().map(|key| show_key(key));
         let keys = keys.collect::<Vec<_>>().join(", ");
         entry(
             &mut roff,

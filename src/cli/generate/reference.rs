@@ -7,7 +7,6 @@ use clap::{Arg, Command};
 use super::{VARIABLES, examples};
 use crate::cli::settings::definition::{SETTINGS, TABLES};
 use crate::tui::action::{ACTIONS, Scope};
-use crate::tui::keymap::{DEFAULT, Keymap};
 use crate::tui::palette::PALETTES;
 use crate::tui::role::ROLES;
 
@@ -127,13 +126,10 @@ fn keys(out: &mut String) {
          A key is a character, or one of up down left right home end pgup pgdn enter esc tab backtab space backspace \
          delete f1…f12, optionally with the prefix ctrl-.\n\n",
     );
-    // A test ensures that the default keymap is valid.
-    let keymap = Keymap::parse(DEFAULT).ok();
     let row = |def: &crate::tui::action::ActionDef| {
-        let keys = keymap.iter().flat_map(|keymap| keymap.keys(def.action));
-        let keys: Vec<String> = keys.map(|key| code(key)).collect();
+        let keys: Vec<String> = def.keys.iter().map(|key| code(key)).collect();
         let only = match def.scope {
-            Scope::Everywhere => "",
+            Scope::Screens | Scope::Program => "",
             Scope::Recording => " (in a recording)",
         };
         vec![

@@ -1,15 +1,8 @@
 //! The host list: one row per watched host. Hosts with incidents or link problems come first.
 
-use std::cell::Cell as Shared;
-
-use crossterm::event::{Event as TerminalEvent, KeyCode, KeyEvent};
-use ratatui::buffer::Buffer;
-use ratatui::layout::{Position, Rect};
-use tui_input::Input;
-use tui_input::backend::crossterm::EventHandler;
-
+use super::ScreenDef;
 use super::incident::role;
-use super::{Hit, Screen, ScreenDef, Step, moved};
+use super::list::{ListRow, ListScreen};
 use crate::model::incident::Severity;
 use crate::model::link::Link;
 use crate::model::units::{Bytes, Millis, UnixMillis};
@@ -17,13 +10,9 @@ use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::chrome::{self, gpus_words, link_words};
 use crate::tui::columns::gib;
-use crate::tui::keymap::is_enter;
-use crate::tui::overlay::draw_typed;
+use crate::tui::effect::Effect;
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::cells::put;
-use crate::tui::widgets::table::{
-    Align, Cell, Column, First, Hidden, Placed, Sort, SortKey, View, draw, placed, scrolled,
-};
+use crate::tui::widgets::table::{Cell, Column, First, SortKey};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "fleet",
@@ -124,13 +113,6 @@ impl FleetRow {
         (total > 0).then(|| used as f64 / total as f64)
     }
 
-    /// Returns true if every word occurs in the visible text of the row.
-    fn matches(&self, words: &str, theme: &Theme) -> bool {
-        let texts = [link(self, theme).text, note(self, theme).text];
-        let text = format!("{} {} {}", self.name, self.gpus, texts.join(" ")).to_lowercase();
-        words.split_whitespace().all(|word| text.contains(word))
-    }
-
     /// Returns the rank in the default order. Hosts with lower ranks come first.
     fn rank(&self) -> (u8, u8) {
         let link = match &self.link {
@@ -149,89 +131,47 @@ impl FleetRow {
     }
 }
 
-const fn sorted(
-    first: First,
-    key: fn(&FleetRow) -> SortKey,
-    column: Column<FleetRow>,
-) -> Column<FleetRow> {
-    Column {
-        sort: Some(Sort { first, key }),
-        ..column
-    }
-}
-
 const COLUMNS: &[Column<FleetRow>] = &[
-    sorted(
-        First::Smallest,
-        |row| SortKey::text(Some(&row.name)),
-        Column::left(
-            "HOST",
-            20,
-            0,
-            |row, _| Cell::new(row.name.clone(), Role::Title),
-            "Name from the command line.",
-        ),
+    Column::left("HOST", 20, 0, host, "Name from the command line.")
+        .sorted(First::Smallest, |row| SortKey::text(Some(&row.name))),
+    Column::left("LINK", 13, 1, link, "Link state.").sorted(First::Smallest, |row| {
+        SortKey::whole(Some(row.rank().1.into()))
+    }),
+    Column::left("GPUS", 10, 5, gpus, "Number and model of its GPUs."),
+    Column::right("VRAM%", 5, 3, vram, "Share of its GPU memory in use.")
+        .sorted(First::Largest, |row| SortKey::number(row.share())),
+    Column::right(
+        "USED GiB",
+        8,
+        6,
+        used,
+        "Memory in use on all its GPUs, in GiB.",
+    )
+    .sorted(First::Largest, |row| {
+        SortKey::whole(row.used.map(|bytes| bytes.0))
+    }),
+    Column::right("TOTAL GiB", 9, 7, total, "Memory of all its GPUs, in GiB.")
+        .sorted(First::Largest, |row| {
+            SortKey::whole(row.total.map(|bytes| bytes.0))
+        }),
+    Column::right("SM%", 4, 4, sm, "SM utilisation, mean over its GPUs.")
+        .sorted(First::Largest, |row| SortKey::number(row.sm)),
+    Column::right("PROCS", 5, 8, processes, "Processes on its GPUs.")
+        .sorted(First::Largest, |row| {
+            SortKey::whole(row.processes.map(|count| count as u64))
+        }),
+    Column::rest(
+        "NOTE",
+        16,
+        2,
+        note,
+        "Newest unread incident, or the reason for a lost link.",
     ),
-    sorted(
-        First::Smallest,
-        |row| SortKey::whole(Some(row.rank().1.into())),
-        Column::left("LINK", 13, 1, link, "Link state."),
-    ),
-    Column::left(
-        "GPUS",
-        10,
-        5,
-        |row, _| Cell::text(row.gpus.clone()),
-        "Number and model of its GPUs.",
-    ),
-    sorted(
-        First::Largest,
-        |row| SortKey::number(row.share()),
-        Column::right("VRAM%", 5, 3, vram, "Share of its GPU memory in use."),
-    ),
-    sorted(
-        First::Largest,
-        |row| SortKey::whole(row.used.map(|bytes| bytes.0)),
-        Column::right(
-            "USED GiB",
-            8,
-            6,
-            |row, theme| size(row.used, theme),
-            "Memory in use on all its GPUs, in GiB.",
-        ),
-    ),
-    sorted(
-        First::Largest,
-        |row| SortKey::whole(row.total.map(|bytes| bytes.0)),
-        Column::right(
-            "TOTAL GiB",
-            9,
-            7,
-            |row, theme| size(row.total, theme),
-            "Memory of all its GPUs, in GiB.",
-        ),
-    ),
-    sorted(
-        First::Largest,
-        |row| SortKey::number(row.sm),
-        Column::right("SM%", 4, 4, sm, "SM utilisation, mean over its GPUs."),
-    ),
-    sorted(
-        First::Largest,
-        |row| SortKey::whole(row.processes.map(|count| count as u64)),
-        Column::right("PROCS", 5, 8, processes, "Processes on its GPUs."),
-    ),
-    Column {
-        align: Align::Rest,
-        ..Column::left(
-            "NOTE",
-            16,
-            2,
-            note,
-            "Newest unread incident, or the reason for a lost link.",
-        )
-    },
 ];
+
+fn host(row: &FleetRow, _: &Theme) -> Cell {
+    Cell::new(row.name.clone(), Role::Title)
+}
 
 fn link(row: &FleetRow, _: &Theme) -> Cell {
     match row.link.as_ref().and_then(link_words) {
@@ -241,27 +181,29 @@ fn link(row: &FleetRow, _: &Theme) -> Cell {
     }
 }
 
-fn vram(row: &FleetRow, theme: &Theme) -> Cell {
-    row.share().map_or_else(
-        || Cell::absent(theme),
-        |share| Cell::text(format!("{:.0}", (share * 100.0).floor())),
-    )
+fn gpus(row: &FleetRow, _: &Theme) -> Cell {
+    Cell::text(row.gpus.clone())
 }
 
-fn size(bytes: Option<Bytes>, theme: &Theme) -> Cell {
-    bytes.map_or_else(|| Cell::absent(theme), |bytes| Cell::text(gib(bytes)))
+fn vram(row: &FleetRow, theme: &Theme) -> Cell {
+    let percent = |share: f64| format!("{:.0}", (share * 100.0).floor());
+    Cell::known(row.share().map(percent), theme)
+}
+
+fn used(row: &FleetRow, theme: &Theme) -> Cell {
+    Cell::known(row.used.map(gib), theme)
+}
+
+fn total(row: &FleetRow, theme: &Theme) -> Cell {
+    Cell::known(row.total.map(gib), theme)
 }
 
 fn sm(row: &FleetRow, theme: &Theme) -> Cell {
-    row.sm
-        .map_or_else(|| Cell::absent(theme), |sm| Cell::text(format!("{sm:.0}")))
+    Cell::known(row.sm.map(|sm| format!("{sm:.0}")), theme)
 }
 
 fn processes(row: &FleetRow, theme: &Theme) -> Cell {
-    row.processes.map_or_else(
-        || Cell::absent(theme),
-        |count| Cell::text(count.to_string()),
-    )
+    Cell::known(row.processes.map(|count| count.to_string()), theme)
 }
 
 fn note(row: &FleetRow, _: &Theme) -> Cell {
@@ -278,221 +220,48 @@ fn note(row: &FleetRow, _: &Theme) -> Cell {
     }
 }
 
-/// Maximum length of the filter in characters.
-const MAX_FILTER_CHARS: usize = 100;
+pub type FleetScreen = ListScreen<FleetRow>;
 
-#[derive(Debug, Default)]
-pub struct FleetScreen {
-    /// Name of the host under the cursor. Initially the first host.
-    selected: Option<String>,
-    page: Shared<usize>,
-    /// Index of the sort column. Without one, hosts that need attention come first.
-    sort: Option<usize>,
-    inverted: bool,
-    /// Words that every shown host must contain.
-    filter: Input,
-    typing: bool,
-}
+impl ListRow for FleetRow {
+    type Key = String;
 
-impl FleetScreen {
-    fn cursor(&self, rows: &[(usize, &FleetRow)]) -> usize {
-        let is_selected = |(_, row): &(usize, &FleetRow)| Some(&row.name) == self.selected.as_ref();
-        rows.iter().position(is_selected).unwrap_or(0)
-    }
+    const DEF: &'static ScreenDef = &DEF;
+    const COLUMNS: &'static [Column<Self>] = COLUMNS;
+    const FOOTER: &'static [Action] = &[
+        Action::Open,
+        Action::Connect,
+        Action::Why,
+        Action::Filter,
+        Action::Sort,
+        Action::Incidents,
+    ];
+    const NOUN: &'static str = "hosts";
+    const EMPTY: &'static str = "No hosts";
 
-    /// Returns the hosts with their index, filtered and sorted. Hosts of the same rank keep the order of the command
-    /// line.
-    fn rows<'a>(&self, app: &'a App) -> Vec<(usize, &'a FleetRow)> {
-        let words = self.filter.value().to_lowercase();
-        let all = app.fleet.iter().enumerate();
-        let mut rows: Vec<_> = all
-            .filter(|(_, row)| row.matches(&words, &app.theme))
-            .collect();
+    /// Returns the hosts that need attention first. Hosts of the same rank keep the order of the command line.
+    fn rows(app: &App) -> Vec<(usize, &Self)> {
+        let mut rows: Vec<_> = app.fleet.iter().enumerate().collect();
         rows.sort_by_key(|(at, row)| (row.rank(), *at));
-        if let Some(sort) = self.sort.and_then(|at| COLUMNS[at].sort.as_ref()) {
-            rows.sort_by(|(_, a), (_, b)| {
-                (sort.key)(a).compare(&(sort.key)(b), sort.first, self.inverted)
-            });
-        }
         rows
     }
 
-    fn view(&self, rows: &[(usize, &FleetRow)], page: usize) -> View {
-        let cursor = self.cursor(rows);
-        let first = self.sort.and_then(|at| COLUMNS[at].sort.as_ref());
-        View {
-            cursor: Some(cursor),
-            offset: scrolled(cursor, rows.len(), page),
-            sorted: self.sort,
-            descending: first.is_some_and(|sort| sort.first.descends(self.inverted)),
-            low_priority: &[],
-            hidden: Hidden::default(),
-        }
+    fn key(&self) -> String {
+        self.name.clone()
     }
 
-    /// Splits the area into the table and, if there is a filter, the line below it.
-    fn areas(&self, area: Rect) -> (Rect, Option<Rect>) {
-        if (!self.typing && self.filter.value().is_empty()) || area.height < 3 {
-            return (area, None);
-        }
-        let height = area.height - 1;
-        let y = area.y + height;
-        (
-            Rect { height, ..area },
-            Some(Rect {
-                y,
-                height: 1,
-                ..area
-            }),
-        )
+    fn has_key(&self, key: &String) -> bool {
+        self.name == *key
     }
 
-    /// Selects the next or the previous sortable column. Past the last one, the default order returns.
-    fn cycle(&mut self, is_next: bool) {
-        let sortable = |at: &usize| COLUMNS[*at].sort.is_some();
-        self.sort = match (self.sort, is_next) {
-            (None, true) => (0..COLUMNS.len()).find(sortable),
-            (None, false) => (0..COLUMNS.len()).rfind(sortable),
-            (Some(at), true) => (at + 1..COLUMNS.len()).find(sortable),
-            (Some(at), false) => (0..at).rfind(sortable),
-        };
-        self.inverted = false;
-    }
-
-    fn draw_filter(&self, shown: usize, app: &App, line: Rect, buffer: &mut Buffer) {
-        if self.typing {
-            draw_typed(" filter: ", &self.filter, line, app, buffer);
-            return;
-        }
-        let words = format!(
-            " {shown} of {} hosts match \"{}\"",
-            app.fleet.len(),
-            self.filter.value()
-        );
-        let style = app.theme.style(Role::Dim);
-        put(buffer, line.x, line.y, &words, line.width, style);
-    }
-}
-
-impl Screen for FleetScreen {
-    fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let rows = self.rows(app);
-        let (table, line) = self.areas(area);
-        let page = usize::from(table.height.saturating_sub(1));
-        self.page.set(page);
-        let cell = |column: &Column<FleetRow>, (_, row): &(usize, &FleetRow)| {
-            let is_lost = row.is_lost();
-            (column.cell)(row, &app.theme).dim_if(is_lost)
-        };
-        let view = self.view(&rows, page);
-        draw(COLUMNS, &rows, cell, &view, table, buffer, &app.theme);
-        if let Some(line) = line {
-            self.draw_filter(rows.len(), app, line, buffer);
-        }
-    }
-
-    fn act(&mut self, action: Action, app: &App) -> Step {
+    fn act(&self, index: usize, action: Action) -> Effect {
         match action {
-            Action::Sort | Action::SortNext => self.cycle(true),
-            Action::SortPrevious => self.cycle(false),
-            Action::Invert => self.inverted = self.sort.is_some() && !self.inverted,
-            Action::Filter => self.typing = true,
-            Action::Back if !self.filter.value().is_empty() => self.filter = Input::default(),
-            _ => return self.go(action, app),
-        }
-        Step::Stay
-    }
-
-    fn type_key(&mut self, key: KeyEvent) -> bool {
-        if !self.typing {
-            return false;
-        }
-        match key.code {
-            _ if is_enter(key) => self.typing = false,
-            KeyCode::Esc => (self.typing, self.filter) = (false, Input::default()),
-            KeyCode::Up | KeyCode::Down | KeyCode::PageUp | KeyCode::PageDown => {
-                self.typing = false;
-                return false;
-            }
-            KeyCode::Char(_) if self.filter.value().chars().count() >= MAX_FILTER_CHARS => {}
-            _ => drop(self.filter.handle_event(&TerminalEvent::Key(key))),
-        }
-        true
-    }
-
-    fn follow(&mut self, app: &App) {
-        // Remembers the host by name, so that the cursor follows it when its row moves.
-        if self.selected.is_none() {
-            self.selected = self.rows(app).first().map(|(_, row)| row.name.clone());
+            Action::Open => Effect::Host(index),
+            Action::Connect => Effect::Connect(Some(index)),
+            _ => Effect::Ignored,
         }
     }
 
-    fn click(&mut self, app: &App, at: Position, body: Rect) -> Hit {
-        let rows = self.rows(app);
-        let (table, _) = self.areas(body);
-        let page = usize::from(table.height.saturating_sub(1));
-        let view = self.view(&rows, page);
-        if at.y == table.y {
-            let on = |place: &Placed| (place.x..place.x + place.width).contains(&at.x);
-            let placed = placed(COLUMNS, &view, table);
-            let column = placed
-                .iter()
-                .find(|place| on(place))
-                .map(|place| place.column);
-            match column.filter(|column| COLUMNS[*column].sort.is_some()) {
-                column @ Some(_) if column == self.sort => self.inverted = !self.inverted,
-                column @ Some(_) => (self.sort, self.inverted) = (column, false),
-                None => {}
-            }
-            return Hit::Nothing;
-        }
-        let Some(below) = at.y.checked_sub(table.y + 1) else {
-            return Hit::Nothing;
-        };
-        let row = view.offset + usize::from(below);
-        match rows.get(row) {
-            Some(_) if Some(row) == view.cursor => Hit::SameRow,
-            Some((_, host)) if table.contains(at) => {
-                self.selected = Some(host.name.clone());
-                Hit::Row
-            }
-            _ => Hit::Nothing,
-        }
-    }
-
-    fn footer(&self) -> &'static [Action] {
-        &[
-            Action::Open,
-            Action::Connect,
-            Action::Why,
-            Action::Filter,
-            Action::Sort,
-            Action::Incidents,
-        ]
-    }
-
-    fn def(&self) -> &'static ScreenDef {
-        &DEF
-    }
-}
-
-impl FleetScreen {
-    fn go(&mut self, action: Action, app: &App) -> Step {
-        let rows = self.rows(app);
-        let cursor = self.cursor(&rows);
-        let step: Option<fn(usize) -> Step> = match action {
-            Action::Open => Some(Step::Host),
-            Action::Connect => Some(Step::Connect),
-            _ => None,
-        };
-        if let Some(step) = step {
-            let host = rows.get(cursor);
-            return host.map_or(Step::Stay, |(host, _)| step(*host));
-        }
-        let Some(to) = moved(cursor, rows.len(), self.page.get(), action) else {
-            return Step::Ignored;
-        };
-        self.selected = rows.get(to).map(|(_, row)| row.name.clone());
-        Step::Stay
+    fn is_stale(&self) -> bool {
+        self.is_lost()
     }
 }

@@ -6,12 +6,13 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::log::LogScreen;
-use super::{Screen, ScreenDef, Step};
+use super::{Screen, ScreenDef};
 use crate::export::explanation::{Others, StyledLine, Tone, lines, markdown, scene, versions};
 use crate::model::incident::{Incident, Severity};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
+use crate::tui::effect::Effect;
 use crate::tui::incidents::incident_time;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
@@ -114,13 +115,13 @@ impl IncidentScreen {
     }
 
     /// Copies the command that writes a report. gputop sends nothing itself, and the user sees the report first.
-    fn report(&self) -> Step {
+    fn report(&self) -> Effect {
         match &self.incident.uid {
-            Some(uid) => Step::Copy(Copied::new(
+            Some(uid) => Effect::Copy(Copied::new(
                 "the command that writes a redacted report (nothing is sent)",
                 &format!("gputop incidents report {uid} -o report.md"),
             )),
-            None => Step::Message("Incident not saved, so no report can be written".into()),
+            None => Effect::Message("Incident not saved, so no report can be written".into()),
         }
     }
 
@@ -130,14 +131,14 @@ impl IncidentScreen {
         let known = app.incidents.again(&self.incident)?;
         let key = known
             .process()
-            .filter(|_| known.subject.boot_id == app.hello.boot_id)?;
+            .filter(|_| known.key.boot_id == app.hello.boot_id)?;
         app.all_rows.iter().find(|row| row.id().key == key)
     }
 
-    fn log(&self, app: &App) -> Step {
+    fn log(&self, app: &App) -> Effect {
         match self.row(app) {
-            Some(row) => Step::Open(Box::new(LogScreen::new(row.id()))),
-            None => Step::Message("Process not listed, so no log is available".into()),
+            Some(row) => Effect::Open(Box::new(LogScreen::new(row.id()))),
+            None => Effect::Message("Process not listed, so no log is available".into()),
         }
     }
 }
@@ -234,13 +235,13 @@ impl Screen for IncidentScreen {
         }
     }
 
-    fn act(&mut self, action: Action, app: &App) -> Step {
+    fn act(&mut self, action: Action, app: &App) -> Effect {
         match action {
-            Action::CopyMarkdown => Step::Copy(self.markdown()),
+            Action::CopyMarkdown => Effect::Copy(self.markdown()),
             Action::Wrong => self.report(),
             Action::Log => self.log(app),
-            action if self.scroll.act(action) => Step::Stay,
-            _ => Step::Ignored,
+            action if self.scroll.act(action) => Effect::Done,
+            _ => Effect::Ignored,
         }
     }
 

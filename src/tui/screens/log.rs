@@ -9,13 +9,14 @@ use std::sync::Arc;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::{Screen, ScreenDef, Step, moved};
+use super::{Screen, ScreenDef, moved};
 use crate::model::log::{LogSource, LogView};
 use crate::model::process::ProcessKey;
 use crate::model::units::Bytes;
 use crate::source::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
+use crate::tui::effect::Effect;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{put, put_line, put_right, wrap_words};
@@ -227,7 +228,7 @@ impl Screen for LogScreen {
         );
     }
 
-    fn act(&mut self, action: Action, _app: &App) -> Step {
+    fn act(&mut self, action: Action, _app: &App) -> Effect {
         match action {
             Action::Log => {}
             Action::NextError => self.go_to_error(true),
@@ -238,7 +239,7 @@ impl Screen for LogScreen {
             action => {
                 let last = self.last_top();
                 let Some(to) = moved(self.top(), last + 1, self.page.get(), action) else {
-                    return Step::Ignored;
+                    return Effect::Ignored;
                 };
                 // Moving down to the end resumes following.
                 let is_end = to == last && matches!(action, Action::Down | Action::PageDown);
@@ -246,7 +247,7 @@ impl Screen for LogScreen {
                 self.error = self.error.filter(|_| !is_end);
             }
         }
-        Step::Stay
+        Effect::Done
     }
 
     fn follow(&mut self, app: &App) {

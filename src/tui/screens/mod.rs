@@ -1,10 +1,11 @@
-//! Screens: each draws the [`App`] and turns actions into [`Step`]s. A screen borrows the app, so it cannot change it.
+//! Screens: each draws the [`App`] and turns actions into [`Effect`]s. A screen borrows the app, so it cannot change it.
 
 pub mod fleet;
 pub mod gpu;
 pub mod gpu_columns;
 pub mod incident;
 pub mod incidents;
+mod list;
 pub mod log;
 pub mod memory;
 pub mod overview;
@@ -16,8 +17,6 @@ pub mod snapshot;
 pub mod unreadable;
 pub mod whatif;
 
-use std::sync::Arc;
-
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -25,9 +24,9 @@ use ratatui::layout::{Position, Rect};
 use super::action::Action;
 use super::app::App;
 use super::clipboard::Copied;
+use super::effect::Effect;
 use super::groups::Group;
 use super::rows::ProcessRow;
-use crate::model::incident::Incident;
 use crate::model::process::ProcessKey;
 use crate::model::units::{GpuUuid, Mono};
 use crate::source::Request;
@@ -35,8 +34,8 @@ use crate::source::Request;
 pub trait Screen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer);
 
-    /// Handles an action. Actions that mean the same on every screen can be left to the caller with [`Step::Ignored`].
-    fn act(&mut self, action: Action, app: &App) -> Step;
+    /// Handles an action. Actions that mean the same on every screen can be left to the caller with [`Effect::Ignored`].
+    fn act(&mut self, action: Action, app: &App) -> Effect;
 
     /// Handles a key while a text field is being edited. Returns false if the key should be treated as an action.
     fn type_key(&mut self, _key: KeyEvent) -> bool {
@@ -111,26 +110,6 @@ pub trait Screen {
 
     /// Returns the definition of this screen, which has its title and glossary.
     fn def(&self) -> &'static ScreenDef;
-}
-
-/// Result of an action.
-pub enum Step {
-    /// The screen does not handle this action.
-    Ignored,
-    Stay,
-    Open(Box<dyn Screen>),
-    /// Collapse or expand the group with this title.
-    Fold(String),
-    /// Show the host with this index.
-    Host(usize),
-    /// Connect to the host with this index.
-    Connect(usize),
-    /// Explain the incident and mark it as read.
-    Explain(Arc<Incident>),
-    /// Send the text to the clipboard.
-    Copy(Copied),
-    /// Show a message to the user.
-    Message(String),
 }
 
 /// Result of a mouse press.

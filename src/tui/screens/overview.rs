@@ -11,7 +11,7 @@ use super::gpu_columns::{GpuRow, draw_gpus};
 use super::memory::MemoryScreen;
 use super::process::ProcessScreen;
 use super::process_table::{Pressed, draw_lines, hit};
-use super::{Hit, Screen, ScreenDef, Step, is_small, moved, small_overview};
+use super::{Hit, Screen, ScreenDef, is_small, moved, small_overview};
 use crate::model::frame::Frame;
 use crate::model::history::{GpuMetric, HostMetric, SeriesKey};
 use crate::model::host::Driver;
@@ -23,6 +23,7 @@ use crate::tui::app::App;
 use crate::tui::chrome;
 use crate::tui::clipboard::Copied;
 use crate::tui::copy_text;
+use crate::tui::effect::Effect;
 use crate::tui::groups::{Group, TableRow};
 use crate::tui::marks;
 use crate::tui::pools::unread_words;
@@ -156,25 +157,12 @@ impl Overview {
         }
     }
 
-    fn open(&self, app: &App) -> Step {
+    fn open(&self, app: &App) -> Effect {
         match Self::anchor_at(app, self.cursor) {
-            Some(Anchor::Gpu(uuid)) => Step::Open(Box::new(GpuScreen::new(uuid))),
-            Some(Anchor::Process(id)) => Step::Open(Box::new(ProcessScreen::new(id))),
-            Some(Anchor::Group(title)) => Step::Fold(title),
-            None => Step::Stay,
-        }
-    }
-
-    /// Opens the memory of the process under the cursor. For a GPU, this is its largest process with a known pool.
-    fn open_memory(&self, app: &App) -> Step {
-        let row = match Self::anchor_at(app, self.cursor) {
-            Some(Anchor::Process(_)) => self.process(app),
-            Some(Anchor::Gpu(uuid)) => MemoryScreen::largest(&app.all_rows, &uuid),
-            Some(Anchor::Group(_)) | None => None,
-        };
-        match row {
-            Some(row) => Step::Open(Box::new(MemoryScreen::new(row.id()))),
-            None => Step::Stay,
+            Some(Anchor::Gpu(uuid)) => Effect::Open(Box::new(GpuScreen::new(uuid))),
+            Some(Anchor::Process(id)) => Effect::Open(Box::new(ProcessScreen::new(id))),
+            Some(Anchor::Group(title)) => Effect::Fold(title),
+            None => Effect::Done,
         }
     }
 
@@ -495,23 +483,22 @@ impl Screen for Overview {
         }
     }
 
-    fn act(&mut self, action: Action, app: &App) -> Step {
+    fn act(&mut self, action: Action, app: &App) -> Effect {
         let gpus = app.frame.gpus.len();
         let count = gpus + app.lines.len();
         if let Some(at) = moved(self.cursor, count, 10, action) {
             self.go(app, at);
-            return Step::Stay;
+            return Effect::Done;
         }
         match action {
             Action::Open => return self.open(app),
-            Action::Memory => return self.open_memory(app),
             Action::NextPane if self.cursor < gpus => self.go(app, gpus),
             Action::NextPane => self.go(app, 0),
             Action::NextGpu => self.go(app, (self.cursor + 1).min(gpus.saturating_sub(1))),
             Action::PreviousGpu => self.go(app, self.cursor.min(gpus).saturating_sub(1)),
-            _ => return Step::Ignored,
+            _ => return Effect::Ignored,
         }
-        Step::Stay
+        Effect::Done
     }
 
     fn charts(&self, app: &App, body: Rect) -> Option<Rect> {
@@ -601,6 +588,9 @@ impl Screen for Overview {
             Action::Signal,
             Action::Pause,
             Action::ScrollBack,
+            Action::Density,
+            Action::SortVram,
+            Action::Stack,
         ]
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::{Screen, ScreenDef, Step, is_small};
+use super::{Screen, ScreenDef, is_small};
 use crate::allocator::fragmentation::Bucket;
 use crate::export::probe::{cost_words, driver_words, policy_lines, process_words, sentence};
 use crate::model::probe::{Bin, Outcome, PatternRun, Probe};
@@ -15,7 +15,8 @@ use crate::source::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::probe_menu::{gpu_words, is_allowed};
+use crate::tui::effect::Effect;
+use crate::tui::probe_question::{gpu_words, is_allowed};
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
 use crate::tui::widgets::timeline::span_words;
@@ -227,8 +228,8 @@ impl Screen for ProbeScreen {
         self.draw_history(app, rest, buffer);
     }
 
-    fn act(&mut self, _action: Action, _app: &App) -> Step {
-        Step::Ignored
+    fn act(&mut self, _action: Action, _app: &App) -> Effect {
+        Effect::Ignored
     }
 
     /// Repeats the probe after the interval of the user while this screen is open.
@@ -343,7 +344,7 @@ mod tests {
     use crate::model::process::ProcessKey;
     use crate::model::units::{Bytes, Millis, Pid, StartTicks, UnixMillis};
     use crate::source::Update;
-    use crate::tui::keymap::{DEFAULT, Keymap};
+    use crate::tui::keymap::Keymap;
     use crate::tui::picture::text_of;
     use crate::tui::theme::{Palette, Theme};
 
@@ -427,7 +428,7 @@ mod tests {
     }
 
     fn app(probes: impl IntoIterator<Item = Probe>) -> App {
-        let keymap = Keymap::parse(DEFAULT).expect("the keymap");
+        let keymap = Keymap::default();
         let theme = Theme::new(Palette::None, true, jiff::tz::TimeZone::UTC);
         let mut app = App::new(theme, keymap, None);
         let gpu = Gpu {

@@ -7,8 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::incident::role;
-use super::memory::MemoryScreen;
-use super::{Screen, ScreenDef, Step};
+use super::{Screen, ScreenDef};
 use crate::export::explanation::severity;
 use crate::model::container::Runtime;
 use crate::model::event::Exit;
@@ -23,6 +22,7 @@ use crate::source::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::columns::gib;
+use crate::tui::effect::Effect;
 use crate::tui::marks;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::stacks;
@@ -64,8 +64,6 @@ pub struct ProcessScreen {
     id: RowId,
     scroll: Scroll,
     is_detail_requested: bool,
-    /// True if the Python stack is to be requested.
-    wants_stack: bool,
 }
 
 impl ProcessScreen {
@@ -74,7 +72,6 @@ impl ProcessScreen {
             id,
             scroll: Scroll::default(),
             is_detail_requested: false,
-            wants_stack: false,
         }
     }
 
@@ -620,32 +617,22 @@ impl Screen for ProcessScreen {
         }
     }
 
-    fn act(&mut self, action: Action, app: &App) -> Step {
+    fn act(&mut self, action: Action, app: &App) -> Effect {
         if matches!(action, Action::Open | Action::Why)
             && let Some(known) = app.incident_of(self.id.key)
         {
-            return Step::Explain(Arc::clone(&known.incident));
-        }
-        if action == Action::Memory {
-            return Step::Open(Box::new(MemoryScreen::new(self.id.clone())));
-        }
-        if action == Action::Stack {
-            self.wants_stack = true;
-            return Step::Stay;
+            return Effect::Explain(Arc::clone(&known.incident));
         }
         if self.scroll.act(action) {
-            Step::Stay
+            Effect::Done
         } else {
-            Step::Ignored
+            Effect::Ignored
         }
     }
 
     fn next_request(&mut self, _app: &App) -> Option<Request> {
         let first = !std::mem::replace(&mut self.is_detail_requested, true);
-        if first {
-            return Some(Request::Detail(self.id.key));
-        }
-        std::mem::take(&mut self.wants_stack).then_some(Request::Stacks(self.id.key))
+        first.then_some(Request::Detail(self.id.key))
     }
 
     fn charts(&self, _app: &App, body: Rect) -> Option<Rect> {
@@ -663,7 +650,9 @@ impl Screen for ProcessScreen {
     }
 
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
-        self.rows(app).into_iter().next()
+        let rows = self.rows(app);
+        let opened = rows.iter().find(|row| row.id() == self.id);
+        opened.or(rows.first()).copied()
     }
 
     fn footer(&self) -> &'static [Action] {

@@ -3,12 +3,13 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::{Screen, ScreenDef, Step, moved};
+use super::{Screen, ScreenDef, moved};
 use crate::model::frame::Frame;
 use crate::model::pool::Unread;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
+use crate::tui::effect::Effect;
 use crate::tui::pools::kind_words;
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::put_lines;
@@ -125,16 +126,16 @@ impl Screen for Unreadable {
         put_lines(buffer, inner, lines.iter().skip(first), theme);
     }
 
-    fn act(&mut self, action: Action, app: &App) -> Step {
+    fn act(&mut self, action: Action, app: &App) -> Effect {
         if action == Action::Unread {
-            return Step::Stay;
+            return Effect::Done;
         }
         match moved(self.scroll, lines(app, 80).len(), 10, action) {
             Some(at) => {
                 self.scroll = at;
-                Step::Stay
+                Effect::Done
             }
-            None => Step::Ignored,
+            None => Effect::Ignored,
         }
     }
 

@@ -7,7 +7,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::{Screen, ScreenDef, Step, moved};
+use super::{Screen, ScreenDef, moved};
 use crate::allocator::whatif::Point;
 use crate::export::whatif::{Device, Document, Played};
 use crate::model::history::Span;
@@ -15,6 +15,7 @@ use crate::model::units::Bytes;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
+use crate::tui::effect::Effect;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::cells::{put, put_all, put_line, put_right};
 use crate::tui::widgets::pool_chart;
@@ -424,9 +425,9 @@ impl Screen for WhatifScreen {
         self.table(device, place(top + 2 + chart, table), buffer, theme);
     }
 
-    fn act(&mut self, action: Action, _app: &App) -> Step {
+    fn act(&mut self, action: Action, _app: &App) -> Effect {
         match action {
-            Action::Help | Action::Copy | Action::Quit => return Step::Ignored,
+            Action::Help | Action::Copy | Action::Quit => return Effect::Ignored,
             Action::NextGpu => self.show_device(self.device_index + 1),
             Action::PreviousGpu => self.show_device(self.device_index.saturating_sub(1)),
             action => {
@@ -434,7 +435,7 @@ impl Screen for WhatifScreen {
                 self.selected = moved(self.selected, count, count, action).unwrap_or(self.selected);
             }
         }
-        Step::Stay
+        Effect::Done
     }
 
     fn standalone_actions(&self) -> Option<&'static [Action]> {

@@ -41,6 +41,28 @@ impl<T> Column<T> {
         }
     }
 
+    /// Returns a left-aligned column that takes the remaining width.
+    pub const fn rest(
+        title: &'static str,
+        width: u16,
+        priority: u8,
+        cell: fn(&T, &Theme) -> Cell,
+        help: &'static str,
+    ) -> Self {
+        Self {
+            align: Align::Rest,
+            ..Self::right(title, width, priority, cell, help)
+        }
+    }
+
+    /// Makes the column sortable.
+    pub const fn sorted(self, first: First, key: fn(&T) -> SortKey) -> Self {
+        Self {
+            sort: Some(Sort { first, key }),
+            ..self
+        }
+    }
+
     /// Returns a right-aligned column that cannot be sorted.
     pub const fn right(
         title: &'static str,
@@ -101,16 +123,18 @@ impl Cell {
         Self::new(theme.glyphs.absent, Role::Dim)
     }
 
+    /// Returns the text, or a dash.
+    pub fn known(text: Option<String>, theme: &Theme) -> Self {
+        text.map_or_else(|| Self::absent(theme), Self::text)
+    }
+
     /// Returns the text of the value, or a dash.
     pub fn reading<T>(
         reading: &Reading<T>,
         theme: &Theme,
         text: impl FnOnce(&T) -> String,
     ) -> Self {
-        match reading.value() {
-            Some(value) => Self::text(text(value)),
-            None => Self::absent(theme),
-        }
+        Self::known(reading.value().map(text), theme)
     }
 }
 

@@ -8,10 +8,9 @@ use ratatui::layout::{Position, Rect};
 
 use self::facts::{dimmed, facts_of};
 use super::gpu_columns::{has_pools, notes, parts};
-use super::memory::MemoryScreen;
 use super::process::ProcessScreen;
 use super::process_table::{Pressed, draw_processes, hit};
-use super::{Hit, Screen, ScreenDef, Step, moved};
+use super::{Hit, Screen, ScreenDef, moved};
 use crate::model::accounting::account_pools;
 use crate::model::gpu::{Gpu, HealthState};
 use crate::model::units::GpuUuid;
@@ -19,6 +18,7 @@ use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
 use crate::tui::copy_text;
+use crate::tui::effect::Effect;
 use crate::tui::marks;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
@@ -260,7 +260,7 @@ impl Screen for GpuScreen {
         }
     }
 
-    fn act(&mut self, action: Action, app: &App) -> Step {
+    fn act(&mut self, action: Action, app: &App) -> Effect {
         let rows = self.rows(app);
         match (self.pane, action) {
             (_, Action::NextPane) => {
@@ -274,28 +274,20 @@ impl Screen for GpuScreen {
             (_, Action::PreviousGpu) => self.switch(app, -1),
             (Pane::Processes, Action::Open) => {
                 if let Some(row) = rows.get(self.cursor.min(rows.len().saturating_sub(1))) {
-                    return Step::Open(Box::new(ProcessScreen::new(row.id())));
-                }
-            }
-            (_, Action::Memory) => {
-                let under = rows.get(self.cursor.min(rows.len().saturating_sub(1)));
-                let row = under.filter(|_| self.pane == Pane::Processes);
-                let row = row.or_else(|| MemoryScreen::largest(&app.all_rows, &self.uuid));
-                if let Some(row) = row {
-                    return Step::Open(Box::new(MemoryScreen::new(row.id())));
+                    return Effect::Open(Box::new(ProcessScreen::new(row.id())));
                 }
             }
             (Pane::Processes, action) => match moved(self.cursor, rows.len(), 10, action) {
                 Some(at) => self.cursor = at,
-                None => return Step::Ignored,
+                None => return Effect::Ignored,
             },
             (Pane::Facts, action) => {
                 if !self.scroll.act(action) {
-                    return Step::Ignored;
+                    return Effect::Ignored;
                 }
             }
         }
-        Step::Stay
+        Effect::Done
     }
 
     fn charts(&self, app: &App, body: Rect) -> Option<Rect> {

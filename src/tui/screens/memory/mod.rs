@@ -30,16 +30,16 @@ use ratatui::layout::{Position, Rect};
 
 use self::analysed_map::AnalysedMap;
 use self::figures::Figures;
-use super::{Hit, Screen, ScreenDef, Step, moved};
+use super::{Hit, Screen, ScreenDef, moved};
 use crate::allocator::warnings::Note;
 use crate::model::gpu::Gpu;
 use crate::model::pool::Pool;
 use crate::model::process::ProcessKey;
 use crate::model::units::{GpuUuid, Mono};
-use crate::source::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
+use crate::tui::effect::Effect;
 use crate::tui::marks;
 use crate::tui::pools;
 use crate::tui::rows::{ProcessRow, RowId};
@@ -136,8 +136,6 @@ pub struct MemoryScreen {
     pane: Pane,
     cursor: Cursor,
     scroll: usize,
-    /// True if the Python stack is to be requested.
-    wants_stack: bool,
     /// True if this is a part of another screen, which has the keys. The map then has no cursor.
     is_embedded: bool,
     drawn: RefCell<Vec<DrawnPane>>,
@@ -159,7 +157,6 @@ impl MemoryScreen {
             pane: Pane::Map,
             cursor: Cursor::default(),
             scroll: 0,
-            wants_stack: false,
             is_embedded: false,
             drawn: RefCell::default(),
             analysed_map: None,
@@ -281,10 +278,9 @@ impl Screen for MemoryScreen {
         Some(self.row(app)?.ended()?.mono)
     }
 
-    fn act(&mut self, action: Action, app: &App) -> Step {
+    fn act(&mut self, action: Action, app: &App) -> Effect {
         match action {
             Action::Memory => {}
-            Action::Stack => self.wants_stack = true,
             Action::NextGpu => self.switch(app, 1),
             Action::PreviousGpu => self.switch(app, -1),
             Action::NextPane => {
@@ -296,18 +292,18 @@ impl Screen for MemoryScreen {
             }
             action if self.pane == Pane::Metrics => match moved(self.scroll, 100, 10, action) {
                 Some(at) => self.scroll = at,
-                None => return Step::Ignored,
+                None => return Effect::Ignored,
             },
             action => {
                 let moves = matches!(action, Action::Left | Action::Right)
                     || moved(0, 1, 1, action).is_some();
                 if !moves {
-                    return Step::Ignored;
+                    return Effect::Ignored;
                 }
                 self.move_cursor(action);
             }
         }
-        Step::Stay
+        Effect::Done
     }
 
     /// Moves the cursor to the pressed cell of the map, or selects another pane.
@@ -345,10 +341,6 @@ impl Screen for MemoryScreen {
         {
             self.analysed_map = Some(AnalysedMap::new(Arc::clone(map)));
         }
-    }
-
-    fn next_request(&mut self, _app: &App) -> Option<Request> {
-        std::mem::take(&mut self.wants_stack).then_some(Request::Stacks(self.process))
     }
 
     fn map(&self, app: &App, _body: Rect) -> Option<(ProcessKey, u32)> {

@@ -14,22 +14,20 @@ mod time;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crossterm::event::{Event as TerminalEvent, KeyCode, KeyEvent};
+use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use tui_input::Input;
-use tui_input::backend::crossterm::EventHandler;
 
 use self::frames::Frames;
 use self::stack_list::StackList;
-use super::{Screen, ScreenDef, Step, is_small};
+use super::{Screen, ScreenDef, is_small};
 use crate::export::snapshot::UNKNOWN;
 use crate::snapshot::{Device, Snapshot, StackId, Study};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::keymap::is_enter;
-use crate::tui::overlay::draw_typed;
+use crate::tui::effect::Effect;
+use crate::tui::text_field::TextField;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::cells::{put, put_all, put_line};
 use crate::tui::widgets::segment_map::{Cursor, SegmentLayout};
@@ -120,8 +118,7 @@ pub struct SnapshotScreen {
     growth: StackList,
     /// The stack shown in full, over the pane from which it was opened.
     frames: Option<Frames>,
-    search: Input,
-    typing: bool,
+    search: TextField,
     /// Number of rows of the pane when last drawn.
     page: Cell<usize>,
 }
@@ -142,8 +139,7 @@ impl SnapshotScreen {
             stacks: StackList::default(),
             growth: StackList::default(),
             frames: None,
-            search: Input::default(),
-            typing: false,
+            search: TextField::default(),
             page: Cell::new(0),
         };
         screen.show_device(0);
@@ -181,7 +177,7 @@ impl SnapshotScreen {
     }
 
     fn apply_search(&mut self) {
-        let query = self.search.value().to_lowercase();
+        let query = self.search.text().to_lowercase();
         let stacks = &self.opened.snapshot.stacks;
         self.stacks.search(&query, stacks);
         self.growth.search(&query, stacks);
@@ -192,9 +188,9 @@ impl SnapshotScreen {
     }
 
     /// Handles Enter in a pane.
-    fn open(&mut self) -> Step {
+    fn open(&mut self) -> Effect {
         let stack = match self.pane {
-            Pane::Summary => return Step::Stay,
+            Pane::Summary => return Effect::Done,
             Pane::Map => self.stack_on_map(),
             Pane::Time => {
                 if self
@@ -205,16 +201,16 @@ impl SnapshotScreen {
                     self.pane = Pane::Stacks;
                     self.update_lists();
                 }
-                return Step::Stay;
+                return Effect::Done;
             }
             Pane::Stacks => self.stacks.selected(),
             Pane::Growth => self.growth.selected(),
         };
         match stack {
-            Some(0) | None => Step::Message(UNKNOWN.into()),
+            Some(0) | None => Effect::Message(UNKNOWN.into()),
             Some(stack) => {
                 self.open_stack(stack);
-                Step::Stay
+                Effect::Done
             }
         }
     }
@@ -275,17 +271,17 @@ impl Screen for SnapshotScreen {
             height: area.height - 1 - gap,
             ..area
         };
-        if self.typing || !self.search.value().is_empty() {
+        if self.search.is_open() {
             body.height -= 1;
             let line = Rect {
                 y: body.bottom(),
                 height: 1,
                 ..area
             };
-            if self.typing {
-                draw_typed(" search: ", &self.search, line, app, buffer);
+            if self.search.is_typing() {
+                self.search.draw(" search: ", line, app, buffer);
             } else {
-                let words = format!(" search: {}", self.search.value());
+                let words = format!(" search: {}", self.search.text());
                 put_line(buffer, line, &words, Role::Warn, theme);
             }
         }
@@ -315,17 +311,17 @@ impl Screen for SnapshotScreen {
         }
     }
 
-    fn act(&mut self, action: Action, _app: &App) -> Step {
+    fn act(&mut self, action: Action, _app: &App) -> Effect {
         if let Some(frames) = &mut self.frames {
             match action {
                 Action::Back | Action::Quit | Action::Open => self.frames = None,
-                Action::Copy | Action::Help => return Step::Ignored,
+                Action::Copy | Action::Help => return Effect::Ignored,
                 action => drop(frames.act(action)),
             }
-            return Step::Stay;
+            return Effect::Done;
         }
         match action {
-            Action::Help | Action::Copy | Action::Quit => return Step::Ignored,
+            Action::Help | Action::Copy | Action::Quit => return Effect::Ignored,
             Action::NextPane => {
                 let at = PANES.iter().position(|(pane, _)| *pane == self.pane);
                 self.pane = PANES[(at.unwrap_or(0) + 1) % PANES.len()].0;
@@ -336,10 +332,10 @@ impl Screen for SnapshotScreen {
                 if !matches!(self.pane, Pane::Stacks | Pane::Growth) {
                     self.pane = Pane::Stacks;
                 }
-                self.typing = true;
+                self.search.start();
             }
-            Action::Back if !self.search.value().is_empty() => {
-                self.search = Input::default();
+            Action::Back if !self.search.text().is_empty() => {
+                self.search.clear();
                 self.apply_search();
             }
             // Shows the stacks at the end of the trace again.
@@ -351,28 +347,15 @@ impl Screen for SnapshotScreen {
             // Keys for hosts and processes do nothing here.
             action => drop(self.move_in(action)),
         }
-        Step::Stay
+        Effect::Done
     }
 
     fn type_key(&mut self, key: KeyEvent) -> bool {
-        if !self.typing {
-            return false;
+        let is_consumed = self.search.type_key(key);
+        if is_consumed {
+            self.apply_search();
         }
-        match key.code {
-            _ if is_enter(key) => self.typing = false,
-            KeyCode::Esc => {
-                self.typing = false;
-                self.search = Input::default();
-            }
-            KeyCode::Up | KeyCode::Down | KeyCode::PageUp | KeyCode::PageDown => {
-                self.typing = false;
-                return false;
-            }
-            KeyCode::Char(_) if self.search.value().chars().count() >= MAX_SEARCH_CHARS => {}
-            _ => drop(self.search.handle_event(&TerminalEvent::Key(key))),
-        }
-        self.apply_search();
-        true
+        is_consumed
     }
 
     fn standalone_actions(&self) -> Option<&'static [Action]> {
@@ -474,9 +457,6 @@ const KEYS: &[Action] = &[
     Action::Quit,
     Action::QuitNow,
 ];
-
-/// Maximum length of the search text in characters.
-const MAX_SEARCH_CHARS: usize = 60;
 
 /// Returns true if the pane has no room for optional parts.
 fn is_cramped(area: Rect) -> bool {

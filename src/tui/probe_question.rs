@@ -1,32 +1,27 @@
 //! The confirmation before a probe. It states the effects on the GPU, with the GPU's current figures. `y` starts the probe.
 
-use crossterm::event::{KeyCode, KeyEvent};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
-use super::action::Action;
 use super::app::App;
-use super::overlay::panel;
+use super::menu::WIDTH;
 use super::rows::ProcessRow;
 use super::theme::Role;
-use super::widgets::cells::{put_all, put_lines, wrap_words};
+use super::widgets::cells::wrap_words;
 use crate::model::gpu::{Gpu, Memory};
 use crate::model::probe::{CONTEXT, DEFAULT_LIMIT, ProbeRequest, default_headroom};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, GpuUuid};
 use crate::source::Request;
 
-/// The confirmation dialog.
+/// The question with the request that `y` sends.
 #[derive(Debug)]
-pub struct ProbeMenu {
+pub struct ProbeQuestion {
     request: ProbeRequest,
-    title: String,
+    pub title: String,
     /// The process whose block sizes the pattern uses: `418 train.py`.
     process: Option<String>,
 }
 
-impl ProbeMenu {
-    /// Opens the dialog for the GPU of a row, or else for `gpu`.
+impl ProbeQuestion {
+    /// Returns the question for the GPU of a row, or else for `gpu`.
     ///
     /// # Errors
     /// Returns the reason why a probe is not possible.
@@ -53,9 +48,18 @@ impl ProbeMenu {
         })
     }
 
-    /// Handles `y`, the only key that starts the probe, regardless of the keymap.
-    pub fn type_key(&self, key: KeyEvent) -> Option<Request> {
-        matches!(key.code, KeyCode::Char('y' | 'Y')).then(|| Request::Probe(self.request.clone()))
+    pub fn request(&self) -> Request {
+        Request::Probe(self.request.clone())
+    }
+
+    /// Returns the sentences, wrapped.
+    pub fn lines(&self, app: &App, width: u16) -> Vec<Vec<(String, Role)>> {
+        let room = usize::from(width.min(WIDTH).saturating_sub(4)).max(1);
+        let sentences = self.sentences(app).into_iter();
+        sentences
+            .flat_map(|sentence| wrap_words(&sentence, room))
+            .map(|line| vec![(line, Role::Text)])
+            .collect()
     }
 
     fn sentences(&self, app: &App) -> Vec<String> {
@@ -85,35 +89,6 @@ impl ProbeMenu {
             None => "Uses synthetic block sizes. Select a process to use its block sizes.".into(),
         });
         sentences
-    }
-
-    pub fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let theme = &app.theme;
-        let width = 76.min(area.width);
-        let room = usize::from(width.saturating_sub(4)).max(1);
-        let sentences = self.sentences(app);
-        let lines: Vec<(String, Role)> = sentences
-            .iter()
-            .flat_map(|sentence| wrap_words(sentence, room))
-            .map(|line| (line, Role::Text))
-            .collect();
-        let height = u16::try_from(lines.len() + 4).unwrap_or(u16::MAX);
-        let inner = panel(&self.title, width, height, area, app, buffer);
-        let text = Rect {
-            x: inner.x + 1,
-            width: inner.width.saturating_sub(2),
-            height: inner.height.saturating_sub(1),
-            ..inner
-        };
-        put_lines(buffer, text, &lines, theme);
-        let back = format!("  {} back", app.keymap.label(Action::Back));
-        let pieces = [
-            ("y", theme.style(Role::Key)),
-            (" probe", theme.style(Role::Text)),
-            (back.as_str(), theme.style(Role::Text)),
-        ];
-        let last = inner.bottom().saturating_sub(1);
-        put_all(buffer, text.x, last, inner.right(), &pieces);
     }
 }
 

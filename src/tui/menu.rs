@@ -1,0 +1,324 @@
+//! Menus over the screen: a list to choose from, or a question that only `y` answers.
+
+use crossterm::event::{KeyCode, KeyEvent};
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+
+use super::action::Action;
+use super::app::App;
+use super::colours::Colours;
+use super::columns::PROCESS_COLUMNS;
+use super::effect::Effect;
+use super::overlay::{Overlay, panel, panel_area};
+use super::palette::PALETTES;
+use super::probe_question::ProbeQuestion;
+use super::screens::moved;
+use super::signal_targets::{self, Target};
+use super::theme::Role;
+use super::widgets::cells::{columns, put_line, put_right};
+use super::widgets::table::{mark, scrolled};
+use crate::model::signal::{SIGNALS, Signal};
+use crate::source::Request;
+
+/// A menu with its cursor. In a question, the cursor is the first visible line.
+#[derive(Debug)]
+pub struct Menu {
+    subject: Subject,
+    cursor: usize,
+}
+
+#[derive(Debug)]
+enum Subject {
+    /// The sort order of the process table. Row 0 is the default order.
+    Sort,
+    /// The columns of the process table.
+    Columns,
+    /// The theme, shown while the cursor is on it. Without a choice, these colours return.
+    Theme(Colours),
+    /// A signal to these processes.
+    Signal(Vec<Target>),
+    /// Confirms a signal. Differs from Enter, so pressing a key twice by mistake sends nothing.
+    SendSignal(Signal, Vec<Target>),
+    Probe(ProbeQuestion),
+}
+
+/// A row: pieces of text with their roles.
+type Row = Vec<(String, Role)>;
+
+/// This column identifies a row, so it cannot be hidden.
+const ALWAYS_SHOWN: &str = "PID";
+
+/// Width of a menu with descriptions.
+pub const WIDTH: u16 = 76;
+
+/// Returns the available sort orders: the default order, then the sortable columns.
+pub fn sort_orders() -> Vec<Option<usize>> {
+    let columns = PROCESS_COLUMNS.iter().enumerate();
+    let sortable = columns.filter(|(_, column)| column.sort.is_some());
+    std::iter::once(None)
+        .chain(sortable.map(|(at, _)| Some(at)))
+        .collect()
+}
+
+/// Returns the name of a sort order.
+pub fn sort_title(order: Option<usize>) -> &'static str {
+    order.map_or("GPU, then VRAM", |column| PROCESS_COLUMNS[column].title)
+}
+
+/// Returns the columns that can be hidden.
+fn hideable() -> Vec<usize> {
+    let columns = PROCESS_COLUMNS.iter().enumerate();
+    let others = columns.filter(|(_, column)| column.title != ALWAYS_SHOWN);
+    others.map(|(at, _)| at).collect()
+}
+
+impl Menu {
+    fn open(subject: Subject, cursor: Option<usize>) -> Effect {
+        Effect::Overlay(Overlay::Menu(Self {
+            subject,
+            cursor: cursor.unwrap_or(0),
+        }))
+    }
+
+    pub fn sort(app: &App) -> Effect {
+        let current = sort_orders().iter().position(|order| *order == app.sort);
+        Self::open(Subject::Sort, current)
+    }
+
+    pub fn columns() -> Effect {
+        Self::open(Subject::Columns, None)
+    }
+
+    pub fn theme(app: &App) -> Effect {
+        let colours = app.theme.colours.clone();
+        let is_current = |palette| Colours::built_in(palette) == colours;
+        let current = PALETTES.iter().position(|def| is_current(def.palette));
+        Self::open(Subject::Theme(colours), current)
+    }
+
+    pub fn signal(signal: Signal, targets: Vec<Target>) -> Effect {
+        let at = SIGNALS.iter().position(|def| def.signal == signal);
+        Self::open(Subject::Signal(targets), at)
+    }
+
+    pub fn probe(question: ProbeQuestion) -> Effect {
+        Self::open(Subject::Probe(question), None)
+    }
+
+    fn is_question(&self) -> bool {
+        matches!(self.subject, Subject::SendSignal(..) | Subject::Probe(_))
+    }
+
+    /// Handles `y`, the only key that answers a question, regardless of the keymap, and the first letter of a column to sort
+    /// by. Returns `None` if the key is an action instead.
+    pub fn type_key(&mut self, key: KeyEvent, app: &mut App) -> Option<Effect> {
+        let KeyCode::Char(letter) = key.code else {
+            return None;
+        };
+        let is_yes = matches!(letter, 'y' | 'Y');
+        match &self.subject {
+            Subject::SendSignal(signal, targets) if is_yes => {
+                Some(Effect::Request(Request::Signal {
+                    signal: *signal,
+                    processes: targets.iter().map(|target| target.key).collect(),
+                }))
+            }
+            Subject::Probe(question) if is_yes => Some(Effect::Request(question.request())),
+            Subject::Sort if key.modifiers.is_empty() || letter.is_uppercase() => {
+                self.sort_by_letter(letter, app)
+            }
+            _ => None,
+        }
+    }
+
+    /// Sorts by the column with this first letter. If there are several, moves to the next one.
+    fn sort_by_letter(&mut self, letter: char, app: &mut App) -> Option<Effect> {
+        let begins = |order: &Option<usize>| {
+            order.is_some() && sort_title(*order).starts_with(letter.to_ascii_uppercase())
+        };
+        let orders = sort_orders();
+        let found: Vec<usize> = (0..orders.len())
+            .filter(|at| begins(&orders[*at]))
+            .collect();
+        let next = found.iter().find(|at| **at > self.cursor);
+        self.cursor = *next.or(found.first())?;
+        match found.len() {
+            1 => Some(self.choose(app)),
+            _ => Some(Effect::Done),
+        }
+    }
+
+    pub fn act(&mut self, action: Action, app: &mut App) -> Effect {
+        match action {
+            Action::Back | Action::Quit => return self.back(app),
+            Action::Columns | Action::Theme => return Effect::Close,
+            Action::Open | Action::Tag | Action::Sort => return self.choose(app),
+            Action::SignalTerm => self.move_to(Signal::Term),
+            Action::SignalKill => self.move_to(Signal::Kill),
+            action => {
+                // A narrow box wraps a question into more lines.
+                let count = self.contents(app, 40).1.len();
+                self.cursor = moved(self.cursor, count, 10, action).unwrap_or(self.cursor);
+                if let (Subject::Theme(_), Some(def)) = (&self.subject, PALETTES.get(self.cursor)) {
+                    app.theme.colours = Colours::built_in(def.palette);
+                }
+            }
+        }
+        Effect::Done
+    }
+
+    fn move_to(&mut self, signal: Signal) {
+        if let Subject::Signal(_) = self.subject {
+            let at = SIGNALS.iter().position(|def| def.signal == signal);
+            self.cursor = at.unwrap_or(0);
+        }
+    }
+
+    fn choose(&mut self, app: &mut App) -> Effect {
+        match &mut self.subject {
+            Subject::Sort => {
+                app.set_sort(sort_orders().get(self.cursor).copied().flatten(), false);
+                return Effect::Close;
+            }
+            Subject::Theme(_) => return Effect::Close,
+            Subject::Columns => {
+                if let Some(column) = hideable().get(self.cursor) {
+                    app.hidden_columns.toggle(*column);
+                }
+            }
+            Subject::Signal(targets) => {
+                if let Some(def) = SIGNALS.get(self.cursor) {
+                    self.subject = Subject::SendSignal(def.signal, std::mem::take(targets));
+                    self.cursor = 0;
+                }
+            }
+            Subject::SendSignal(..) | Subject::Probe(_) => {}
+        }
+        Effect::Done
+    }
+
+    fn back(&mut self, app: &mut App) -> Effect {
+        match &mut self.subject {
+            Subject::SendSignal(signal, targets) => {
+                let signal = *signal;
+                self.subject = Subject::Signal(std::mem::take(targets));
+                self.move_to(signal);
+                return Effect::Done;
+            }
+            Subject::Theme(colours) => app.theme.colours = std::mem::take(colours),
+            _ => {}
+        }
+        Effect::Close
+    }
+
+    /// Handles a click: moves to the row and chooses it. A question is never answered by a click.
+    pub fn click(&mut self, position: Position, area: Rect, app: &App) -> Option<Action> {
+        let (_, rows, _) = self.contents(app, area.width);
+        let (_, inner) = panel_area(self.width(), height(&rows), area);
+        let below = usize::from(position.y.checked_sub(inner.y)?);
+        let row = scrolled(self.cursor, rows.len(), usize::from(inner.height)) + below;
+        if self.is_question() || !inner.contains(position) || row >= rows.len() {
+            return None;
+        }
+        self.cursor = row;
+        Some(Action::Open)
+    }
+
+    fn width(&self) -> u16 {
+        match self.subject {
+            Subject::Sort => 40,
+            _ => WIDTH,
+        }
+    }
+
+    /// Returns the title, the rows, and what the main key does.
+    fn contents(&self, app: &App, width: u16) -> (String, Vec<Row>, &'static str) {
+        match &self.subject {
+            Subject::Sort => {
+                let rows = sort_orders().into_iter().map(|order| {
+                    let current = if order == app.sort { " (current)" } else { "" };
+                    vec![
+                        (sort_title(order).to_owned(), Role::Text),
+                        (current.to_owned(), Role::Dim),
+                    ]
+                });
+                ("Sort by".into(), rows.collect(), "sort")
+            }
+            Subject::Columns => {
+                let rows = hideable().into_iter().map(|at| {
+                    let column = &PROCESS_COLUMNS[at];
+                    let is_hidden = app.hidden_columns.has(at);
+                    let shown = if is_hidden { "[ ]" } else { "[x]" };
+                    named(format!("{shown} {:<8} ", column.title), column.help)
+                });
+                ("Process columns".into(), rows.collect(), "toggle")
+            }
+            Subject::Theme(_) => {
+                let rows = PALETTES.iter();
+                let rows = rows.map(|def| named(format!("{:<13} ", def.name), def.help));
+                ("Theme".into(), rows.collect(), "select")
+            }
+            Subject::Signal(targets) => {
+                let rows = SIGNALS
+                    .iter()
+                    .map(|def| named(format!("{:>2} {:<5} ", def.number, def.name), def.help));
+                let title = format!("Signal to {}", signal_targets::words(targets));
+                (title, rows.collect(), "choose")
+            }
+            Subject::SendSignal(signal, targets) => {
+                let words = signal_targets::words(targets);
+                let rows = signal_targets::lines(targets, app);
+                (format!("Send {} to {words}?", signal.name()), rows, "send")
+            }
+            Subject::Probe(question) => {
+                (question.title.clone(), question.lines(app, width), "probe")
+            }
+        }
+    }
+
+    pub fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        let theme = &app.theme;
+        let (title, rows, verb) = self.contents(app, area.width);
+        let inner = panel(&title, self.width(), height(&rows), area, app, buffer);
+        let visible = usize::from(inner.height);
+        let offset = match self.is_question() {
+            true => self.cursor.min(rows.len().saturating_sub(visible)),
+            false => scrolled(self.cursor, rows.len(), visible),
+        };
+        let shown = rows.iter().enumerate().skip(offset);
+        for (y, (at, row)) in (inner.y..inner.bottom()).zip(shown) {
+            let mut x = inner.x + 2;
+            for (text, role) in row {
+                let rest = Rect::new(x, y, inner.right().saturating_sub(x), 1);
+                put_line(buffer, rest, text, *role, theme);
+                x = x.saturating_add(u16::try_from(columns(text)).unwrap_or(u16::MAX));
+            }
+            if at == self.cursor && !self.is_question() {
+                mark(inner, y, buffer, theme);
+            }
+        }
+        let below = match rows.len().saturating_sub(offset + visible) {
+            0 => String::new(),
+            below => format!(" {below} more below "),
+        };
+        let key = match self.is_question() {
+            true => "y".to_owned(),
+            false => app.keymap.label(Action::Open),
+        };
+        let hint = format!(
+            "{below} {key} {verb}  {} back ",
+            app.keymap.label(Action::Back)
+        );
+        let style = theme.style(Role::Key);
+        put_right(buffer, inner.x, inner.right(), inner.bottom(), &hint, style);
+    }
+}
+
+/// Returns a row with a name and its description.
+fn named(name: String, help: &str) -> Row {
+    vec![(name, Role::Key), (help.to_owned(), Role::Text)]
+}
+
+fn height(rows: &[Row]) -> u16 {
+    u16::try_from(rows.len() + 2).unwrap_or(u16::MAX)
+}

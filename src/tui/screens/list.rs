@@ -1,0 +1,254 @@
+//! A screen with one table. Cursor, clicks, paging, sorting and filter are the same for every list; a list is its rows, its
+//! columns and what opens from a row.
+
+use std::cell::Cell as Shared;
+
+use crossterm::event::KeyEvent;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout, Position, Rect};
+
+use super::{Hit, Screen, ScreenDef, moved};
+use crate::tui::action::Action;
+use crate::tui::app::App;
+use crate::tui::effect::Effect;
+use crate::tui::text_field::TextField;
+use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
+use crate::tui::widgets::table::{Column, Hidden, View, draw, placed, scrolled};
+
+/// A row of a list.
+pub trait ListRow: Sized + 'static {
+    /// Identifies a row, so that the cursor stays on it when it moves.
+    type Key;
+
+    const DEF: &'static ScreenDef;
+    const COLUMNS: &'static [Column<Self>];
+    /// Actions for the footer, most useful first.
+    const FOOTER: &'static [Action];
+    /// Plural noun for the rows: `hosts`.
+    const NOUN: &'static str;
+    /// Shown in place of an empty list.
+    const EMPTY: &'static str;
+
+    /// Returns the rows in their default order, each with its index for [`Self::act`].
+    fn rows(app: &App) -> Vec<(usize, &Self)>;
+
+    fn key(&self) -> Self::Key;
+
+    fn has_key(&self, key: &Self::Key) -> bool;
+
+    /// Performs an action on the row under the cursor. At least [`Action::Open`] is handled.
+    fn act(&self, index: usize, action: Action) -> Effect;
+
+    /// Returns true if the figures of the row are not current.
+    fn is_stale(&self) -> bool {
+        false
+    }
+
+    /// Returns the columns that are redundant for these rows.
+    fn hidden(_rows: &[(usize, &Self)]) -> Hidden {
+        Hidden::default()
+    }
+}
+
+pub struct ListScreen<R: ListRow> {
+    /// The row under the cursor. Initially the first.
+    selected: Option<R::Key>,
+    /// Number of rows when last drawn.
+    page: Shared<usize>,
+    /// Index of the sort column; `None` is the default order.
+    sort: Option<usize>,
+    inverted: bool,
+    /// Words that every shown row must contain.
+    filter: TextField,
+}
+
+impl<R: ListRow> Default for ListScreen<R> {
+    fn default() -> Self {
+        Self {
+            selected: None,
+            page: Shared::default(),
+            sort: None,
+            inverted: false,
+            filter: TextField::default(),
+        }
+    }
+}
+
+impl<R: ListRow> ListScreen<R> {
+    /// Returns the rows, filtered and sorted. Rows that are equal in a sort keep their default order.
+    fn rows<'a>(&self, app: &'a App) -> Vec<(usize, &'a R)> {
+        let words = self.filter.text().to_lowercase();
+        let mut rows = R::rows(app);
+        if !words.is_empty() {
+            rows.retain(|(_, row)| matches(*row, &words, &app.theme));
+        }
+        if let Some(sort) = self.sort.and_then(|at| R::COLUMNS[at].sort.as_ref()) {
+            rows.sort_by(|(_, a), (_, b)| {
+                (sort.key)(a).compare(&(sort.key)(b), sort.first, self.inverted)
+            });
+        }
+        rows
+    }
+
+    fn cursor(&self, rows: &[(usize, &R)]) -> usize {
+        let key = self.selected.as_ref();
+        let at = key.and_then(|key| rows.iter().position(|(_, row)| row.has_key(key)));
+        at.unwrap_or(0)
+    }
+
+    fn view(&self, rows: &[(usize, &R)], table: Rect) -> View {
+        let cursor = self.cursor(rows);
+        let sort = self.sort.and_then(|at| R::COLUMNS[at].sort.as_ref());
+        View {
+            cursor: Some(cursor),
+            offset: scrolled(cursor, rows.len(), page(table)),
+            sorted: self.sort,
+            descending: sort.is_some_and(|sort| sort.first.descends(self.inverted)),
+            low_priority: &[],
+            hidden: R::hidden(rows),
+        }
+    }
+
+    /// Splits the area into the table and the line of the filter, which is empty without one.
+    fn areas(&self, area: Rect) -> [Rect; 2] {
+        let line = u16::from(self.filter.is_open() && area.height >= 3);
+        Layout::vertical([Constraint::Fill(1), Constraint::Length(line)]).areas(area)
+    }
+
+    /// Selects the next or the previous sortable column. Past the last one, the default order returns.
+    fn cycle(&mut self, is_next: bool) {
+        let sortable = |at: &usize| R::COLUMNS[*at].sort.is_some();
+        let count = R::COLUMNS.len();
+        self.sort = match (self.sort, is_next) {
+            (None, true) => (0..count).find(sortable),
+            (None, false) => (0..count).rfind(sortable),
+            (Some(at), true) => (at + 1..count).find(sortable),
+            (Some(at), false) => (0..at).rfind(sortable),
+        };
+        self.inverted = false;
+    }
+
+    /// Sorts by the column of a heading, or reverses the order.
+    fn sort_by_heading(&mut self, x: u16, view: &View, table: Rect) {
+        let placed = placed(R::COLUMNS, view, table);
+        let mut columns = placed.iter();
+        let under = columns.find(|place| (place.x..place.x + place.width).contains(&x));
+        let column = under.map(|place| place.column);
+        match column.filter(|at| R::COLUMNS[*at].sort.is_some()) {
+            None => {}
+            column if column == self.sort => self.inverted = !self.inverted,
+            column => (self.sort, self.inverted) = (column, false),
+        }
+    }
+
+    fn draw_filter(&self, shown: usize, app: &App, line: Rect, buffer: &mut Buffer) {
+        if self.filter.is_typing() {
+            self.filter.draw(" filter: ", line, app, buffer);
+            return;
+        }
+        let (all, noun, text) = (R::rows(app).len(), R::NOUN, self.filter.text());
+        let words = format!(" {shown} of {all} {noun} match \"{text}\"");
+        put_line(buffer, line, &words, Role::Dim, &app.theme);
+    }
+}
+
+/// Returns true if every word occurs in the cells of the row.
+fn matches<R: ListRow>(row: &R, words: &str, theme: &Theme) -> bool {
+    let cells = R::COLUMNS
+        .iter()
+        .map(|column| (column.cell)(row, theme).text);
+    let text = cells.collect::<Vec<_>>().join(" ").to_lowercase();
+    words.split_whitespace().all(|word| text.contains(word))
+}
+
+/// Returns the number of rows below the heading.
+fn page(table: Rect) -> usize {
+    usize::from(table.height.saturating_sub(1))
+}
+
+impl<R: ListRow> Screen for ListScreen<R> {
+    fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        let rows = self.rows(app);
+        let [table, line] = self.areas(area);
+        if rows.is_empty() && !self.filter.is_open() {
+            let lines = wrap_words(R::EMPTY, usize::from(area.width.max(1)));
+            let lines: Vec<_> = lines.into_iter().map(|line| (line, Role::Dim)).collect();
+            put_lines(buffer, area, &lines, &app.theme);
+            return;
+        }
+        self.page.set(page(table));
+        let cell = |column: &Column<R>, (_, row): &(usize, &R)| {
+            (column.cell)(row, &app.theme).dim_if(row.is_stale())
+        };
+        let view = self.view(&rows, table);
+        draw(R::COLUMNS, &rows, cell, &view, table, buffer, &app.theme);
+        if line.height > 0 {
+            self.draw_filter(rows.len(), app, line, buffer);
+        }
+    }
+
+    fn act(&mut self, action: Action, app: &App) -> Effect {
+        match action {
+            Action::Sort | Action::SortNext => self.cycle(true),
+            Action::SortPrevious => self.cycle(false),
+            Action::Invert => self.inverted = self.sort.is_some() && !self.inverted,
+            Action::Filter => self.filter.start(),
+            Action::Back if !self.filter.text().is_empty() => self.filter.clear(),
+            action => {
+                let rows = self.rows(app);
+                let cursor = self.cursor(&rows);
+                if let Some(to) = moved(cursor, rows.len(), self.page.get(), action) {
+                    self.selected = rows.get(to).map(|(_, row)| row.key());
+                    return Effect::Done;
+                }
+                return match rows.get(cursor) {
+                    Some((index, row)) => row.act(*index, action),
+                    None => Effect::Ignored,
+                };
+            }
+        }
+        Effect::Done
+    }
+
+    fn type_key(&mut self, key: KeyEvent) -> bool {
+        self.filter.type_key(key)
+    }
+
+    fn follow(&mut self, app: &App) {
+        // A row that the filter hides keeps the cursor.
+        let key = self.selected.as_ref();
+        let all = R::rows(app);
+        let same = key.and_then(|key| all.iter().find(|(_, row)| row.has_key(key)));
+        let row = same.copied().or_else(|| self.rows(app).first().copied());
+        self.selected = row.map(|(_, row)| row.key());
+    }
+
+    fn click(&mut self, app: &App, at: Position, body: Rect) -> Hit {
+        let rows = self.rows(app);
+        let [table, _] = self.areas(body);
+        let view = self.view(&rows, table);
+        if at.y == table.y {
+            self.sort_by_heading(at.x, &view, table);
+            return Hit::Nothing;
+        }
+        let below = usize::from(at.y.saturating_sub(table.y + 1));
+        match rows.get(view.offset + below) {
+            Some(_) if !table.contains(at) => Hit::Nothing,
+            Some(_) if Some(view.offset + below) == view.cursor => Hit::SameRow,
+            Some((_, row)) => {
+                self.selected = Some(row.key());
+                Hit::Row
+            }
+            None => Hit::Nothing,
+        }
+    }
+
+    fn footer(&self) -> &'static [Action] {
+        R::FOOTER
+    }
+
+    fn def(&self) -> &'static ScreenDef {
+        R::DEF
+    }
+}

@@ -1,0 +1,139 @@
+//! The processes that a signal is sent to. Requests identify each by PID and start time, so that the receiving host can detect
+//! a reused PID.
+
+use std::collections::BTreeSet;
+
+use super::app::App;
+use super::rows::ProcessRow;
+use super::theme::Role;
+use crate::model::process::ProcessKey;
+use crate::model::reading::{Missing, Reason};
+use crate::model::signal::Signalled;
+use crate::model::units::{StartTicks, UnixMillis};
+
+/// A process that would receive the signal, as shown in the confirmation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target {
+    pub key: ProcessKey,
+    command: String,
+    user: Option<String>,
+    started: UnixMillis,
+}
+
+/// Returns the process of a row as a signal target.
+///
+/// # Errors
+/// Returns the reason why it cannot receive a signal, without a period.
+pub fn target(row: &ProcessRow) -> Result<Target, String> {
+    let key = row.id().key;
+    if row.ended().is_some() {
+        return Err(format!("process {} has exited", key.pid));
+    }
+    let Some(facts) = row.facts() else {
+        return Err(format!(
+            "process {} is not visible: it is in another PID namespace, or has just exited",
+            key.pid
+        ));
+    };
+    if key.start == StartTicks(0) {
+        return Err(format!(
+            "cannot identify process {}: its start time is not readable, and its PID may have been reused",
+            key.pid
+        ));
+    }
+    Ok(Target {
+        key,
+        command: row.command().value().cloned().unwrap_or_default(),
+        user: facts.user.value().cloned(),
+        started: facts.started,
+    })
+}
+
+/// Returns the tagged processes, or else the one under the cursor.
+///
+/// # Errors
+/// Returns the reason why no signal can be sent.
+pub fn targets(app: &App, under: Option<&ProcessRow>) -> Result<Vec<Target>, String> {
+    is_allowed(app)?;
+    if app.tags.is_empty() {
+        let row = under.ok_or("no process selected or tagged")?;
+        return Ok(vec![target(row)?]);
+    }
+    let mut seen = BTreeSet::new();
+    let tagged = app.all_rows.iter().filter(|row| {
+        let key = row.id().key;
+        app.tags.has(key) && seen.insert(key)
+    });
+    tagged.map(target).collect()
+}
+
+/// Checks whether signals are allowed.
+///
+/// # Errors
+/// Returns the reason why they are not.
+pub fn is_allowed(app: &App) -> Result<(), String> {
+    if app.recording.is_some() {
+        return Err("cannot send signals to the processes of a recording".into());
+    }
+    app.permissions
+        .signals
+        .map_err(|why| format!("cannot send signals: {why}"))
+}
+
+/// Describes the targets: `418 train.py`, `3 processes`.
+pub fn words(targets: &[Target]) -> String {
+    match targets {
+        [one] => format!("{} {}", one.key.pid, one.command),
+        all => format!("{} processes", all.len()),
+    }
+}
+
+/// Returns the lines of the question, with their heading.
+pub fn lines(targets: &[Target], app: &App) -> Vec<Vec<(String, Role)>> {
+    let theme = &app.theme;
+    let heading = "    PID  USER      STARTED         COMMAND".to_owned();
+    let mut lines = vec![vec![(heading, Role::Dim)]];
+    lines.extend(targets.iter().map(|target| {
+        let user = target.user.as_deref().unwrap_or(theme.glyphs.absent);
+        let started = theme.clock(target.started, "%m-%d %H:%M:%S");
+        let pid = target.key.pid.0;
+        let line = format!("{pid:>7}  {user:<8}  {started:<14}  {}", target.command);
+        vec![(line, Role::Text)]
+    }));
+    lines
+}
+
+/// Describes the result of a signal in one line: `TERM delivered to 418 train.py`.
+pub fn outcome_words(signalled: &Signalled, rows: &[ProcessRow]) -> String {
+    let signal = signalled.signal.name();
+    let name = |key: ProcessKey| {
+        let row = rows.iter().find(|row| row.id().key == key);
+        let command = row.and_then(|row| row.command().value().cloned());
+        match command {
+            Some(command) => format!("{} {command}", key.pid),
+            None => key.pid.to_string(),
+        }
+    };
+    match signalled.outcomes.as_slice() {
+        [(key, Ok(()))] => format!("{signal} delivered to {}", name(*key)),
+        [(key, Err(why))] => format!("{signal} to {} {}: {why}", key.pid, verdict(why)),
+        outcomes => {
+            let delivered = outcomes.iter().filter(|(_, outcome)| outcome.is_ok());
+            let mut words = format!("{signal}: {} delivered", delivered.count());
+            for (key, outcome) in outcomes {
+                if let Err(why) = outcome {
+                    words += &format!(", {} {}: {why}", key.pid, verdict(why));
+                }
+            }
+            words
+        }
+    }
+}
+
+fn verdict(why: &Missing) -> &'static str {
+    match why.reason {
+        Reason::Denied => "denied",
+        Reason::Gone => "not sent, process exited",
+        _ => "not sent",
+    }
+}
