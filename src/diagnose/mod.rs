@@ -37,7 +37,7 @@ mod values;
 pub mod workload;
 
 pub use catalogue::Catalogue;
-pub use judge::{fatal_first, judge};
+pub use judge::{fatal_first, jobs, judge};
 pub use log::{LogFindings, LogReader};
 
 use crate::model::incident::Incident;

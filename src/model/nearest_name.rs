@@ -29,7 +29,7 @@ pub fn instead_of<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> S
 }
 
 /// Returns the number of letters to add, remove, change or swap with a neighbour to turn one word into the other.
-fn distance(a: &str, b: &str) -> usize {
+pub fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();
     let mut above: Vec<usize> = (0..=b.len()).collect();

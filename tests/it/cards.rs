@@ -8,7 +8,7 @@ use gputop::diagnose::catalogue::{self, Catalogue};
 use gputop::diagnose::evidence::Measured;
 use gputop::diagnose::tables::Tables;
 use gputop::diagnose::{LogReader, judge};
-use gputop::export::explanation::{Style, text};
+use gputop::export::explanation::{Detail, Style, text};
 
 fn assets() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("assets")
@@ -52,7 +52,7 @@ fn quotes_in_an_explanation_are_not_failures() {
                 width,
                 colour: false,
             };
-            let explanation = text(&incidents, false, &style);
+            let explanation = text(&incidents, Detail::Full, &style);
             explained += usize::from(!explanation.is_empty());
             let both = format!("{log}\n{explanation}");
             assert_eq!(read(&both), incidents, "{width}: {both}");

@@ -397,11 +397,19 @@ fn private_pools(case: &Case<'_>) -> Finding {
     })
 }
 
+/// Private pools hold more than half of the GPU.
 fn private_pools_fill(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let most = oom.private.zip(oom.total);
-    when(most.map(|(private, total)| private > total / 2), || {
-        Some(format!("{} is in private pools", b(oom.private?)))
+    let fill = oom
+        .private
+        .zip(oom.total)
+        .map(|(private, total)| private > total / 2);
+    when(fill, || {
+        Some(format!(
+            "private pools hold {} of {}",
+            b(oom.private?),
+            b(oom.total?)
+        ))
     })
 }
 

@@ -1,5 +1,6 @@
 //! Builds the incident of a sighting from its card.
 
+use super::rank_comparison::RankComparison;
 use super::{Item, Judge, causes};
 use crate::diagnose::card::{Card, CheckHint};
 use crate::diagnose::evidence::{self, Case, Finding};
@@ -21,6 +22,7 @@ pub(super) fn incident(
     item: &Item<'_>,
     beside: &[&str],
     ranks: usize,
+    comparison: Option<&RankComparison>,
 ) -> Incident {
     let card = judge.card(item);
     let sighting = item.sighting;
@@ -40,8 +42,14 @@ pub(super) fn incident(
     if let Some(rank) = judge.rank(item) {
         found.entry("rank").or_insert_with(|| rank.into());
     }
+    if let Some(rank) = comparison.and_then(|c| c.odd_rank)
+        && judge.rank(item) != Some(rank)
+    {
+        found.insert("lagging_rank".into(), rank.into());
+    }
     let case = Case {
         found: &found,
+        comparison: comparison.map(|c| c.sentence.as_str()),
         ..judge.case(item, beside, ranks)
     };
     let causes = causes::weighed(card, &case, &found);
@@ -187,7 +195,7 @@ pub(super) fn program(
         text::visible(traceback.message.as_bytes(), 200).into(),
     );
     let place = traceback.place();
-    if let Some(frame) = place {
+    if let Some(frame) = place.filter(|frame| frame.is_users()) {
         found.insert("python_file".into(), base_name(&frame.file).into());
         found.insert("python_line".into(), frame.line.into());
     }
@@ -255,7 +263,7 @@ fn at(frame: &Frame) -> String {
 }
 
 /// Returns a time in RFC 3339, or in the same form without a time zone if the log does not contain one.
-fn standard_time(written: &str) -> Option<String> {
+pub(super) fn standard_time(written: &str) -> Option<String> {
     let text = written.replacen(' ', "T", 1).replace(',', ".");
     if let Ok(time) = text.parse::<jiff::Timestamp>() {
         return Some(time.to_string());

@@ -317,6 +317,7 @@ impl Case {
         member.frames = frames
             .rev()
             .map(|frame| Frame {
+                source: None,
                 file: frame.file.clone(),
                 line: frame.line,
                 function: frame.function.clone(),
@@ -499,6 +500,7 @@ impl Case {
             .position(|c| c.id == "oom-capacity")?;
         let sighting = Sighting {
             card,
+            wording: String::new(),
             weak: false,
             count: u32::try_from(count).unwrap_or(u32::MAX),
             found,

@@ -1,6 +1,9 @@
 //! Error cards as text: the index, search results and one card in full.
 
 mod prose;
+mod search;
+
+pub use search::search;
 
 use std::fmt::Write as _;
 
@@ -52,7 +55,7 @@ fn title(card: &Card) -> &str {
     card.titles.last().map_or("", String::as_str)
 }
 
-/// Returns the card with that id or Xid number, else the cards that contain all words of the query.
+/// Returns the card with that id or Xid number, else the cards that fit the words best.
 #[must_use]
 pub fn find<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
     let wanted = query.trim().to_lowercase();
@@ -70,19 +73,7 @@ pub fn find<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
             .into_iter()
             .collect();
     }
-    let words: Vec<&str> = wanted.split_whitespace().collect();
-    let matches = |card: &&Card| {
-        let text = [
-            card.id.as_str(),
-            &card.headline,
-            &card.titles.join(" "),
-            &card.aliases.join(" "),
-        ]
-        .join(" ")
-        .to_lowercase();
-        words.iter().all(|word| text.contains(word))
-    };
-    catalogue.cards.iter().filter(matches).collect()
+    search(catalogue, query)
 }
 
 /// Returns a card in full: title, fixes, advice to avoid, causes and its text.
