@@ -29,6 +29,7 @@ const FORMULAS: &[(&str, Formula)] = &[
     ("free-share", free_share),
     ("smaller-share", smaller_share),
     ("larger-share", larger_share),
+    ("raised-share", raised_share),
     ("fitting-length", fitting_length),
     ("fitting-layers", fitting_layers),
     ("half-of-setting", half_of_setting),
@@ -134,6 +135,14 @@ fn larger_share(input: &Input<'_>) -> Option<Value> {
         text,
         formula: format!("the largest share that is usually safe; now {now}"),
     })
+}
+
+fn raised_share(input: &Input<'_>) -> Option<Value> {
+    const STEP: f64 = 0.05;
+    let now = input.share().filter(|share| *share < 0.9)?;
+    let text = format!("{:.2}", now + STEP);
+    let formula = format!("{now} now + {STEP}");
+    Some(Value { text, formula })
 }
 
 /// The context length that the log says would fit, or the one that follows from its figures.

@@ -302,7 +302,9 @@ impl Workloads {
 const GENERIC_ORDER: u32 = 80;
 
 impl Action {
-    fn change(&self) -> &str {
+    /// Returns the text to copy, with a placeholder for the value.
+    #[must_use]
+    pub fn change(&self) -> &str {
         match self {
             Self::Change(change) | Self::Full { change, .. } => change,
         }
