@@ -52,8 +52,9 @@
 //! [[fix]]                          # the flag or the code of the program that failed
 //! remedy = "match_free_memory"     # from assets/remedies.toml
 //! value = "free-share"             # formula of `values`
-//! when = ["in-load"]
-//! only = ["server"]
+//! when = ["in-load"]               # evidence that is required
+//! only = ["server"]                # kinds of programs, or workloads; causes can have both keys too
+//! proven = true                    # only with evidence for the cause in `for`
 //!
 //! [[example]]
 //! text = '''...'''

@@ -341,6 +341,13 @@ impl<'a> Setting<'a> {
         only.is_empty() || names.any(|name| only.iter().any(|one| one == name))
     }
 
+    /// Returns true if the surroundings of the program, such as its scheduler, have an action for the fix.
+    #[must_use]
+    pub fn is_of_surroundings(&self, rule: &FixRule) -> bool {
+        let remedy = rule.remedy.as_ref();
+        remedy.is_some_and(|name| self.around.iter().any(|w| w.actions.contains_key(name)))
+    }
+
     /// Returns a sentence in the terms of the program, or `None` if it makes no sense for it.
     #[must_use]
     pub fn adapted(&self, text: &str) -> Option<String> {
@@ -446,7 +453,7 @@ impl<'a> Setting<'a> {
             } else {
                 rule.title.clone()
             },
-            change: template::fill(&change, found)?,
+            change: self.adapted(&template::fill(&change, found)?)?,
             kind: kind.unwrap_or(remedy.kind),
             effect: (!effects.is_empty()).then(|| effects.join("; ")),
             ..Fix::default()
