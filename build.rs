@@ -1,4 +1,4 @@
-//! Embeds the error cards. To add a card, add its file; there is no other list.
+//! Embeds the error cards and the workloads. To add one, add its file; there is no other list.
 //!
 //! The TOML of the cards is embedded as JSON, with the literals that each signature requires. Parsing 90 cards of TOML and
 //! deriving the literals at run time would make `gputop explain` too slow for a short log.
@@ -17,8 +17,6 @@ use std::{env, fs, io};
 fn main() -> io::Result<()> {
     set_cfg_local();
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
-    let cards = root.join("assets/cards");
-    println!("cargo::rerun-if-changed={}", cards.display());
     for source in [
         "src/diagnose/expression.rs",
         "src/diagnose/needle.rs",
@@ -27,20 +25,46 @@ fn main() -> io::Result<()> {
     ] {
         println!("cargo::rerun-if-changed={source}");
     }
-    let mut files = fs::read_dir(&cards)?
-        .map(|entry| Ok(entry?.path()))
-        .collect::<io::Result<Vec<_>>>()?;
-    files.retain(|path| path.extension().is_some_and(|kind| kind == "md"));
-    files.sort();
     let mut list = String::from("&[\n");
-    for file in &files {
+    for file in &files_in(&root.join("assets/cards"), "md")? {
         let id = file.file_stem().unwrap_or_default().to_string_lossy();
         let (front, text) = parts(&fs::read_to_string(file)?);
         let _ = writeln!(list, "    ({id:?}, {front:?}, {text:?}),");
     }
     list.push(']');
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
-    fs::write(Path::new(&out).join("cards.rs"), list)
+    fs::write(out.join("cards.rs"), list)?;
+    embed_workloads(&root, &out)
+}
+
+/// Embeds the workloads and the remedies as JSON.
+fn embed_workloads(root: &Path, out: &Path) -> io::Result<()> {
+    let json = |file: &Path| -> io::Result<String> {
+        println!("cargo::rerun-if-changed={}", file.display());
+        let table = fs::read_to_string(file)?.parse::<toml::Table>();
+        let table = table.map_err(|e| io::Error::other(format!("{}: {e}", file.display())))?;
+        Ok(serde_json::to_string(&table)?)
+    };
+    let mut list = String::from("&[\n");
+    for file in files_in(&root.join("assets/workloads"), "toml")? {
+        let id = file.file_stem().unwrap_or_default().to_string_lossy();
+        let _ = writeln!(list, "    ({id:?}, {:?}),", json(&file)?);
+    }
+    list.push(']');
+    fs::write(out.join("workloads.rs"), list)?;
+    let remedies = json(&root.join("assets/remedies.toml"))?;
+    fs::write(out.join("remedies.rs"), format!("{remedies:?}"))
+}
+
+/// Returns the files with an extension in a folder, sorted. New files in it lead to another build.
+fn files_in(folder: &Path, extension: &str) -> io::Result<Vec<PathBuf>> {
+    println!("cargo::rerun-if-changed={}", folder.display());
+    let mut files = fs::read_dir(folder)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<io::Result<Vec<_>>>()?;
+    files.retain(|path| path.extension().is_some_and(|kind| kind == extension));
+    files.sort();
+    Ok(files)
 }
 
 /// Sets `cfg(local)`, which builds the collectors for this host. They require Linux.

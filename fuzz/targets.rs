@@ -104,7 +104,7 @@ fn print(incidents: &[Incident]) -> String {
     };
     let _ = explanation::markdown(incidents, true);
     let _ = explanation::json(incidents);
-    explanation::text(incidents, true, &style)
+    explanation::text(incidents, explanation::Detail::All, &style)
 }
 
 /// Reads an agent's stream, compressed or as plain lines, and draws a screen.

@@ -1,11 +1,12 @@
 //! `gputop explain`: finds GPU failures in logs, and explains what went wrong and what to change.
 //!
-//! Each path is one job: a file, or a directory with one log for each rank. Files are read in chunks, so logs may be of
+//! A path is a file or a directory. In a directory the logs of the ranks of one job are judged together. Files are read in chunks, so logs may be of
 //! any size. `.gz` and `.zst` files are decompressed.
 //!
 //! The output is often pasted into issue trackers and chats. It is redacted like saved incidents unless `--raw` is given.
 
 mod input;
+mod source_lines;
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -15,8 +16,11 @@ use color_eyre::Result;
 
 use super::progress::Progress;
 use super::{print, print_json, print_styled, say};
-use crate::diagnose::{Catalogue, LogFindings, evidence::Measured, fatal_first, judge, recovery};
-use crate::export::explanation;
+use crate::diagnose::{
+    Catalogue, LogFindings, evidence::Measured, fatal_first, jobs, judge, recovery,
+};
+use crate::export::cards;
+use crate::export::explanation::{self, Detail};
 use crate::model::incident::Incident;
 use crate::model::text::visible;
 use crate::model::units::Bytes;
@@ -25,7 +29,7 @@ use crate::redact;
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Log files, or directories with one log for each rank; `-` is standard input
+    /// Log files, or directories of logs; `-` is standard input
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Print JSON
@@ -34,6 +38,9 @@ pub struct Args {
     /// Print all incidents in full, not only the last fatal one
     #[arg(long)]
     all: bool,
+    /// Print all causes and checks, and advice to avoid
+    #[arg(long, short)]
+    verbose: bool,
     /// Print Markdown for an issue tracker
     #[arg(long)]
     markdown: bool,
@@ -66,12 +73,12 @@ pub fn run(args: &Args) -> Result<u8> {
     let mut unread = 0;
     let mut progress = Progress::new("", None);
     for path in paths {
-        let (job, faults) = input::job(catalogue, path, &mut progress);
+        let (mut found, faults) = input::logs(catalogue, path, &mut progress);
         for fault in &faults {
             progress.erase();
             say(&format!("gputop: {fault}\n"));
         }
-        for log in job.iter().filter(|log| log.skipped_bytes > 0) {
+        for log in found.iter().filter(|log| log.skipped_bytes > 0) {
             say(&format!(
                 "gputop: {} has thousands of different errors; read those at its start and end, and skipped {} between\n",
                 log.file,
@@ -79,8 +86,11 @@ pub fn run(args: &Args) -> Result<u8> {
             ));
         }
         unread += faults.len();
-        incidents.extend(judge(catalogue, &job, &Measured::default()));
-        logs.extend(job);
+        source_lines::add(&mut found);
+        for job in jobs(catalogue, found) {
+            incidents.extend(judge(catalogue, &job, &Measured::default()));
+            logs.extend(job);
+        }
     }
     drop(progress);
     let failures = recovery::take_failures();
@@ -103,10 +113,15 @@ pub fn run(args: &Args) -> Result<u8> {
             colour: std::io::stdout().is_terminal()
                 && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
         };
-        print_styled(&explanation::text(&incidents, args.all, &style))?;
+        let detail = match (args.all, args.verbose) {
+            (true, _) => Detail::All,
+            (false, true) => Detail::Full,
+            (false, false) => Detail::Short,
+        };
+        print_styled(&explanation::text(&incidents, detail, &style))?;
     }
     if incidents.is_empty() && !args.json {
-        say(&no_incident(&logs, args.raw));
+        say(&no_incident(catalogue, &logs, args.raw));
     }
     Ok(exit_code(&incidents, unread))
 }
@@ -120,7 +135,7 @@ fn exit_code(incidents: &[Incident], unread: usize) -> u8 {
 }
 
 /// Returns the message for logs without an incident. It includes the last exception, which the user may be looking for.
-fn no_incident(logs: &[LogFindings], raw: bool) -> String {
+fn no_incident(catalogue: &Catalogue, logs: &[LogFindings], raw: bool) -> String {
     let bytes: u64 = logs.iter().map(|log| log.bytes).sum();
     let last = logs
         .iter()
@@ -149,5 +164,22 @@ fn no_incident(logs: &[LogFindings], raw: bool) -> String {
             traceback.last_line
         );
     }
+    out += &cards_to_read(catalogue, logs);
     out
+}
+
+/// Returns the cards that fit a short text best. It may be a question, or an error message with a typing mistake.
+fn cards_to_read(catalogue: &Catalogue, logs: &[LogFindings]) -> String {
+    let text: Vec<&str> = logs
+        .iter()
+        .filter_map(|log| log.short_text.as_deref())
+        .collect();
+    let found = cards::search(catalogue, &text.join("\n"));
+    if found.is_empty() {
+        return String::new();
+    }
+    format!(
+        "The text mentions errors that these cards describe. `gputop cards ID` shows one:\n{}",
+        cards::list(&found)
+    )
 }

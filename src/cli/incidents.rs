@@ -14,7 +14,7 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::{print, print_json, print_styled, say};
-use crate::export::explanation::{self, Others, Style};
+use crate::export::explanation::{self, Detail, Others, Style};
 use crate::incident::{Listing, Store, StoreError, Uid};
 use crate::model::incident::Incident;
 use crate::model::incident_record::Record;
@@ -180,7 +180,7 @@ fn show(store: &Store, uid: &Uid, record: &Record, json: bool) -> Result<u8> {
             time: None,
             ..record.incident.clone()
         };
-        let text = explanation::text(&[incident], true, &style);
+        let text = explanation::text(&[incident], Detail::Full, &style);
         print_styled(&format!(
             "{}\n\n{}",
             text.trim_end(),

@@ -14,7 +14,7 @@ use color_eyre::Result;
 use super::settings::{ConfigArgs, Flags, IncidentArgs, Settings};
 use super::{say, say_styled};
 use crate::diagnose::recovery;
-use crate::export::explanation::{self, Style};
+use crate::export::explanation::{self, Detail, Style};
 use crate::incident::{save, with_timeout};
 use crate::model::incident_record::Record;
 use crate::run::{self, CommandLine, Explanation, Finished, Hook, Rank};
@@ -102,7 +102,7 @@ fn explain(finished: Finished, rank: Option<&Rank>, hook: Option<&Hook>, flags: 
                 width: super::width_of(is_terminal),
                 colour: is_terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
             };
-            let text = explanation::text(std::slice::from_ref(&*incident), false, &style);
+            let text = explanation::text(std::slice::from_ref(&*incident), Detail::Short, &style);
             say_styled(&format!("\n{text}"));
             let fault = run::run_until_cancelled(|is_cancelled| {
                 save_incident(*record, flags, is_cancelled)

@@ -49,6 +49,13 @@
 //! kind = "command"
 //! for = "custom-kernel"
 //!
+//! [[fix]]                          # the flag or the code of the program that failed
+//! remedy = "match_free_memory"     # from assets/remedies.toml
+//! value = "free-share"             # formula of `values`
+//! when = ["in-load"]               # evidence that is required
+//! only = ["server"]                # kinds of programs, or workloads; causes can have both keys too
+//! proven = true                    # only with evidence for the cause in `for`
+//!
 //! [[example]]
 //! text = '''...'''
 //! fields = { rank = 1 }
@@ -94,6 +101,9 @@ pub struct Card {
     /// Priority among the cards whose signature matches and whose `when` holds. The lowest wins.
     #[serde(default = "default_order")]
     pub order: u32,
+    /// Workload that prints this error, used if the text around it shows none.
+    #[serde(default)]
+    pub workload: Option<String>,
     /// Cards that can cause this error: an id, `nccl-*` for all ids with that prefix, or `*` for any.
     #[serde(default)]
     pub follows: Vec<String>,
@@ -210,6 +220,12 @@ pub struct CauseRule {
     /// Verdict without evidence: `possible`, or `unknown` for a cause that only a measurement can show.
     #[serde(default)]
     pub prior: Prior,
+    /// Evidence that is required for the cause.
+    #[serde(default)]
+    pub when: Vec<String>,
+    /// Kinds of programs, or workloads, that the cause is for. Empty means all.
+    #[serde(default)]
+    pub only: Vec<String>,
     /// Command or observation that checks the cause. Shown while the verdict is possible or unknown.
     #[serde(default)]
     pub needs: Option<String>,
@@ -235,10 +251,28 @@ pub struct TextClue {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FixRule {
+    #[serde(default)]
     pub title: String,
     /// The exact text to copy, with `{field}` placeholders.
+    #[serde(default)]
     pub change: String,
+    #[serde(default)]
     pub kind: FixKind,
+    /// Remedy of `assets/remedies.toml`, instead of `change` and `kind`. The workload knows the change.
+    #[serde(default)]
+    pub remedy: Option<String>,
+    /// Formula of [`super::values`] for the remedy.
+    #[serde(default)]
+    pub value: Option<String>,
+    /// Evidence that is required for the fix.
+    #[serde(default)]
+    pub when: Vec<String>,
+    /// True if the fix is offered only with evidence for its cause.
+    #[serde(default)]
+    pub proven: bool,
+    /// Kinds of programs, or workloads, that the fix is for. Empty means all.
+    #[serde(default)]
+    pub only: Vec<String>,
     #[serde(default)]
     pub r#for: Option<String>,
     #[serde(default)]

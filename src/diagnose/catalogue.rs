@@ -5,6 +5,8 @@ use std::sync::OnceLock;
 use super::card::{Card, CheckHint};
 use super::signature::Signatures;
 use super::tables::Tables;
+use super::values;
+use super::workload::Workloads;
 
 /// The files in `assets/cards` as (id, front matter in JSON, text), sorted by id.
 const EMBEDDED: &[(&str, &str, &str)] = include!(concat!(env!("OUT_DIR"), "/cards.rs"));
@@ -143,7 +145,14 @@ fn card_errors(card: &Card) -> Vec<String> {
     let of_causes = card.causes.iter();
     let of_causes = of_causes.flat_map(|c| c.evidence.iter().chain(&c.against));
     let of_checks = card.needs.iter().filter_map(CheckHint::unless);
-    let named = card.when.iter().chain(of_causes).chain(of_checks);
+    let of_causes = of_causes.chain(card.causes.iter().flat_map(|cause| &cause.when));
+    let of_fixes = card.fixes.iter().flat_map(|fix| &fix.when);
+    let named = card
+        .when
+        .iter()
+        .chain(of_causes)
+        .chain(of_checks)
+        .chain(of_fixes);
     for name in named
         .flat_map(|condition| condition.split('|'))
         .map(|name| name.trim_start_matches('!'))
@@ -155,6 +164,17 @@ fn card_errors(card: &Card) -> Vec<String> {
         let cause = fix.r#for.as_ref();
         if cause.is_some_and(|cause| !card.causes.iter().any(|c| c.id == *cause)) {
             errors.push(format!("the fix {:?} is for an unknown cause", fix.title));
+        }
+        let remedy = fix.remedy.as_ref();
+        if let Some(name) = remedy.filter(|name| !Workloads::embedded().has_remedy(name)) {
+            errors.push(format!("unknown remedy: {name}"));
+        }
+        let value = fix.value.as_ref();
+        if let Some(name) = value.filter(|name| !values::is_known(name)) {
+            errors.push(format!("unknown formula: {name}"));
+        }
+        if remedy.is_none() && (fix.title.is_empty() || fix.change.is_empty()) {
+            errors.push("a fix has neither a remedy nor a change".to_owned());
         }
     }
     for seen in card

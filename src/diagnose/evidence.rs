@@ -28,6 +28,8 @@ pub struct Case<'a> {
     pub ranks: usize,
     /// Card that the table of assertions or Xids names for the message.
     pub table: Option<&'a str>,
+    /// The difference between the ranks of a collective operation, as a sentence.
+    pub comparison: Option<&'a str>,
     pub measured: &'a Measured,
 }
 
@@ -66,6 +68,9 @@ pub fn judge(name: &str, card: &Card, case: &Case<'_>) -> Option<Finding> {
     }
     match name {
         "many-ranks" => Some(many_ranks(case)),
+        "ranks-differ" => Some(case.comparison.map_or(Finding::Silent, |_| {
+            Finding::For("the ranks report different operations".into())
+        })),
         "assertion-table" | "xid-table" => Some(if case.table == Some(&card.id) {
             Finding::For(String::new())
         } else {
@@ -95,7 +100,7 @@ pub fn holds(condition: &str, card: &Card, case: &Case<'_>) -> bool {
 #[must_use]
 pub fn is_known(name: &str) -> bool {
     name.starts_with("beside:")
-        || ["many-ranks", "assertion-table", "xid-table"].contains(&name)
+        || ["many-ranks", "ranks-differ", "assertion-table", "xid-table"].contains(&name)
         || EVIDENCE.iter().copied().flatten().any(|e| e.name == name)
 }
 

@@ -27,6 +27,10 @@ const MAX_NAME: usize = 4096;
 const MAX_TRACEBACKS: usize = 200;
 /// Maximum number of lines between repetitions of one failure.
 const MAX_REPEAT_GAP: u64 = 400;
+/// Bytes of the start of a log that are stored. They show which program it is.
+const MAX_START: usize = 16 * 1024;
+/// Maximum length of a text that can be a question or a single message.
+const MAX_SHORT_TEXT: usize = 2048;
 /// Bytes of text that are stored before and after a sighting, as evidence.
 const CONTEXT: usize = 6 * 1024;
 
@@ -36,8 +40,11 @@ pub struct Sighting {
     /// Index of the card of the signature.
     pub card: usize,
     pub weak: bool,
-    /// Number of occurrences. Block, thread and time may differ.
+    /// Number of messages with the same wording as the first. Block, thread and time may differ. Messages with other
+    /// words report the same event again: Slurm prints three lines for one kill.
     pub count: u32,
+    /// Wording of the first message, to compare with others.
+    pub wording: String,
     pub found: FieldMap,
     /// Card from the table of assertions or Xids.
     pub table: Option<Arc<str>>,
@@ -59,7 +66,11 @@ pub struct LogFindings {
     pub rank: Option<u32>,
     pub sightings: Vec<Sighting>,
     pub tracebacks: Vec<Traceback>,
+    /// The start of the log.
+    pub start: String,
     pub bytes: u64,
+    /// The whole text if it is short, as a question is.
+    pub short_text: Option<String>,
     /// Bytes of excerpts that were skipped, between the first [`MAX_SIGHTINGS`] and the end of the log.
     pub skipped_bytes: u64,
 }
@@ -126,6 +137,8 @@ pub struct LogReader<'a> {
     findings: LogFindings,
     /// Index of the newest sighting for each [`repeat_key`].
     newest: HashMap<String, usize>,
+    /// The first bytes, at most [`MAX_START`].
+    beginning: Vec<u8>,
     /// Maximum number of sightings at present.
     max_sightings: usize,
     /// The latest excerpts since that maximum was reached.
@@ -146,12 +159,15 @@ impl<'a> LogReader<'a> {
                 ..LogFindings::default()
             },
             newest: HashMap::new(),
+            beginning: Vec::new(),
             max_sightings: MAX_SIGHTINGS,
             tail: VecDeque::new(),
         }
     }
 
     pub fn push(&mut self, piece: &[u8]) {
+        self.beginning
+            .extend(piece.iter().take(MAX_START - self.beginning.len()));
         for excerpt in self.scanner.push(piece) {
             self.add(excerpt);
         }
@@ -167,6 +183,15 @@ impl<'a> LogReader<'a> {
             self.read_tail();
         }
         self.findings.bytes = self.scanner.bytes;
+        if self.beginning.len() <= MAX_SHORT_TEXT {
+            self.findings.short_text = Some(String::from_utf8_lossy(&self.beginning).into_owned());
+        }
+        if !self.findings.sightings.is_empty() || !self.findings.tracebacks.is_empty() {
+            let lines = text::lines(&self.beginning, 1);
+            let lines = lines.iter();
+            let parts = lines.flat_map(|line| [line.writer.as_str(), " ", &line.text, "\n"]);
+            self.findings.start = parts.collect();
+        }
         self.findings.sightings.sort_by_key(|s| s.first_line);
         self.findings
     }
@@ -264,7 +289,8 @@ impl<'a> LogReader<'a> {
             return;
         };
         let key = repeat_key(one, &line.writer);
-        if self.count_repeat(&key, line, end) {
+        let wording = wording(slice(&flow.text, one.start, one.end));
+        if self.count_repeat(&key, &wording, line, end) {
             return;
         }
         let mut found = one.found.clone();
@@ -284,6 +310,7 @@ impl<'a> LogReader<'a> {
             card: one.card,
             weak: one.weak,
             count: 1 + line.repeats,
+            wording,
             table,
             first_line: line.number,
             last_line: end.last,
@@ -302,13 +329,15 @@ impl<'a> LogReader<'a> {
     }
 
     /// Counts a repetition of a recent sighting. Returns true if the match needs no further processing.
-    fn count_repeat(&mut self, key: &str, line: &LogLine, end: &LogLine) -> bool {
+    fn count_repeat(&mut self, key: &str, wording: &str, line: &LogLine, end: &LogLine) -> bool {
         let is_full = self.is_full();
         let newest = self.newest.get(key);
         let newest = newest.and_then(|&at| self.findings.sightings.get_mut(at));
         match newest.filter(|s| is_full || line.number <= s.last_line + MAX_REPEAT_GAP) {
             Some(same) => {
-                same.count = same.count.saturating_add(1 + line.repeats);
+                if same.wording == wording {
+                    same.count = same.count.saturating_add(1 + line.repeats);
+                }
                 same.last_line = same.last_line.max(end.last);
                 true
             }
@@ -340,6 +369,13 @@ fn repeat_key(one: &Match, writer: &str) -> String {
         }
     }
     key
+}
+
+/// Returns the first letters of a message, without its figures.
+fn wording(message: &str) -> String {
+    const MAX_LETTERS: usize = 24;
+    let letters = message.chars().filter(|c| c.is_alphabetic());
+    letters.take(MAX_LETTERS).collect()
 }
 
 /// Returns the PID in a launcher's prefix: `(Worker_PP0 pid=4711)`.
@@ -386,6 +422,7 @@ mod tests {
             .collect::<Vec<_>>()
             .join("\n");
         let of = |context: &str| Sighting {
+            wording: String::new(),
             card: 0,
             weak: false,
             count: 1,

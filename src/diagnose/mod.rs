@@ -14,6 +14,7 @@ pub mod catalogue;
 pub mod evidence;
 mod expression;
 pub mod fields;
+mod fixes;
 pub mod hook_report;
 pub mod judge;
 pub mod live;
@@ -32,9 +33,11 @@ pub mod tables;
 pub mod template;
 pub mod text;
 pub mod traceback;
+mod values;
+pub mod workload;
 
 pub use catalogue::Catalogue;
-pub use judge::{fatal_first, judge};
+pub use judge::{fatal_first, jobs, judge};
 pub use log::{LogFindings, LogReader};
 
 use crate::model::incident::Incident;

@@ -88,6 +88,12 @@ impl Tables {
             set(found, "assertion_check", &row.check);
             return Some(&row.card);
         }
+        // The driver adds "caused by previous Xid 149" to the teardown of the channels (Xid 45).
+        let earlier = found.get("earlier_xid").and_then(Value::as_str);
+        let earlier = earlier.and_then(|code| code.parse().ok());
+        if let Some(earlier) = earlier.filter(|&code| self.xid(code).is_some()) {
+            found.insert("xid".to_owned(), earlier.into());
+        }
         let row = self.xid(found.get("xid")?.as_u64()?)?;
         set(found, "xid_meaning", &row.meaning);
         set(found, "xid_now", &row.now);

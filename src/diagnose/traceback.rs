@@ -8,6 +8,8 @@
 //! KeyError: 'labels'                         <- exception and message
 //! ```
 
+use std::sync::Arc;
+
 use super::text::{Flow, LogLine};
 use crate::model::stack::is_users_file;
 
@@ -22,6 +24,8 @@ pub struct Frame {
     pub function: String,
     /// Source line, if it was printed.
     pub code: Option<String>,
+    /// The function up to a few lines after this one, read from the user's file.
+    pub source: Option<Arc<str>>,
 }
 
 impl Frame {
@@ -144,6 +148,7 @@ fn frame(line: &str) -> Option<Frame> {
             .unwrap_or_default()
             .to_owned(),
         code: None,
+        source: None,
     })
 }
 

@@ -7,8 +7,9 @@ use assert_cmd::Command;
 use gputop::diagnose::catalogue::{self, Catalogue};
 use gputop::diagnose::evidence::Measured;
 use gputop::diagnose::tables::Tables;
-use gputop::diagnose::{LogReader, judge};
-use gputop::export::explanation::{Style, text};
+use gputop::diagnose::workload::{Action, Kind, Workloads, warning};
+use gputop::diagnose::{LogReader, explain, judge};
+use gputop::export::explanation::{Detail, Style, text};
 
 fn assets() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("assets")
@@ -52,7 +53,7 @@ fn quotes_in_an_explanation_are_not_failures() {
                 width,
                 colour: false,
             };
-            let explanation = text(&incidents, false, &style);
+            let explanation = text(&incidents, Detail::Full, &style);
             explained += usize::from(!explanation.is_empty());
             let both = format!("{log}\n{explanation}");
             assert_eq!(read(&both), incidents, "{width}: {both}");
@@ -106,6 +107,44 @@ fn tables_name_existing_cards() {
         8, 13, 31, 43, 45, 48, 61, 63, 64, 74, 79, 92, 94, 95, 119, 140, 149, 154,
     ] {
         assert!(tables.xid(code).is_some(), "Xid {code}");
+    }
+}
+
+#[test]
+fn the_first_fix_never_affects_other_programs() {
+    let catalogue = Catalogue::embedded();
+    for example in catalogue.cards.iter().flat_map(|card| &card.examples) {
+        for incident in explain(catalogue, "example", example.text.as_bytes()) {
+            let first = incident.fixes.first();
+            let warning = first.and_then(|fix| warning(&fix.change));
+            assert_eq!(warning, None, "{}: {:?}", incident.id, first);
+        }
+    }
+}
+
+/// A workload knows the flags of its program. Cards name remedies instead.
+#[test]
+fn no_card_contains_flags_of_an_inference_server() {
+    let is_flag = |word: &&str| word.starts_with("--") && word.len() > 6;
+    let workloads = &Workloads::embedded().all;
+    for card in &Catalogue::embedded().cards {
+        for workload in workloads.iter().filter(|w| w.kind == Kind::Server) {
+            let changes = workload.actions.values().map(Action::change);
+            let changes = changes.filter(|change| !change.starts_with("pip "));
+            for flag in changes.flat_map(|change| change.split(' ').filter(is_flag)) {
+                for fix in &card.fixes {
+                    let words = fix.change.split([' ', '=']);
+                    let is_own = card.workload.as_ref() == Some(&workload.id);
+                    assert!(
+                        is_own || flag == "--model-path" || !words.into_iter().any(|w| w == flag),
+                        "{}: {flag} of {} in {}",
+                        card.id,
+                        workload.name,
+                        fix.change
+                    );
+                }
+            }
+        }
     }
 }
 

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use gputop::diagnose::{Catalogue, explain, recovery};
+use gputop::export::explanation::{Detail, Style, text};
+use gputop::model::incident::Verdict;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -85,7 +87,7 @@ fn write(folder: &TempDir, name: &str, text: impl AsRef<[u8]>) -> String {
 
 #[test]
 fn prints_the_sections_in_order() {
-    let output = piped(&[], format!("step 1\nstep 2\n{OOM}").as_bytes());
+    let output = piped(&["--verbose"], format!("step 1\nstep 2\n{OOM}").as_bytes());
     assert_eq!(output.status.code(), Some(0));
     let text = out(&output);
     let order = [
@@ -118,6 +120,134 @@ fn prints_the_sections_in_order() {
         .max();
     assert!(widest <= Some(80), "{widest:?}\n{text}");
     insta::assert_snapshot!("explanation", text);
+}
+
+#[test]
+fn the_default_answer_fits_a_screen() {
+    let catalogue = Catalogue::embedded();
+    let style = Style {
+        width: 80,
+        colour: false,
+    };
+    let mut too_long = Vec::new();
+    for card in &catalogue.cards {
+        for example in &card.examples {
+            let incidents = explain(catalogue, "train.log", example.text.as_bytes());
+            let text = text(&incidents[..1], Detail::Short, &style);
+            assert!(!text.contains("\nAVOID") && !text.contains("\n      5  "));
+            if text.lines().count() > 24 {
+                too_long.push(text);
+            }
+        }
+    }
+    assert!(too_long.is_empty(), "{}", too_long.join("\n"));
+    // What is left out is in the verbose answer.
+    let short = out(&piped(&[], OOM.as_bytes()));
+    let full = out(&piped(&["--verbose"], OOM.as_bytes()));
+    assert!(full.contains("\nAVOID") && full.lines().count() > short.lines().count());
+}
+
+/// Unrelated failures in one directory are separate incidents.
+#[test]
+fn logs_of_unrelated_jobs_are_judged_separately() {
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, "runs/101.log", ASSERT);
+    write(&folder, "runs/102.log", TIMEOUT.replace("[rank1]: ", ""));
+    let runs = folder.path().join("runs").display().to_string();
+    let incidents = json_of(&run(&["--json", &runs]))["incidents"].clone();
+    assert_eq!(incidents.as_array().map(Vec::len), Some(2), "{incidents}");
+    assert_eq!(incidents[0].get("secondary"), None, "{incidents}");
+}
+
+/// Slurm prints three messages about one kill.
+#[test]
+fn one_event_is_counted_once() {
+    let log = "slurmstepd: error: Detected 1 oom_kill event in StepId=71.0. Some of the step tasks have been OOM Killed.\nsrun: error: n1: task 0: Out Of Memory\n";
+    let found = explain(Catalogue::embedded(), "x.log", log.as_bytes());
+    assert_eq!((found.len(), found[0].count), (1, 1));
+}
+
+#[test]
+fn the_report_of_a_launcher_is_a_consequence() {
+    let table = "Root Cause (first observed failure):\n[0]:\n  time      : 2026-01-01_00:00:00\n  host      : n1\n  rank      : 3 (local_rank: 3)\n  exitcode  : 1 (pid: 811)\n  error_file: <N/A>\n";
+    let error = "[rank3]: Traceback (most recent call last):\n[rank3]:   File \"train.py\", line 9, in main\n[rank3]:     x = batch[\"labels\"]\n[rank3]: KeyError: 'labels'\n";
+    let found = explain(Catalogue::embedded(), "x.log", table.as_bytes());
+    assert_eq!(found[0].id, "torchrun-summary");
+    assert_eq!(found[0].fields.exit_code, Some(1));
+    let found = explain(
+        Catalogue::embedded(),
+        "x.log",
+        format!("{error}{table}").as_bytes(),
+    );
+    assert_eq!(found[0].id, "program-exception");
+    assert_eq!(found[0].secondary[0].id, "torchrun-summary");
+    let found = explain(
+        Catalogue::embedded(),
+        "x.log",
+        format!("{OOM}{table}").as_bytes(),
+    );
+    assert_eq!(found[0].id, "oom-fragmentation");
+}
+
+#[test]
+fn compares_the_ranks_of_a_collective() {
+    let waits = |rank: u32, number: u32, operation: &str| {
+        format!(
+            "[rank{rank}]:[E101 00:00:00.1 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={number}, OpType={operation}, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600043 milliseconds before timing out.\n"
+        )
+    };
+    let log = [
+        waits(0, 34, "ALLREDUCE"),
+        waits(1, 34, "ALLREDUCE"),
+        waits(2, 33, "ALLGATHER"),
+    ]
+    .concat();
+    let found = explain(Catalogue::embedded(), "x.log", log.as_bytes());
+    assert_eq!(found.len(), 1);
+    let why = found[0].why_first.as_deref().unwrap_or_default();
+    assert!(
+        why.starts_with("Rank 2 is at ALLGATHER #33; all others are at ALLREDUCE #34"),
+        "{why}"
+    );
+    assert_eq!(
+        (found[0].causes[0].id.as_str(), found[0].causes[0].verdict),
+        ("ranks-diverged", Verdict::Likely)
+    );
+}
+
+/// The user's file on this machine shows what the failing line keeps.
+#[test]
+fn reads_the_function_around_the_failing_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let code = "import torch\n\ndef collect(net, data):\n    net.eval()\n    outs = []\n    for x in data:\n        outs.append(net(x))\n    return outs\n";
+    let script = write(&folder, "score.py", code);
+    let message = OOM.lines().last().unwrap();
+    let log = format!(
+        "Traceback (most recent call last):\n  File \"{script}\", line 7, in collect\n    outs.append(net(x))\n{}\n",
+        message.replace("8.02 GiB is reserved", "0.02 GiB is reserved")
+    );
+    let path = write(&folder, "out.log", &log);
+    let incident = json_of(&run(&["--json", &path]))["incidents"][0].clone();
+    assert_eq!(incident["id"], "oom-eval-no-grad", "{incident}");
+    let causes = incident["causes"].to_string();
+    assert!(
+        causes.contains("contains no torch.no_grad()") && causes.contains("outs.append(net(x))"),
+        "{causes}"
+    );
+}
+
+#[test]
+fn a_question_lists_cards_to_read() {
+    let output = piped(
+        &[],
+        b"why do I get unspecifed launch failure after several epochs?\n",
+    );
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        err(&output).contains("cuda-launch-failure-719"),
+        "{}",
+        err(&output)
+    );
 }
 
 #[test]
@@ -572,7 +702,7 @@ proptest! {
     fn survives_hostile_text(parts in prop::collection::vec(hostile(), 0..40)) {
         let log = parts.concat();
         for incident in explain(Catalogue::embedded(), "x", &log) {
-            let text = gputop::export::explanation::text(&[incident], true, &gputop::export::explanation::Style { width: 60, colour: false });
+            let text = text(&[incident], Detail::All, &Style { width: 60, colour: false });
             prop_assert!(!text.chars().any(|c| c.is_control() && c != '\n'));
         }
     }
@@ -632,8 +762,8 @@ proptest! {
             }
         }
         let _ = gputop::export::explanation::markdown(&found, true);
-        let style = gputop::export::explanation::Style { width: 60, colour: true };
-        let _ = gputop::export::explanation::text(&found, true, &style);
+        let style = Style { width: 60, colour: true };
+        let _ = text(&found, Detail::All, &style);
     }
 }
 

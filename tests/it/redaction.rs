@@ -210,7 +210,7 @@ fn explanations_show_no_secrets() {
         explained += usize::from(!incidents.is_empty());
         incidents.iter_mut().for_each(redact::incident);
         for shown in [
-            explanation::text(&incidents, true, &style),
+            explanation::text(&incidents, explanation::Detail::All, &style),
             explanation::markdown(&incidents, true),
             explanation::json(&incidents).unwrap(),
         ] {

@@ -98,6 +98,8 @@ fn unobserved_remote_failure_is_explained_once_and_store_unchanged() {
     terminal.wait_text(&format!("{EXPLAINED}: "));
     terminal.send("d");
     terminal.wait_text("expandable_segments:True");
+    // The end may be below the last row.
+    terminal.send("\x1b[6~");
     terminal.wait_text("WHEN  ");
     terminal.send("\x1b");
     terminal.wait_for(is_calm, "the overview without it");

@@ -16,7 +16,7 @@ const MAX_FILES: usize = 4096;
 const MAX_DEPTH: usize = 4;
 
 /// Reads the logs at `path`, and returns the findings and an error message for each log that could not be read.
-pub fn job(
+pub fn logs(
     catalogue: &Catalogue,
     path: &Path,
     progress: &mut Progress,

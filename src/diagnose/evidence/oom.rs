@@ -59,6 +59,18 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         judge: private_pools,
     },
     Evidence {
+        name: "private-pools-fill-gpu",
+        judge: private_pools_fill,
+    },
+    Evidence {
+        name: "other-processes-similar",
+        judge: others_similar,
+    },
+    Evidence {
+        name: "request-small",
+        judge: request_small,
+    },
+    Evidence {
         name: "request-large",
         judge: request_large,
     },
@@ -382,6 +394,45 @@ fn private_pools(case: &Case<'_>) -> Finding {
             "{} is in private pools (CUDA graphs)",
             b(oom.private?)
         ))
+    })
+}
+
+/// Private pools hold more than half of the GPU.
+fn private_pools_fill(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    let fill = oom
+        .private
+        .zip(oom.total)
+        .map(|(private, total)| private > total / 2);
+    when(fill, || {
+        Some(format!(
+            "private pools hold {} of {}",
+            b(oom.private?),
+            b(oom.total?)
+        ))
+    })
+}
+
+/// Several other processes hold about as much as this one, as the ranks of one job do.
+fn others_similar(case: &Case<'_>) -> Finding {
+    let this = Oom::of(case).this;
+    let others = case.found.get("other_processes").and_then(|o| o.as_array());
+    let similar = this.zip(others).map(|(this, others)| {
+        let bytes = others.iter().filter_map(|p| p["bytes"].as_u64());
+        bytes.filter(|&b| b / 2 <= this && this / 2 <= b).count()
+    });
+    when(similar.map(|count| count >= 2), || {
+        Some(format!(
+            "{} other processes on this GPU hold about as much as this one",
+            similar?
+        ))
+    })
+}
+
+fn request_small(case: &Case<'_>) -> Finding {
+    let requested = Oom::of(case).requested;
+    when(requested.map(|requested| requested < GIB), || {
+        Some(format!("only {} was requested", b(requested?)))
     })
 }
 

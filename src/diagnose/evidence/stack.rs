@@ -1,5 +1,7 @@
 //! Evidence from the Python stack above a message.
 
+use super::super::tables::base_name;
+use super::super::traceback::Frame;
 use super::{Case, Evidence, Finding};
 
 pub(super) const EVIDENCE: &[Evidence] = &[
@@ -139,6 +141,26 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         judge: |c| files(c, &["_dynamo", "_inductor", "torchinductor"]),
     },
     Evidence {
+        name: "code-collects",
+        judge: code_collects,
+    },
+    Evidence {
+        name: "code-pins",
+        judge: |c| own_code(c, &["pin_memory=True", ".pin_memory(", "pin_memory ="]),
+    },
+    Evidence {
+        name: "code-vocabulary",
+        judge: |c| own_code(c, &["lm_head", "logits", "cross_entropy"]),
+    },
+    Evidence {
+        name: "code-evaluates",
+        judge: code_evaluates,
+    },
+    Evidence {
+        name: "no-grad-missing",
+        judge: no_grad_missing,
+    },
+    Evidence {
         name: "in-graph-capture",
         judge: |c| {
             names(
@@ -169,13 +191,91 @@ fn names(case: &Case<'_>, functions: &[&str], code: &[&str]) -> Finding {
         functions.contains(&frame.function.as_str()) || code.iter().any(|c| source.contains(c))
     });
     found.map_or(Finding::Silent, |(_, frame)| {
-        let file = super::super::tables::base_name(&frame.file);
-        let place = format!("{file}:{}", frame.line);
+        let place = place(frame);
         Finding::For(match &frame.code {
             Some(code) if code.len() <= 60 => format!("the stack shows {code} at {place}"),
             _ => format!("the stack shows {} ({place})", frame.function),
         })
     })
+}
+
+/// Returns the innermost frame in a file of the user.
+fn own_frame<'c>(case: &Case<'c>) -> Option<&'c Frame> {
+    case.frames.iter().rev().find(|frame| frame.is_users())
+}
+
+fn place(frame: &Frame) -> String {
+    format!("{}:{}", base_name(&frame.file), frame.line)
+}
+
+/// Finds one of the fragments in the user's own line.
+fn own_code(case: &Case<'_>, fragments: &[&str]) -> Finding {
+    let found = own_frame(case).and_then(|frame| {
+        let code = frame.code.as_deref()?;
+        let has_fragment = fragments.iter().any(|f| code.contains(f));
+        has_fragment.then(|| {
+            format!(
+                "the failing line is {} at {}",
+                shortened(code),
+                place(frame)
+            )
+        })
+    });
+    found.map_or(Finding::Silent, Finding::For)
+}
+
+/// Finds a line that stores results on the GPU, in the user's line or in the function around it.
+fn code_collects(case: &Case<'_>) -> Finding {
+    const RESULTS: &[&str] = &[
+        "loss", "out", "logit", "pred", "feat", "embed", "hidden", "net(", "model(", "score",
+    ];
+    let keeps = |line: &&str| {
+        let is_moved = [".item()", ".detach()", ".cpu()", "float("];
+        let collects = line.contains(".append(") || line.contains(".extend(");
+        let adds = line.contains("loss += ") || line.contains("loss = total_loss +");
+        (adds || (collects && RESULTS.iter().any(|r| line.contains(r))))
+            && !is_moved.iter().any(|m| line.contains(m))
+    };
+    let found = own_frame(case).and_then(|frame| {
+        let lines = frame.code.iter().flat_map(|code| code.lines());
+        let source = frame.source.iter().flat_map(|source| source.lines());
+        let line = lines.chain(source).find(keeps)?;
+        Some(format!(
+            "{} keeps tensors on the GPU: {}",
+            base_name(&frame.file),
+            shortened(line.trim())
+        ))
+    });
+    found.map_or(Finding::Silent, Finding::For)
+}
+
+/// The function around the user's line evaluates a model and computes no gradients.
+fn code_evaluates(case: &Case<'_>) -> Finding {
+    let found = own_frame(case).and_then(|frame| {
+        let source = frame.source.as_deref()?;
+        let evaluates = source.contains(".eval()") && !source.contains(".backward(");
+        evaluates.then(|| format!("{} calls eval() before this line", base_name(&frame.file)))
+    });
+    found.map_or(Finding::Silent, Finding::For)
+}
+
+fn no_grad_missing(case: &Case<'_>) -> Finding {
+    let found = own_frame(case).and_then(|frame| Some((frame, frame.source.as_deref()?)));
+    let Some((frame, source)) = found else {
+        return Finding::Silent;
+    };
+    let place = place(frame);
+    if source.contains("no_grad") || source.contains("inference_mode") {
+        return Finding::Against(format!("the code around {place} disables gradients"));
+    }
+    Finding::For(format!(
+        "the function at {place} contains no torch.no_grad()"
+    ))
+}
+
+fn shortened(code: &str) -> String {
+    const MAX_CODE: usize = 60;
+    crate::model::text::visible(code.as_bytes(), MAX_CODE)
 }
 
 fn files(case: &Case<'_>, parts: &[&str]) -> Finding {

@@ -1,13 +1,16 @@
 //! Builds the incident of a sighting from its card.
 
+use super::rank_comparison::RankComparison;
 use super::{Item, Judge, causes};
-use crate::diagnose::card::{Card, CheckHint, FixRule};
+use crate::diagnose::card::{Card, CheckHint};
 use crate::diagnose::evidence::{self, Case, Finding};
 use crate::diagnose::fields::{self, FieldMap};
+use crate::diagnose::fixes;
 use crate::diagnose::tables::base_name;
 use crate::diagnose::template;
 use crate::diagnose::traceback::{Frame, Traceback};
-use crate::model::incident::{Cause, DetectedBy, Fix, Incident, LogLocation, Quote, Verdict};
+use crate::diagnose::workload::Workloads;
+use crate::model::incident::{DetectedBy, Incident, LogLocation, Quote};
 use crate::model::text;
 
 /// Factor for the confidence of text that shows the error but not its details.
@@ -19,6 +22,7 @@ pub(super) fn incident(
     item: &Item<'_>,
     beside: &[&str],
     ranks: usize,
+    comparison: Option<&RankComparison>,
 ) -> Incident {
     let card = judge.card(item);
     let sighting = item.sighting;
@@ -38,14 +42,23 @@ pub(super) fn incident(
     if let Some(rank) = judge.rank(item) {
         found.entry("rank").or_insert_with(|| rank.into());
     }
+    if let Some(rank) = comparison.and_then(|c| c.odd_rank)
+        && judge.rank(item) != Some(rank)
+    {
+        found.insert("lagging_rank".into(), rank.into());
+    }
     let case = Case {
         found: &found,
+        comparison: comparison.map(|c| c.sentence.as_str()),
         ..judge.case(item, beside, ranks)
     };
     let causes = causes::weighed(card, &case, &found);
     let needs = needs(card, &case, &found);
     let log = &judge.logs[item.log];
-    Incident {
+    let text = program_text(item, &case);
+    let workloads = Workloads::embedded();
+    let setting = workloads.recognise_or(&text, &log.start, card.workload.as_ref());
+    let incident = Incident {
         confidence: card.confidence * if sighting.weak { WEAK_FACTOR } else { 1.0 },
         count: sighting.count,
         time: sighting.time.as_deref().and_then(standard_time),
@@ -58,8 +71,28 @@ pub(super) fn incident(
         quote: sighting.quote.clone(),
         at: place.map(at),
         needs,
-        ..filled(card, &found, causes, script(&sighting.frames))
-    }
+        ..filled(card, &found)
+    };
+    let script = script(&sighting.frames);
+    fixes::adapted(
+        incident,
+        card,
+        causes,
+        &found,
+        &setting,
+        Some(&case),
+        script,
+    )
+}
+
+/// Returns the text that shows which program failed: prefix, message and stack.
+fn program_text(item: &Item<'_>, case: &Case<'_>) -> String {
+    let files = case.frames.iter().map(|frame| frame.file.as_str());
+    let parts: Vec<&str> = [item.sighting.writer.as_str(), case.context]
+        .into_iter()
+        .chain(files)
+        .collect();
+    parts.join("\n")
 }
 
 /// Returns the checks that are still open.
@@ -112,7 +145,7 @@ pub(super) fn complete<'i>(
 }
 
 /// Returns an incident with the sentences of its card filled in.
-fn filled(card: &Card, found: &FieldMap, causes: Vec<Cause>, script: Option<&str>) -> Incident {
+fn filled(card: &Card, found: &FieldMap) -> Incident {
     let known = |texts: &[String]| {
         texts
             .iter()
@@ -133,8 +166,6 @@ fn filled(card: &Card, found: &FieldMap, causes: Vec<Cause>, script: Option<&str
         title: text::visible(template::first(&card.titles, found).as_bytes(), 300),
         detected_by: DetectedBy::Log,
         fields: fields::typed(&shown),
-        fixes: fixes(card, &causes, found, script),
-        causes,
         not_helpful: known(&card.not_helpful),
         references: card.references.clone(),
         headline: card.headline.clone(),
@@ -145,42 +176,6 @@ fn filled(card: &Card, found: &FieldMap, causes: Vec<Cause>, script: Option<&str
             .collect(),
         ..Incident::default()
     }
-}
-
-/// Returns the fixes: those for likely causes first, without those for causes that are ruled out.
-fn fixes(card: &Card, causes: &[Cause], found: &FieldMap, script: Option<&str>) -> Vec<Fix> {
-    let verdict = |fix: &FixRule| {
-        let cause = fix.r#for.as_ref()?;
-        causes.iter().find(|c| c.id == *cause).map(|c| c.verdict)
-    };
-    let mut rules: Vec<&FixRule> = card
-        .fixes
-        .iter()
-        .filter(|fix| verdict(fix) != Some(Verdict::RuledOut))
-        .collect();
-    // Causes that are likely without evidence do not change the order of the card.
-    let proven = |fix: &FixRule| {
-        let cause = fix
-            .r#for
-            .as_ref()
-            .and_then(|id| causes.iter().find(|c| c.id == *id));
-        cause.is_some_and(|c| c.verdict == Verdict::Likely && !c.r#for.is_empty())
-    };
-    rules.sort_by_key(|fix| !proven(fix));
-    let fixes = rules.into_iter().filter_map(|fix| {
-        Some(Fix {
-            title: template::fill(&fix.title, found)?,
-            for_cause: fix.r#for.clone(),
-            change: for_script(template::fill(&fix.change, found)?, script),
-            kind: fix.kind,
-            effect: fix
-                .effect
-                .as_ref()
-                .and_then(|effect| template::fill(effect, found)),
-            replayed: None,
-        })
-    });
-    fixes.collect()
 }
 
 /// Returns a plain exception as the cause, with the failure that it caused as a consequence.
@@ -200,7 +195,7 @@ pub(super) fn program(
         text::visible(traceback.message.as_bytes(), 200).into(),
     );
     let place = traceback.place();
-    if let Some(frame) = place {
+    if let Some(frame) = place.filter(|frame| frame.is_users()) {
         found.insert("python_file".into(), base_name(&frame.file).into());
         found.insert("python_line".into(), frame.line.into());
     }
@@ -215,7 +210,8 @@ pub(super) fn program(
         ..failure.clone()
     }];
     secondary.extend(failure.secondary.iter().cloned());
-    Incident {
+    let setting = Workloads::embedded().recognise("", &judge.logs[log].start);
+    let incident = Incident {
         confidence: card.confidence,
         count: 1,
         time: traceback.time.as_deref().and_then(standard_time),
@@ -235,27 +231,16 @@ pub(super) fn program(
         at: place.map(at),
         why_first: Some(format!("{who} failed first and caused {after}.")),
         secondary,
-        ..filled(card, &found, Vec::new(), script(&traceback.frames))
-    }
+        ..filled(card, &found)
+    };
+    let script = script(&traceback.frames);
+    fixes::adapted(incident, card, Vec::new(), &found, &setting, None, script)
 }
 
 /// Returns the script that was started: the outermost frame, if it is a file of the user.
 fn script(frames: &[Frame]) -> Option<&str> {
     let file = base_name(&frames.first().filter(|frame| frame.is_users())?.file);
     file.ends_with(".py").then_some(file)
-}
-
-/// Replaces `python train.py` in a fix with the user's script.
-fn for_script(change: String, script: Option<&str>) -> String {
-    // Unusual names would need quoting and are left alone.
-    let is_plain = |name: &&str| {
-        name.bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-    };
-    match script.filter(is_plain) {
-        Some(script) => change.replace("python train.py", &format!("python {script}")),
-        None => change,
-    }
 }
 
 fn place(frames: &[Frame]) -> Option<&Frame> {
@@ -278,7 +263,7 @@ fn at(frame: &Frame) -> String {
 }
 
 /// Returns a time in RFC 3339, or in the same form without a time zone if the log does not contain one.
-fn standard_time(written: &str) -> Option<String> {
+pub(super) fn standard_time(written: &str) -> Option<String> {
     let text = written.replacen(' ', "T", 1).replace(',', ".");
     if let Ok(time) = text.parse::<jiff::Timestamp>() {
         return Some(time.to_string());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Item, Judge};
 use crate::diagnose::card::Card;
-use crate::diagnose::traceback::Traceback;
+use crate::diagnose::traceback::{Frame, Traceback};
 use crate::model::incident::Severity;
 
 /// Maximum number of lines between sightings of one crash.
@@ -13,6 +13,9 @@ const MAX_GAP: u64 = 500;
 const MAX_LATE_GAP: u64 = 20_000;
 /// Maximum number of lines by which a consequence can precede its cause, since output is buffered.
 const MAX_REORDERING: u64 = 100;
+
+/// Families of cards for messages in which a launcher, a server or a scheduler reports the failure of another process.
+pub(super) const REPORTS: &[&str] = &["process", "server", "stopped"];
 
 /// Exceptions that are not the cause of a failure, or only pass it on.
 const NOT_CAUSES: &[&str] = &[
@@ -79,7 +82,7 @@ pub(super) fn crashes<'a>(judge: &Judge<'a>) -> Vec<Vec<Item<'a>>> {
     crashes
 }
 
-fn comes_late(card: &Card) -> bool {
+pub(super) fn comes_late(card: &Card) -> bool {
     card.follows.iter().any(|f| f == "*")
 }
 
@@ -158,7 +161,7 @@ fn may_precede(cause: &Item<'_>, consequence: &Item<'_>) -> bool {
         || cause.sighting.first_line <= consequence.sighting.last_line + MAX_REORDERING
 }
 
-/// Returns the plain exception that caused a GPU failure: of another rank, or well before the failure.
+/// Returns the plain exception that caused a failure: of another rank, or well before it.
 pub(super) fn exception<'a>(
     judge: &Judge<'a>,
     card: &Card,
@@ -168,6 +171,9 @@ pub(super) fn exception<'a>(
         return None;
     }
     let failed = cause.sighting;
+    // A launcher only reports that a worker failed. The worker's traceback may be directly above the report.
+    let is_report = REPORTS.contains(&card.family.as_str());
+    let max_gap = if is_report { MAX_GAP } else { MAX_LATE_GAP };
     judge.logs.iter().enumerate().find_map(|(log, findings)| {
         let mut all = findings.tracebacks.iter();
         let found = all.find(|t| {
@@ -176,11 +182,13 @@ pub(super) fn exception<'a>(
                 || (t.rank.is_some() && t.rank != judge.rank(cause))
                 || t.writer != failed.writer;
             let earlier =
-                t.last_line < failed.first_line && failed.first_line - t.last_line <= MAX_LATE_GAP;
+                t.last_line < failed.first_line && failed.first_line - t.last_line <= max_gap;
             !NOT_CAUSES.contains(&name)
                 && !t.exception.is_empty()
                 && (log != cause.log || earlier)
-                && (elsewhere || is_alone(t, failed.first_line))
+                && (elsewhere || is_report || is_alone(t, failed.first_line))
+                // An exception inside a server is not an error of the user's program.
+                && (!is_report || t.frames.iter().any(Frame::is_users))
         });
         found.map(|t| (log, t))
     })

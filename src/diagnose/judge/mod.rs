@@ -7,8 +7,12 @@
 mod build;
 mod causes;
 mod grouping;
+mod jobs;
+mod rank_comparison;
 
 use std::collections::BTreeSet;
+
+pub use jobs::jobs;
 
 use super::card::Card;
 use super::catalogue::Catalogue;
@@ -23,6 +27,13 @@ pub(super) struct Item<'a> {
     log: usize,
     pub(super) sighting: &'a Sighting,
     card: usize,
+}
+
+impl Item<'_> {
+    /// Returns true if this is a further event of the same kind, not another message about the same event.
+    fn repeats(&self, first: &Self) -> bool {
+        self.card == first.card && self.sighting.wording == first.sighting.wording
+    }
 }
 
 /// The input of one judgement.
@@ -92,6 +103,7 @@ impl<'a> Judge<'a> {
             beside,
             ranks,
             table: item.sighting.table.as_deref(),
+            comparison: None,
             measured: self.measured,
         }
     }
@@ -144,8 +156,10 @@ impl<'a> Judge<'a> {
             .chain([&cause])
             .filter_map(|item| self.rank(item))
             .collect();
-        let mut incident = build::incident(self, &cause, &beside, ranks.len());
-        let again = same.iter().filter(|item| item.card == cause.card);
+        let all = || std::iter::once(&cause).chain(&same).chain(&others);
+        let comparison = rank_comparison::compare(all().map(|item| (self.rank(item), item)));
+        let mut incident = build::incident(self, &cause, &beside, ranks.len(), comparison.as_ref());
+        let again = same.iter().filter(|item| item.repeats(&cause));
         incident.count = again.fold(cause.sighting.count, |sum, item| {
             sum.saturating_add(item.sighting.count)
         });
@@ -157,7 +171,10 @@ impl<'a> Judge<'a> {
         }
         build::complete(&mut incident, &cause, same.iter().chain(&others));
         incident.secondary = self.consequences(&others);
-        incident.why_first = self.why_first(&cause, &others, &ranks);
+        incident.why_first = match comparison {
+            Some(comparison) => Some(comparison.sentence),
+            None => self.why_first(&cause, &others, &ranks),
+        };
         match grouping::exception(self, card, &cause) {
             Some((log, traceback)) => build::program(self, log, traceback, incident),
             None => incident,
@@ -166,15 +183,20 @@ impl<'a> Judge<'a> {
 
     /// Returns the consequences, one entry for each card.
     fn consequences(&self, items: &[Item<'a>]) -> Vec<Incident> {
-        let mut entries: Vec<Incident> = Vec::new();
+        let mut entries: Vec<(&Item<'a>, Incident)> = Vec::new();
         for item in items {
-            let id = &self.card(item).id;
-            match entries.iter_mut().find(|entry| entry.id == *id) {
-                Some(entry) => entry.count = entry.count.saturating_add(item.sighting.count),
-                None => entries.push(build::incident(self, item, &[], 1)),
+            match entries
+                .iter_mut()
+                .find(|(first, _)| first.card == item.card)
+            {
+                Some((first, entry)) if item.repeats(first) => {
+                    entry.count = entry.count.saturating_add(item.sighting.count);
+                }
+                Some(_) => {}
+                None => entries.push((item, build::incident(self, item, &[], 1, None))),
             }
         }
-        entries
+        entries.into_iter().map(|(_, entry)| entry).collect()
     }
 
     fn why_first(

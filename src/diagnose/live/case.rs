@@ -320,6 +320,7 @@ impl Case {
         member.frames = frames
             .rev()
             .map(|frame| Frame {
+                source: None,
                 file: frame.file.clone(),
                 line: frame.line,
                 function: frame.function.clone(),
@@ -506,6 +507,7 @@ impl Case {
             .position(|c| c.id == "oom-capacity")?;
         let sighting = Sighting {
             card,
+            wording: String::new(),
             weak: false,
             count: u32::try_from(count).unwrap_or(u32::MAX),
             found,

@@ -1,12 +1,16 @@
 //! Error cards as text: the index, search results and one card in full.
 
 mod prose;
+mod search;
+
+pub use search::search;
 
 use std::fmt::Write as _;
 
 use super::explanation::wrapped;
 use crate::diagnose::Catalogue;
 use crate::diagnose::card::Card;
+use crate::diagnose::workload::Workloads;
 
 /// Returns all cards by family, one line each.
 #[must_use]
@@ -29,6 +33,11 @@ pub fn index(catalogue: &Catalogue) -> String {
             let _ = writeln!(out, "  {:<32} {}", card.id, title(card));
         }
     }
+    out.push_str("\nPrograms and platforms that fixes are adapted to\n");
+    for workload in &Workloads::embedded().all {
+        let kind = workload.kind.name();
+        let _ = writeln!(out, "  {:<32} {} ({kind})", workload.id, workload.name);
+    }
     out
 }
 
@@ -46,7 +55,7 @@ fn title(card: &Card) -> &str {
     card.titles.last().map_or("", String::as_str)
 }
 
-/// Returns the card with that id or Xid number, else the cards that contain all words of the query.
+/// Returns the card with that id or Xid number, else the cards that fit the words best.
 #[must_use]
 pub fn find<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
     let wanted = query.trim().to_lowercase();
@@ -64,19 +73,7 @@ pub fn find<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
             .into_iter()
             .collect();
     }
-    let words: Vec<&str> = wanted.split_whitespace().collect();
-    let matches = |card: &&Card| {
-        let text = [
-            card.id.as_str(),
-            &card.headline,
-            &card.titles.join(" "),
-            &card.aliases.join(" "),
-        ]
-        .join(" ")
-        .to_lowercase();
-        words.iter().all(|word| text.contains(word))
-    };
-    catalogue.cards.iter().filter(matches).collect()
+    search(catalogue, query)
 }
 
 /// Returns a card in full: title, fixes, advice to avoid, causes and its text.
@@ -91,8 +88,18 @@ pub fn card(card: &Card, width: usize) -> String {
                 .effect
                 .as_ref()
                 .map_or_else(String::new, |e| format!(" ({e})"));
-            paragraph(&mut out, "- ", &format!("{}{effect}:", fix.title), width);
-            let _ = writeln!(out, "{}", fix.change);
+            let remedy = fix.remedy.as_deref();
+            let title = match remedy {
+                Some(remedy) if fix.title.is_empty() => Workloads::embedded().title(remedy),
+                _ => &fix.title,
+            };
+            paragraph(&mut out, "- ", &format!("{title}{effect}:"), width);
+            if remedy.is_none() {
+                let _ = writeln!(out, "{}", fix.change);
+            }
+            for (workload, change) in Workloads::embedded().actions(remedy.unwrap_or_default()) {
+                let _ = writeln!(out, "{change}  # {}", workload.name);
+            }
         }
     }
     if !card.not_helpful.is_empty() {

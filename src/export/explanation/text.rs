@@ -10,17 +10,52 @@ use crate::model::text::Escaped;
 
 /// Column where the text of a section begins.
 pub(super) const INDENT: usize = 6;
-/// Fixes that are shown. After five failed attempts a sixth is unlikely to help.
-const MAX_FIXES: usize = 5;
-const MAX_CAUSES: usize = 6;
-/// Lines under CHECK. `--json` has all.
-const MAX_CHECKS: usize = 2;
-/// Lines under AVOID.
-const MAX_AVOID: usize = 4;
 /// Width of the longest verdict and two blanks.
 const VERDICT_WIDTH: usize = 11;
-/// Consequences listed under THEN.
-const MAX_SECONDARY: usize = 4;
+
+/// How much of an explanation is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// The first incident, on one screen of 80 x 24.
+    Short,
+    /// The first incident with all checks, and with advice to avoid.
+    Full,
+    /// All incidents in full.
+    All,
+}
+
+/// Maximum number of entries of each section.
+struct Limits {
+    fixes: usize,
+    avoid: usize,
+    causes: usize,
+    checks: usize,
+    secondary: usize,
+    /// Rows of the quoted message. The others are omitted.
+    quote: usize,
+}
+
+impl Limits {
+    const FULL: Self = Self {
+        fixes: 6,
+        avoid: 4,
+        causes: 8,
+        checks: 2,
+        secondary: 4,
+        quote: usize::MAX,
+    };
+    const SHORT: Self = Self {
+        fixes: 4,
+        avoid: 0,
+        causes: 3,
+        checks: 0,
+        secondary: 2,
+        quote: 9,
+    };
+}
+
+/// Lines of a short explanation.
+const MAX_SHORT_LINES: usize = 24;
 
 /// Output width and colour.
 #[derive(Debug, Clone, Copy)]
@@ -80,16 +115,23 @@ impl Tone {
     }
 }
 
-/// Returns the first incident in full and one line for each other, or all in full.
+/// Returns the first incident and one line for each other, or all in full.
 #[must_use]
-pub fn text(incidents: &[Incident], all: bool, style: &Style) -> String {
+pub fn text(incidents: &[Incident], detail: Detail, style: &Style) -> String {
     let mut lines = Vec::new();
-    let full = if all { incidents.len() } else { 1 };
+    let full = if detail == Detail::All {
+        incidents.len()
+    } else {
+        1
+    };
     for (n, incident) in incidents.iter().take(full).enumerate() {
         if n > 0 {
             lines.push(StyledLine::default());
         }
-        lines.extend(self::lines(incident, style.width));
+        lines.extend(match detail {
+            Detail::Short => short(incident, style.width),
+            Detail::Full | Detail::All => self::lines(incident, style.width),
+        });
     }
     let rest = incidents.get(full..).unwrap_or_default();
     if !rest.is_empty() {
@@ -107,19 +149,51 @@ pub fn text(incidents: &[Incident], all: bool, style: &Style) -> String {
 /// Returns one incident in full, wrapped to `width` cells. Text to copy starts at the line and is not wrapped.
 #[must_use]
 pub fn lines(incident: &Incident, width: usize) -> Vec<StyledLine> {
+    limited(incident, width, &Limits::FULL)
+}
+
+/// Returns an incident in as many lines as fit on a screen. What matters least is shortened first.
+fn short(incident: &Incident, width: usize) -> Vec<StyledLine> {
+    let mut limits = Limits::SHORT;
+    // Without a cause, the check is what remains to be done.
+    limits.checks = usize::from(incident.causes.is_empty());
+    loop {
+        let lines = limited(incident, width, &limits);
+        // Text to copy can have several lines.
+        let pieces = lines.iter().flat_map(|line| &line.0);
+        let breaks: usize = pieces.map(|(_, text)| text.matches('\n').count()).sum();
+        if lines.len() + breaks <= MAX_SHORT_LINES {
+            return lines;
+        }
+        match &mut limits {
+            Limits {
+                secondary: n @ 1.., ..
+            }
+            | Limits { quote: n @ 5.., .. }
+            | Limits {
+                causes: n @ 3.., ..
+            }
+            | Limits { fixes: n @ 4.., .. }
+            | Limits { quote: n @ 2.., .. } => *n -= 1,
+            _ => return lines,
+        }
+    }
+}
+
+fn limited(incident: &Incident, width: usize, limits: &Limits) -> Vec<StyledLine> {
     let mut out = vec![head(incident, width)];
     label(&mut out, "", &incident.title, 0, width);
     if let Some(why) = &incident.why_first {
         label(&mut out, "", why, 0, width);
     }
     out.push(StyledLine::default());
-    fixes(&mut out, incident, width);
-    causes(&mut out, incident, width);
-    excerpt(&mut out, incident, width);
+    fixes(&mut out, incident, width, limits);
+    causes(&mut out, incident, width, limits);
+    excerpt(&mut out, incident, width, limits.quote);
     if let Some(at) = &incident.at {
         out.push(StyledLine::plain(format!("{:<INDENT$}{at}", "WHERE")));
     }
-    secondary(&mut out, incident, width);
+    secondary(&mut out, incident, width, limits.secondary);
     out
 }
 
@@ -156,8 +230,8 @@ fn head(incident: &Incident, width: usize) -> StyledLine {
     ])
 }
 
-fn fixes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize) {
-    for (n, fix) in incident.fixes.iter().take(MAX_FIXES).enumerate() {
+fn fixes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, limits: &Limits) {
+    for (n, fix) in incident.fixes.iter().take(limits.fixes).enumerate() {
         let word = if n == 0 { "FIX" } else { "" };
         let effect = fix.effect.as_ref();
         let effect = effect.map_or_else(String::new, |effect| format!(" ({effect})"));
@@ -174,15 +248,20 @@ fn fixes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize) {
         }
         out.push(StyledLine(vec![(Tone::Change, fix.change.clone())]));
     }
-    for (n, advice) in incident.not_helpful.iter().take(MAX_AVOID).enumerate() {
+    for (n, advice) in incident.not_helpful.iter().take(limits.avoid).enumerate() {
         let word = if n == 0 { "AVOID" } else { "" };
         label(out, word, advice, INDENT + 3, width);
     }
     out.push(StyledLine::default());
 }
 
-fn causes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize) {
-    for (n, cause) in incident.causes.iter().take(MAX_CAUSES).enumerate() {
+fn causes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, limits: &Limits) {
+    let is_short = limits.avoid == 0;
+    let shown = incident
+        .causes
+        .iter()
+        .filter(|cause| !is_short || cause.verdict != Verdict::RuledOut);
+    for (n, cause) in shown.take(limits.causes).enumerate() {
         let word = if n == 0 { "WHY" } else { "" };
         let word = format!("{word:<INDENT$}{}", verdict(cause.verdict));
         label(out, &word, &cause.title, INDENT + VERDICT_WIDTH, width);
@@ -190,11 +269,11 @@ fn causes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize) {
             label(out, "", &evidence, INDENT + VERDICT_WIDTH + 2, width);
         }
     }
-    for (n, check) in incident.needs.iter().take(MAX_CHECKS).enumerate() {
+    for (n, check) in incident.needs.iter().take(limits.checks).enumerate() {
         let word = if n == 0 { "CHECK" } else { "" };
         label(out, word, check, INDENT, width);
     }
-    if !incident.causes.is_empty() || !incident.needs.is_empty() {
+    if out.last().is_some_and(|line| !line.0.is_empty()) {
         out.push(StyledLine::default());
     }
 }
@@ -218,14 +297,15 @@ fn evidence(cause: &Cause) -> Option<String> {
     }
 }
 
-fn excerpt(out: &mut Vec<StyledLine>, incident: &Incident, width: usize) {
+fn excerpt(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, max_rows: usize) {
     if incident.quote.is_empty() {
         return;
     }
     let source = log_position(incident).unwrap_or_else(|| source_without_log(incident).to_owned());
     out.push(StyledLine::plain(format!("{:<INDENT$}{source}", "LOG")));
     let blanks = " ".repeat(INDENT);
-    for row in rows(&incident.quote, width.saturating_sub(INDENT).max(20)) {
+    let rows = rows(&incident.quote, width.saturating_sub(INDENT).max(20));
+    for row in rows.into_iter().take(max_rows) {
         out.push(match row {
             QuoteRow::Text(text) => StyledLine::plain(blanks.clone() + &text),
             QuoteRow::Annotation(text) => {
@@ -243,14 +323,14 @@ fn source_without_log(incident: &Incident) -> &'static str {
     }
 }
 
-fn secondary(out: &mut Vec<StyledLine>, incident: &Incident, width: usize) {
-    for (n, one) in incident.secondary.iter().take(MAX_SECONDARY).enumerate() {
+fn secondary(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, max: usize) {
+    for (n, one) in incident.secondary.iter().take(max).enumerate() {
         let times = times(one).map_or_else(String::new, |t| format!(" ({t})"));
         let line = format!("{}{times}: {}", one.id, one.title);
         label(out, if n == 0 { "THEN" } else { "" }, &line, INDENT, width);
     }
-    let more = incident.secondary.len().saturating_sub(MAX_SECONDARY);
-    if more > 0 {
+    let more = incident.secondary.len().saturating_sub(max);
+    if more > 0 && max > 0 {
         out.push(StyledLine::plain(format!(
             "{:INDENT$}and {more} more (--json lists them)",
             ""

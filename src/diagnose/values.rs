@@ -1,0 +1,265 @@
+//! Values for fixes, computed from the figures in a log. Cards refer to them by name.
+
+use super::fields::{self, FieldMap};
+use super::signature::Pattern;
+use crate::model::units::Bytes;
+
+/// Free memory that a server leaves for the context and for other programs.
+const MARGIN: u64 = 512 << 20;
+/// Share of GPU memory that vLLM and SGLang reserve by default.
+const DEFAULT_SHARE: f64 = 0.9;
+
+/// A value with the formula and the figures behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value {
+    pub text: String,
+    pub formula: String,
+}
+
+/// The input of a formula.
+struct Input<'a> {
+    found: &'a FieldMap,
+    /// The text around the error, and the start of the log.
+    texts: [&'a str; 2],
+}
+
+type Formula = fn(&Input<'_>) -> Option<Value>;
+
+const FORMULAS: &[(&str, Formula)] = &[
+    ("free-share", free_share),
+    ("smaller-share", smaller_share),
+    ("larger-share", larger_share),
+    ("raised-share", raised_share),
+    ("fitting-length", fitting_length),
+    ("fitting-layers", fitting_layers),
+    ("half-of-setting", half_of_setting),
+];
+
+/// Returns the value `name`, or `None` if the log does not contain its figures.
+#[must_use]
+pub fn value(name: &str, found: &FieldMap, text: &str, start: &str) -> Option<Value> {
+    let input = Input {
+        found,
+        texts: [text, start],
+    };
+    let formula = FORMULAS.iter().find(|(known, _)| *known == name)?;
+    formula.1(&input)
+}
+
+/// Returns true if cards can use this name.
+#[must_use]
+pub fn is_known(name: &str) -> bool {
+    FORMULAS.iter().any(|(known, _)| *known == name)
+}
+
+impl Input<'_> {
+    fn figure(&self, name: &str) -> Option<u64> {
+        if let Some(value) = self.found.get(name) {
+            return value.as_u64().or_else(|| value.as_str()?.parse().ok());
+        }
+        // Some messages print the unit once for several figures.
+        let gib = self
+            .found
+            .get(&format!("{}_gib", name.strip_suffix("_bytes")?))?;
+        let gib: f64 = gib.as_f64().or_else(|| gib.as_str()?.parse().ok())?;
+        fields::size(&format!("{gib} GiB"))
+    }
+
+    /// Returns the group `value` of the first match of `pattern`.
+    fn number(&self, pattern: &str) -> Option<f64> {
+        let pattern = Pattern::new(pattern);
+        let mut groups = self.texts.iter().filter_map(|text| pattern.groups(text));
+        groups.find_map(|groups| groups.get("value")?.as_str()?.parse().ok())
+    }
+
+    /// Returns the share of GPU memory that the server was told to reserve.
+    fn share(&self) -> Option<f64> {
+        let written = self.found.get("utilization");
+        let written = written.and_then(|v| v.as_f64().or_else(|| v.as_str()?.parse().ok()));
+        written.or_else(|| {
+            self.number(concat!(
+                r#"(?:gpu[-_]memory[-_]utilization|mem[-_]fraction[-_]static|free_gpu_memory_fraction)["']?"#,
+                r"[ =:]{1,4}(?<value>0?\.\d+)"
+            ))
+        })
+    }
+}
+
+/// Rounds a share down to two decimals, so that it still fits.
+fn rounded_down(share: f64) -> Option<String> {
+    let share = (share * 100.0).floor() / 100.0;
+    (0.05..=0.99)
+        .contains(&share)
+        .then(|| format!("{share:.2}"))
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+fn free_share(input: &Input<'_>) -> Option<Value> {
+    let (free, total) = (input.figure("free_bytes")?, input.figure("total_bytes")?);
+    let text = rounded_down(ratio(free.checked_sub(MARGIN)?, total)?)?;
+    let (free, total, margin) = (Bytes(free), Bytes(total), gib(MARGIN));
+    Some(Value {
+        text,
+        formula: format!("({free} free - {margin} margin) / {total} total"),
+    })
+}
+
+/// The reserved share, lowered by what was missing.
+fn smaller_share(input: &Input<'_>) -> Option<Value> {
+    let (requested, total) = (
+        input.figure("requested_bytes")?,
+        input.figure("total_bytes")?,
+    );
+    let free = input.figure("free_bytes")?;
+    let now = input.share();
+    let missing = requested.saturating_sub(free);
+    let text = rounded_down(now.unwrap_or(DEFAULT_SHARE) - ratio(missing + MARGIN, total)?)?;
+    let origin = if now.is_some() { "now" } else { "by default" };
+    let now = now.unwrap_or(DEFAULT_SHARE);
+    let (missing, margin, total) = (Bytes(missing), gib(MARGIN), Bytes(total));
+    Some(Value {
+        text,
+        formula: format!("{now} {origin} - ({missing} missing + {margin} margin) / {total}"),
+    })
+}
+
+/// The reserved share, raised to leave only a small margin.
+fn larger_share(input: &Input<'_>) -> Option<Value> {
+    let now = input.share().filter(|share| *share < 0.92)?;
+    let text = "0.95".to_owned();
+    Some(Value {
+        text,
+        formula: format!("the largest share that is usually safe; now {now}"),
+    })
+}
+
+fn raised_share(input: &Input<'_>) -> Option<Value> {
+    const STEP: f64 = 0.05;
+    let now = input.share().filter(|share| *share < 0.9)?;
+    let text = format!("{:.2}", now + STEP);
+    let formula = format!("{now} now + {STEP}");
+    Some(Value { text, formula })
+}
+
+/// The context length that the log says would fit, or the one that follows from its figures.
+fn fitting_length(input: &Input<'_>) -> Option<Value> {
+    let rounded = |length: u64| {
+        if length > 1000 {
+            length / 100 * 100
+        } else {
+            length
+        }
+    };
+    let length = input.figure("max_seq_len");
+    if let Some(estimated) = input.figure("estimated_len").filter(|n| *n > 0) {
+        return Some(Value {
+            text: rounded(estimated).to_string(),
+            formula: format!("the log's estimate of {estimated}, rounded down"),
+        });
+    }
+    if let Some(tokens) = input.figure("kv_cache_tokens").filter(|n| *n > 0) {
+        return Some(Value {
+            text: rounded(tokens).to_string(),
+            formula: format!("the {tokens} tokens that the cache holds, rounded down"),
+        });
+    }
+    let (needed, available) = (
+        input.figure("needed_bytes")?,
+        input.figure("available_bytes")?,
+    );
+    let length = length.filter(|_| available < needed)?;
+    let fits = u128::from(length) * u128::from(available) / u128::from(needed.max(1));
+    let fits = rounded(u64::try_from(fits).ok()?);
+    let (needed, available) = (Bytes(needed), Bytes(available));
+    (fits > 0).then(|| Value {
+        text: fits.to_string(),
+        formula: format!("{length} x {available} available / {needed} needed"),
+    })
+}
+
+/// The number of layers on the GPU, lowered by as many as free the size of the failed request.
+#[allow(clippy::cast_precision_loss)]
+fn fitting_layers(input: &Input<'_>) -> Option<Value> {
+    let requested = input.figure("requested_bytes")? as f64;
+    let layers = input.number(
+        r"offloaded (?<value>\d+)/\d+ layers to GPU|offloading (?<value_2>\d+) repeating layers",
+    )?;
+    let weights = input.number(r"CUDA\d (?:model )?buffer size = (?<value>[\d.]+) Mi?B")?;
+    let layer = weights * 1_048_576.0 / layers.max(1.0);
+    let fits = layers - (requested / layer).ceil() - 1.0;
+    (fits >= 1.0).then(|| Value {
+        text: format!("{fits}"),
+        formula: format!(
+            "{layers} now - {} layers of {:.0} MiB for the {:.0} MiB that failed",
+            layers - fits,
+            layer / 1_048_576.0,
+            requested / 1_048_576.0
+        ),
+    })
+}
+
+/// Half of the batch size or sequence number that the log shows.
+fn half_of_setting(input: &Input<'_>) -> Option<Value> {
+    let now = input.number(concat!(
+        r"(?:max_num_seqs|max[-_]running[-_]requests|per_device_train_batch_size|micro_batch_size(?:_per_gpu)?",
+        r#"|n_ubatch|max_batch_size)["']?[ =:]{1,4}(?<value>\d{1,6})\b"#
+    ))?;
+    (now >= 2.0).then(|| Value {
+        text: format!("{}", (now / 2.0).floor()),
+        formula: format!("half of the current {now}"),
+    })
+}
+
+fn gib(bytes: u64) -> String {
+    format!("{:.2} GiB", ratio(bytes, 1 << 30).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(name: &str, fields: &[(&str, u64)], text: &str) -> Option<String> {
+        let found = fields
+            .iter()
+            .map(|(name, n)| ((*name).to_owned(), (*n).into()));
+        value(name, &found.collect(), text, "").map(|value| value.text)
+    }
+
+    #[test]
+    fn computes_values_from_figures_and_settings() {
+        let gib = |n: u64| n << 30;
+        let free = [("free_bytes", gib(30)), ("total_bytes", gib(40))];
+        assert_eq!(of("free-share", &free, ""), Some("0.73".into()));
+        assert_eq!(of("free-share", &free[..1], ""), None);
+        let oom = [
+            ("requested_bytes", gib(2)),
+            ("free_bytes", gib(1)),
+            ("total_bytes", gib(80)),
+        ];
+        let args = "mem_fraction_static=0.88";
+        assert_eq!(of("smaller-share", &oom, args), Some("0.86".into()));
+        assert_eq!(
+            of("fitting-length", &[("estimated_len", 5632)], ""),
+            Some("5600".into())
+        );
+        let cache = [
+            ("max_seq_len", 8192),
+            ("needed_bytes", gib(4)),
+            ("available_bytes", gib(1)),
+        ];
+        assert_eq!(of("fitting-length", &cache, ""), Some("2000".into()));
+        assert_eq!(
+            of("half-of-setting", &[], "max_num_seqs=256,"),
+            Some("128".into())
+        );
+        let ggml = "offloaded 33/33 layers to GPU\nCUDA0 model buffer size =  6600.00 MiB";
+        assert_eq!(
+            of("fitting-layers", &[("requested_bytes", gib(1))], ggml),
+            Some("26".into())
+        );
+    }
+}

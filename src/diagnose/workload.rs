@@ -1,0 +1,546 @@
+//! Workloads: the kinds of programs that fail, and what each calls a generic remedy.
+//!
+//! A workload is a file in `assets/workloads`. A card names remedies (`assets/remedies.toml`); the workload turns them
+//! into the flags or the code of its program. A remedy that it does not name is not offered. Platforms and schedulers
+//! (ROCm, Slurm) are workloads too; they add their actions to those of the program.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use regex::bytes::{RegexSet, RegexSetBuilder};
+use serde::Deserialize;
+
+use super::card::FixRule;
+use super::fields::FieldMap;
+use super::signature::Pattern;
+use super::{template, values};
+use crate::model::incident::{Fix, FixKind};
+
+/// The files in `assets/workloads` as (id, JSON), sorted by id.
+const EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/workloads.rs"));
+/// `assets/remedies.toml` as JSON.
+const REMEDIES: &str = include!(concat!(env!("OUT_DIR"), "/remedies.rs"));
+/// Command in cards, which stands for the command of the failed program.
+pub(super) const SCRIPT: &str = "python train.py";
+/// Value in an action that cannot be computed from the log.
+const UNKNOWN_VALUE: &str = "VALUE";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    Training,
+    Inference,
+    Library,
+    Server,
+    ImageUi,
+    Tool,
+    Driver,
+    /// Hardware or system that a program runs on.
+    Platform,
+    Scheduler,
+}
+
+impl Kind {
+    /// Returns true for the surroundings of a program.
+    fn is_around(self) -> bool {
+        matches!(self, Self::Platform | Self::Scheduler)
+    }
+
+    /// Returns true if users write the program themselves, so that advice can be code.
+    fn is_own_code(self) -> bool {
+        matches!(
+            self,
+            Self::Training | Self::Inference | Self::Library | Self::Driver
+        )
+    }
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Training => "training",
+            Self::Inference => "inference",
+            Self::Library => "library",
+            Self::Server => "server",
+            Self::ImageUi => "image-ui",
+            Self::Tool => "tool",
+            Self::Driver => "driver",
+            Self::Platform => "platform",
+            Self::Scheduler => "scheduler",
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    #[serde(skip)]
+    pub id: String,
+    pub name: String,
+    pub kind: Kind,
+    /// Expressions, one of which is in the text of such a program.
+    pub recognise: Vec<String>,
+    /// Expressions that show a different program.
+    #[serde(default)]
+    unless: Vec<String>,
+    /// Priority among the recognized programs. The lowest wins.
+    #[serde(default)]
+    order: u32,
+    /// Workload whose actions also apply.
+    #[serde(default)]
+    base: Option<String>,
+    /// Command that starts the program.
+    #[serde(default)]
+    command: Option<String>,
+    /// True if users write the program themselves, although the kind says otherwise.
+    #[serde(default)]
+    own_code: bool,
+    /// Expressions for advice that makes no sense for this program.
+    #[serde(default)]
+    exclude: Vec<String>,
+    /// Texts in advice and their replacements.
+    #[serde(default)]
+    replace: Vec<(String, String)>,
+    #[serde(default)]
+    pub actions: BTreeMap<String, Action>,
+}
+
+/// What a program calls a remedy.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+pub enum Action {
+    Change(String),
+    Full {
+        /// The text to copy. `{value}` is the computed value.
+        change: String,
+        #[serde(default)]
+        title: Option<String>,
+        #[serde(default)]
+        kind: Option<FixKind>,
+        #[serde(default)]
+        effect: Option<String>,
+        #[serde(default)]
+        choose: Option<String>,
+    },
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Remedy {
+    title: String,
+    kind: FixKind,
+    #[serde(default)]
+    choose: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RemedyFile {
+    remedy: BTreeMap<String, Remedy>,
+    exclude: BTreeMap<Kind, Vec<String>>,
+}
+
+/// All workloads and remedies.
+#[derive(Debug)]
+pub struct Workloads {
+    pub all: Vec<Workload>,
+    remedies: RemedyFile,
+    recognise: Option<RegexSet>,
+}
+
+impl Workloads {
+    /// Returns the workloads of this build.
+    #[must_use]
+    pub fn embedded() -> &'static Self {
+        static WORKLOADS: OnceLock<Workloads> = OnceLock::new();
+        WORKLOADS.get_or_init(|| {
+            let (workloads, errors) = Self::read();
+            debug_assert!(errors.is_empty(), "{errors:?}");
+            workloads
+        })
+    }
+
+    /// Returns the workloads, and an error for each file that does not parse.
+    fn read() -> (Self, Vec<String>) {
+        let mut all = Vec::new();
+        let mut errors = Vec::new();
+        for (id, json) in EMBEDDED {
+            match serde_json::from_str::<Workload>(json) {
+                Ok(workload) => all.push(Workload {
+                    id: (*id).to_owned(),
+                    ..workload
+                }),
+                Err(error) => errors.push(format!("{id}: {error}")),
+            }
+        }
+        let remedies = serde_json::from_str(REMEDIES);
+        let remedies = remedies.unwrap_or_else(|error| {
+            errors.push(format!("remedies: {error}"));
+            RemedyFile::default()
+        });
+        let patterns = all.iter().map(|w| format!("(?:{})", w.recognise.join("|")));
+        let set = RegexSetBuilder::new(patterns)
+            .unicode(false)
+            .multi_line(true)
+            .size_limit(32 << 20)
+            .build();
+        let recognise = set.map_err(|error| errors.push(error.to_string())).ok();
+        let workloads = Self {
+            all,
+            remedies,
+            recognise,
+        };
+        (workloads, errors)
+    }
+
+    #[must_use]
+    pub fn has_remedy(&self, name: &str) -> bool {
+        self.remedies.remedy.contains_key(name)
+    }
+
+    /// Returns the title of a remedy for programs that do not have their own.
+    #[must_use]
+    pub fn title(&self, remedy: &str) -> &str {
+        self.remedies
+            .remedy
+            .get(remedy)
+            .map_or("", |remedy| &remedy.title)
+    }
+
+    /// Returns the workloads that name a remedy, with the text to copy.
+    pub fn actions<'a>(&'a self, remedy: &'a str) -> impl Iterator<Item = (&'a Workload, &'a str)> {
+        self.all
+            .iter()
+            .filter_map(move |workload| Some((workload, workload.actions.get(remedy)?.change())))
+    }
+
+    fn get(&self, id: &str) -> Option<&Workload> {
+        self.all.iter().find(|workload| workload.id == id)
+    }
+
+    /// Recognizes the program from the text around an error. `start` is the start of its log, which decides if the text
+    /// shows nothing specific.
+    #[must_use]
+    pub fn recognise<'a>(&'a self, text: &str, start: &'a str) -> Setting<'a> {
+        let mut found = self.recognised(text);
+        let program = |found: &[&'a Workload]| {
+            let programs = found.iter().filter(|w| !w.kind.is_around());
+            programs.min_by_key(|w| w.order).copied()
+        };
+        let mut best = program(&found);
+        let at_start = self.recognised(start);
+        let is_specific = |w: &&Workload| w.order < GENERIC_ORDER;
+        if best.as_ref().is_none_or(|w| !is_specific(w)) {
+            best = program(&at_start).filter(is_specific).or(best);
+        }
+        for workload in at_start {
+            if !found.iter().any(|known| known.id == workload.id) {
+                found.push(workload);
+            }
+        }
+        found.retain(|w| w.kind.is_around());
+        Setting {
+            workloads: self,
+            program: best,
+            around: found,
+            text: text.to_owned(),
+            start,
+        }
+    }
+
+    /// Recognizes the program as [`Self::recognise`] does. `usual` is the workload that prints such errors.
+    #[must_use]
+    pub fn recognise_or<'a>(
+        &'a self,
+        text: &str,
+        start: &'a str,
+        usual: Option<&String>,
+    ) -> Setting<'a> {
+        let mut setting = self.recognise(text, start);
+        let is_specific = |w: &Workload| w.order < GENERIC_ORDER;
+        if !setting.program.is_some_and(is_specific) {
+            setting.program = usual.and_then(|id| self.get(id)).or(setting.program);
+        }
+        setting
+    }
+
+    fn recognised(&self, text: &str) -> Vec<&Workload> {
+        let Some(set) = &self.recognise else {
+            return Vec::new();
+        };
+        let matches = set.matches(text.as_bytes());
+        let found = matches.into_iter().filter_map(|index| self.all.get(index));
+        let is_other = |w: &&Workload| w.unless.iter().any(|p| Pattern::new(p).is_in(text));
+        found.filter(|w| !is_other(w)).collect()
+    }
+
+    /// Returns the errors in the files.
+    #[must_use]
+    pub fn errors(&self) -> Vec<String> {
+        let (_, mut errors) = Self::read();
+        for workload in &self.all {
+            for name in workload
+                .actions
+                .keys()
+                .filter(|name| !self.has_remedy(name))
+            {
+                errors.push(format!("{}: unknown remedy: {name}", workload.id));
+            }
+            let base = workload.base.as_ref();
+            if let Some(base) = base.filter(|base| self.get(base).is_none()) {
+                errors.push(format!("{}: unknown base: {base}", workload.id));
+            }
+            for text in workload.exclude.iter().chain(&workload.unless) {
+                let error = Pattern::new(text).check().err();
+                errors.extend(error.map(|error| format!("{}: {error}", workload.id)));
+            }
+        }
+        errors
+    }
+}
+
+/// Programs with this order or a higher one are recognized by what most logs contain.
+const GENERIC_ORDER: u32 = 80;
+
+impl Action {
+    /// Returns the text to copy, with a placeholder for the value.
+    #[must_use]
+    pub fn change(&self) -> &str {
+        match self {
+            Self::Change(change) | Self::Full { change, .. } => change,
+        }
+    }
+}
+
+/// The program that failed and its surroundings.
+#[derive(Debug, Clone)]
+pub struct Setting<'a> {
+    workloads: &'a Workloads,
+    program: Option<&'a Workload>,
+    around: Vec<&'a Workload>,
+    text: String,
+    start: &'a str,
+}
+
+impl<'a> Setting<'a> {
+    fn all(&self) -> impl Iterator<Item = &'a Workload> {
+        self.program.into_iter().chain(self.around.clone())
+    }
+
+    /// Returns true if users write the program themselves. Unknown programs count.
+    fn is_own_code(&self) -> bool {
+        self.program
+            .is_none_or(|w| w.kind.is_own_code() || w.own_code)
+    }
+
+    /// Returns true if a rule applies to this program. `only` names kinds and workloads; an empty list means all.
+    #[must_use]
+    pub fn is_for(&self, only: &[String]) -> bool {
+        let unknown = self.program.is_none().then_some("training");
+        let names = self.all().flat_map(|w| [w.id.as_str(), w.kind.name()]);
+        let mut names = names.chain(unknown);
+        only.is_empty() || names.any(|name| only.iter().any(|one| one == name))
+    }
+
+    /// Returns true if the surroundings of the program, such as its scheduler, have an action for the fix.
+    #[must_use]
+    pub fn is_of_surroundings(&self, rule: &FixRule) -> bool {
+        let remedy = rule.remedy.as_ref();
+        remedy.is_some_and(|name| self.around.iter().any(|w| w.actions.contains_key(name)))
+    }
+
+    /// Returns a sentence in the terms of the program, or `None` if it makes no sense for it.
+    #[must_use]
+    pub fn adapted(&self, text: &str) -> Option<String> {
+        let of_kind = self.program.map(|w| w.kind);
+        let of_kind = of_kind.and_then(|kind| self.workloads.remedies.exclude.get(&kind));
+        let mut excluded = of_kind
+            .into_iter()
+            .flatten()
+            .chain(self.all().flat_map(|w| &w.exclude));
+        let mut adapted = text.to_owned();
+        if !self.is_own_code() && text.contains(SCRIPT) {
+            let command = self.program.and_then(|w| w.command.as_ref())?;
+            adapted = adapted.replace(SCRIPT, command);
+        }
+        for (from, to) in self.all().flat_map(|w| &w.replace) {
+            adapted = adapted.replace(from.as_str(), to);
+        }
+        let is_excluded = excluded.any(|pattern| Pattern::new(pattern).is_in(&adapted));
+        (!is_excluded).then_some(adapted)
+    }
+
+    /// Returns the fix for a rule of a card, or `None` if it does not apply to this program.
+    #[must_use]
+    pub fn fix(&self, rule: &FixRule, found: &FieldMap) -> Option<Fix> {
+        if !self.is_for(&rule.only) {
+            return None;
+        }
+        let fix = match &rule.remedy {
+            Some(remedy) => self.remedy(remedy, rule, found)?,
+            None => {
+                if rule.kind == FixKind::Code && !self.is_own_code() {
+                    return None;
+                }
+                Fix {
+                    title: self.adapted(&template::fill(&rule.title, found)?)?,
+                    change: self.adapted(&template::fill(&rule.change, found)?)?,
+                    kind: rule.kind,
+                    ..Fix::default()
+                }
+            }
+        };
+        let own = rule.effect.as_ref();
+        let own = own.and_then(|effect| self.adapted(&template::fill(effect, found)?));
+        let warning = warning(&fix.change).map(str::to_owned);
+        let effects = [warning, own, fix.effect];
+        let effects: Vec<String> = effects.into_iter().flatten().collect();
+        Some(Fix {
+            for_cause: rule.r#for.clone(),
+            effect: (!effects.is_empty()).then(|| effects.join("; ")),
+            ..fix
+        })
+    }
+
+    /// Returns the action of the program or its surroundings for a remedy, with its computed value.
+    fn remedy(&self, name: &str, rule: &FixRule, found: &FieldMap) -> Option<Fix> {
+        let remedy = self.workloads.remedies.remedy.get(name)?;
+        let base = self.program.and_then(|w| w.base.as_ref());
+        let base = base.and_then(|id| self.workloads.get(id));
+        // Without a known program the advice is for the most common one.
+        let unknown = self
+            .program
+            .is_none()
+            .then(|| self.workloads.get("pytorch"));
+        let mut workloads = self.all().chain(base).chain(unknown.flatten());
+        let (change, title, kind, effect, choose) =
+            match workloads.find_map(|w| w.actions.get(name))? {
+                Action::Change(change) => (change, None, None, None, None),
+                Action::Full {
+                    change,
+                    title,
+                    kind,
+                    effect,
+                    choose,
+                } => (
+                    change,
+                    title.as_ref(),
+                    *kind,
+                    effect.as_ref(),
+                    choose.as_ref(),
+                ),
+            };
+        let (mut change, mut effects) = (change.clone(), Vec::new());
+        if change.contains("{value}") {
+            let value = rule.value.as_ref();
+            let value = value.and_then(|name| values::value(name, found, &self.text, self.start));
+            match value {
+                Some(value) => {
+                    change = change.replace("{value}", &value.text);
+                    effects.push(format!("{} = {}", value.text, value.formula));
+                }
+                None => {
+                    change = change.replace("{value}", UNKNOWN_VALUE);
+                    let choose = choose.or(remedy.choose.as_ref())?;
+                    effects.push(format!("{UNKNOWN_VALUE}: {choose}"));
+                }
+            }
+        }
+        effects.extend(effect.cloned());
+        let title = title.unwrap_or(&remedy.title);
+        Some(Fix {
+            title: if rule.title.is_empty() {
+                title.clone()
+            } else {
+                rule.title.clone()
+            },
+            change: self.adapted(&template::fill(&change, found)?)?,
+            kind: kind.unwrap_or(remedy.kind),
+            effect: (!effects.is_empty()).then(|| effects.join("; ")),
+            ..Fix::default()
+        })
+    }
+}
+
+/// Returns the warning for a command that affects more than the failed program.
+#[must_use]
+pub fn warning(change: &str) -> Option<&'static str> {
+    const MACHINE: &str = "WARNING: ends every program on this machine";
+    const GPU: &str = "WARNING: ends every program on the GPU";
+    const DRIVER: &str = "WARNING: changes the driver of the whole machine";
+    const PROCESS: &str = "WARNING: ends a process; check first whose it is";
+    const SERVICE: &str = "WARNING: affects every program that uses this service";
+    const COMMANDS: &[(&str, &str)] = &[
+        ("poweroff", MACHINE),
+        ("shutdown", MACHINE),
+        ("reboot", MACHINE),
+        ("gpu-reset", GPU),
+        ("modprobe", DRIVER),
+        ("rmmod", DRIVER),
+        ("dkms", DRIVER),
+        ("apt install", DRIVER),
+        ("apt remove", DRIVER),
+        ("nvidia-open", DRIVER),
+        ("kill -9", PROCESS),
+        ("kill PID", PROCESS),
+        ("pkill", PROCESS),
+        ("systemctl restart", SERVICE),
+        ("docker restart", SERVICE),
+    ];
+    let found = COMMANDS.iter().find(|(part, _)| change.contains(part));
+    found.map(|(_, warning)| *warning)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(remedy: &str, value: Option<&str>) -> FixRule {
+        serde_json::from_value(serde_json::json!({"remedy": remedy, "value": value}))
+            .expect("a valid rule")
+    }
+
+    #[test]
+    fn the_files_are_valid() {
+        assert_eq!(Workloads::embedded().errors(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_remedy_becomes_the_flag_of_the_program_with_a_computed_value() {
+        let mut found = FieldMap::new();
+        found.insert("free_bytes".into(), (30_u64 << 30).into());
+        found.insert("total_bytes".into(), (40_u64 << 30).into());
+        let workloads = Workloads::embedded();
+        let rule = rule("match_free_memory", Some("free-share"));
+        let vllm = workloads.recognise("(EngineCore pid=1) ValueError", "");
+        let fix = vllm.fix(&rule, &found).expect("vLLM has the flag");
+        assert_eq!(fix.change, "vllm serve MODEL --gpu-memory-utilization 0.73");
+        assert_eq!(
+            fix.effect.as_deref(),
+            Some("0.73 = (30.00 GiB free - 0.50 GiB margin) / 40.00 GiB total")
+        );
+        // Without figures, the fix says how to choose the value.
+        let fix = vllm
+            .fix(&rule, &FieldMap::new())
+            .expect("vLLM has the flag");
+        assert!(fix.change.ends_with(UNKNOWN_VALUE));
+        assert!(fix.effect.is_some_and(|e| e.contains("free / total")));
+        // llama.cpp has no such flag.
+        let llama = workloads.recognise("llama_model_load: error", "");
+        assert_eq!(llama.fix(&rule, &found), None);
+    }
+
+    #[test]
+    fn a_server_gets_no_code_and_its_own_command() {
+        let setting = Workloads::embedded().recognise("sglang.srt.managers", "");
+        assert_eq!(setting.adapted("Use an 8-bit optimizer"), None);
+        assert_eq!(
+            setting.adapted("A=1 python train.py").as_deref(),
+            Some("A=1 python -m sglang.launch_server --model-path MODEL")
+        );
+        let rocm = Workloads::embedded().recognise("torch: HIP out of memory", "");
+        assert_eq!(
+            rocm.adapted("run `nvidia-smi`").as_deref(),
+            Some("run `rocm-smi`")
+        );
+    }
+}
