@@ -17,12 +17,15 @@ use super::screens::fleet::FleetRow;
 use super::screens::incident::role;
 use super::signal_targets;
 use super::theme::Role;
-use super::widgets::cells::{columns, fit, put, put_all, put_line, put_right, wrap_words};
+use super::widgets::cells::{
+    columns, fit, put, put_all, put_line, put_line_right, put_right, wrap_words,
+};
 use super::widgets::timeline::span_words;
 use crate::model::frame::Frame;
 use crate::model::incident::{Incident, Severity};
 use crate::model::link::Link;
 use crate::model::units::Millis;
+use crate::tui::widgets::area::{margin, row};
 
 /// Describes the GPUs of a host: `8xH200`, or `2xA100 1xT4` if they differ.
 pub fn gpus_words(frame: &Frame) -> String {
@@ -101,14 +104,7 @@ pub fn link_words(link: &Link) -> Option<(String, Role)> {
 pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
     let clock = theme.clock(app.frame.time, " %H:%M:%S ");
-    let clock_at = put_right(
-        buffer,
-        area.x,
-        area.right(),
-        area.y,
-        &clock,
-        theme.style(Role::Text),
-    );
+    let clock_at = put_line_right(buffer, area, &clock, Role::Text, theme);
     let (text, role) = match &app.recording {
         Some(recording) => (replay_words(recording), Role::Banner),
         None if let Some(state) = app.link.as_ref().and_then(link_words) => state,
@@ -167,11 +163,7 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
 
 /// Draws the header of a screen that shows a file instead of a host.
 pub fn headline(app: &App, text: &str, area: Rect, buffer: &mut Buffer) {
-    let line = Rect {
-        x: area.x + 1,
-        width: area.width.saturating_sub(2),
-        ..area
-    };
+    let line = margin(area);
     put_line(buffer, line, text, Role::Title, &app.theme);
 }
 
@@ -216,14 +208,7 @@ pub fn notice_lines(app: &App, width: u16) -> Vec<String> {
 pub fn notice(app: &App, area: Rect, buffer: &mut Buffer) {
     let lines = notice_lines(app, area.width);
     for (y, line) in (area.y..area.bottom()).zip(lines) {
-        put(
-            buffer,
-            area.x + 1,
-            y,
-            &line,
-            area.width,
-            app.theme.style(Role::Warn),
-        );
+        put_line(buffer, row(margin(area), y), &line, Role::Warn, &app.theme);
     }
 }
 
@@ -349,14 +334,7 @@ pub fn footer(
 ) -> Vec<Hint> {
     let theme = &app.theme;
     if let Some(message) = &app.message {
-        put(
-            buffer,
-            area.x + 1,
-            area.y,
-            message,
-            area.width,
-            theme.style(Role::Warn),
-        );
+        put_line(buffer, margin(area), message, Role::Warn, theme);
         return Vec::new();
     }
     let quit = if is_first { "quit" } else { "back" };

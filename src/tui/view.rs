@@ -34,6 +34,7 @@ use crate::model::process::ProcessKey;
 use crate::model::signal::Signal;
 use crate::model::units::{GpuUuid, Mono};
 use crate::source::{Play, Request};
+use crate::tui::widgets::area::row;
 
 /// The display of one host.
 pub struct View {
@@ -475,11 +476,7 @@ impl View {
             true => area.bottom() - 1,
             false => area.y + self.rows_above(app, area),
         };
-        Some(Rect {
-            y,
-            height: 1,
-            ..area
-        })
+        Some(row(area, y))
     }
 
     /// Returns the area of the screen between the lines above it and the footer.
@@ -500,7 +497,7 @@ impl View {
     /// Draws the lines above a screen.
     fn surround(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let header = self.header_rows(area);
-        let line = Rect { height: 1, ..area };
+        let line = row(area, area.y);
         match self.stack.first().and_then(|screen| screen.headline()) {
             _ if header == 0 => {}
             Some(text) => chrome::headline(app, &text, line, buffer),
@@ -520,11 +517,7 @@ impl View {
     }
 
     fn footer(&self, app: &App, area: Rect, buffer: &mut Buffer) -> Vec<Hint> {
-        let last = Rect {
-            y: area.bottom() - 1,
-            height: 1,
-            ..area
-        };
+        let last = row(area, area.bottom() - 1);
         // With several hosts, the first screen of a host returns to the host list.
         let is_first = self.stack.len() == 1 && app.name.is_none();
         chrome::footer(app, self.top(), is_first, last, buffer)

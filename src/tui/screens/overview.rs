@@ -29,7 +29,8 @@ use crate::tui::marks;
 use crate::tui::pools::unread_words;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Role;
-use crate::tui::widgets::cells::{put, put_all, put_right};
+use crate::tui::widgets::area::row;
+use crate::tui::widgets::cells::{put, put_all, put_line_right};
 use crate::tui::widgets::table::scrolled;
 use crate::tui::widgets::time_axis::TimeAxis;
 use crate::tui::widgets::timeline::{Timeline, sparkline};
@@ -220,18 +221,14 @@ impl Overview {
             height: gpus,
         };
         Layout {
-            host: (host > 0).then_some(Rect { height: 1, ..area }),
+            host: (host > 0).then_some(row(area, area.y)),
             gpus: full,
             processes: Rect {
                 y: top + gpus + gap,
                 height: left - gap - below,
                 ..full
             },
-            unread: (unread > 0).then_some(Rect {
-                y: whole.bottom() - 1,
-                height: 1,
-                ..whole
-            }),
+            unread: (unread > 0).then_some(row(whole, whole.bottom() - 1)),
             below: (below > 0).then(|| {
                 let rows = Rect {
                     y: area.bottom() - below,
@@ -292,13 +289,12 @@ impl Overview {
         }
         if below > 0 && area.height > 2 {
             let text = format!("{} {below} more ", app.theme.glyphs.ellipsis);
-            put_right(
+            put_line_right(
                 buffer,
-                area.x,
-                area.right(),
-                area.bottom() - 1,
+                row(area, area.bottom() - 1),
                 &text,
-                app.theme.style(Role::Dim),
+                Role::Dim,
+                &app.theme,
             );
         }
     }
@@ -435,14 +431,7 @@ fn draw_range(rows: &[GpuRow], offset: usize, area: Rect, app: &App, buffer: &mu
     let shown = usize::from(area.height.saturating_sub(1)).min(rows.len() - offset.min(rows.len()));
     if shown < rows.len() {
         let text = format!(" {} to {} of {} ", offset + 1, offset + shown, rows.len());
-        put_right(
-            buffer,
-            area.x,
-            area.right(),
-            area.y,
-            &text,
-            app.theme.style(Role::Warn),
-        );
+        put_line_right(buffer, area, &text, Role::Warn, &app.theme);
     }
 }
 

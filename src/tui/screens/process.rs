@@ -27,7 +27,8 @@ use crate::tui::marks;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::stacks;
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::cells::{put, put_all, put_right};
+use crate::tui::widgets::area::{margin, row};
+use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
 use crate::tui::widgets::facts::{self, Fact};
 use crate::tui::widgets::scroll::Scroll;
 use crate::tui::widgets::timeline::{Timeline, span_words};
@@ -566,24 +567,13 @@ impl Screen for ProcessScreen {
         let rows = self.rows(app);
         if rows.is_empty() {
             let text = format!("Process {} no longer uses a GPU", self.id.key.pid);
-            put(
-                buffer,
-                area.x + 1,
-                area.y,
-                &text,
-                area.width,
-                app.theme.style(Role::Warn),
-            );
+            put_line(buffer, margin(area), &text, Role::Warn, &app.theme);
             return;
         }
         draw_title(&rows, self.id.key, app, area, buffer);
         let left = area.height.saturating_sub(1);
         let chart = chart_rows(area);
-        let inner = Rect {
-            x: area.x + 1,
-            width: area.width.saturating_sub(2),
-            ..area
-        };
+        let inner = margin(area);
         if chart > 0 {
             self.draw_charts(
                 app,
@@ -606,13 +596,12 @@ impl Screen for ProcessScreen {
         let hidden = lines.len().saturating_sub(first + usize::from(area.height));
         if hidden > 0 && area.height > 1 {
             let hint = format!(" {} {hidden} more ", app.theme.glyphs.ellipsis);
-            put_right(
+            put_line_right(
                 buffer,
-                area.x,
-                area.right(),
-                area.bottom() - 1,
+                row(area, area.bottom() - 1),
                 &hint,
-                app.theme.style(Role::Dim),
+                Role::Dim,
+                &app.theme,
             );
         }
     }

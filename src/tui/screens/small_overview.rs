@@ -16,8 +16,9 @@ use crate::tui::columns::{gib, gib_down};
 use crate::tui::pools;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::area::row;
 use crate::tui::widgets::bar;
-use crate::tui::widgets::cells::{put, put_all, put_line, put_right};
+use crate::tui::widgets::cells::{put, put_all, put_line, put_line_right, put_right};
 use crate::tui::widgets::table::mark;
 use crate::tui::widgets::timeline::{columns, span_words};
 
@@ -25,13 +26,12 @@ use crate::tui::widgets::timeline::{columns, span_words};
 pub fn draw(app: &App, selected: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
     match app.frame.gpus.as_slice() {
         [] => {
-            put(
+            put_line(
                 buffer,
-                area.x,
-                area.y,
+                area,
                 &super::overview::why_no_gpus(&app.frame),
-                area.width,
-                app.theme.style(Role::Dim),
+                Role::Dim,
+                &app.theme,
             );
         }
         [gpu] => draw_gpu(app, gpu, area, buffer),
@@ -46,13 +46,13 @@ fn draw_gpu(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
         app,
         gpu,
         &format!("GPU{}", gpu.index),
-        Rect { height: 1, ..area },
+        row(area, area.y),
         buffer,
     );
     let mut y = area.y + 1;
     let mut line = |text: &str, role: Role, buffer: &mut Buffer| {
         if y < area.bottom() {
-            put_line(buffer, Rect { y, ..area }, text, role, theme);
+            put_line(buffer, row(area, y), text, role, theme);
         }
         y += 1;
     };
@@ -75,28 +75,10 @@ fn draw_gpu(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
         line(&note.text, Role::Warn, buffer);
     }
     if let Some(y) = figures_row {
-        figures(
-            app,
-            gpu,
-            Rect {
-                y,
-                height: 1,
-                ..area
-            },
-            buffer,
-        );
+        figures(app, gpu, row(area, y), buffer);
     }
     if let Some(y) = spark_row {
-        history(
-            app,
-            gpu,
-            Rect {
-                y,
-                height: 1,
-                ..area
-            },
-            buffer,
-        );
+        history(app, gpu, row(area, y), buffer);
     }
 }
 
@@ -370,17 +352,7 @@ fn draw_grid(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer
         }
     }
     if body.height > 2 {
-        draw_message(
-            app,
-            gpus,
-            selected,
-            Rect {
-                y: body.bottom() - 1,
-                height: 1,
-                ..body
-            },
-            buffer,
-        );
+        draw_message(app, gpus, selected, row(body, body.bottom() - 1), buffer);
     }
 }
 
@@ -399,14 +371,7 @@ fn headline(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
         (None, None) => ("live", Role::Good),
     };
     let clock = app.theme.clock(app.frame.time, " %H:%M:%S");
-    let left = put_right(
-        buffer,
-        area.x,
-        area.right(),
-        area.y,
-        &clock,
-        theme.style(Role::Text),
-    );
+    let left = put_line_right(buffer, area, &clock, Role::Text, theme);
     let left = put_right(buffer, area.x, left, area.y, source, theme.style(role));
     let gpus = chrome::gpus_words(&app.frame);
     let job = chrome::job_words(&app.frame).unwrap_or_default();

@@ -17,6 +17,7 @@ use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
 use crate::tui::effect::Effect;
 use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::area::{margin, row};
 use crate::tui::widgets::cells::{put, put_all, put_line, put_right};
 use crate::tui::widgets::pool_chart;
 use crate::tui::widgets::table::{self, Align, Cell, Column, Hidden, scrolled};
@@ -373,16 +374,8 @@ impl Screen for WhatifScreen {
         if area.height < 2 || area.width < 10 {
             return;
         }
-        let inner = Rect {
-            x: area.x + 1,
-            width: area.width - 2,
-            ..area
-        };
-        let line = |y: u16| Rect {
-            y,
-            height: 1,
-            ..inner
-        };
+        let inner = margin(area);
+        let line = |y: u16| row(inner, y);
         // In a small area, the table matters most.
         let is_small = area.height < 14;
         let about = if is_small {

@@ -1,5 +1,6 @@
 //! Parts of screens. A widget borrows what it shows and does not depend on keys or sources.
 
+pub mod area;
 pub mod bar;
 pub mod cells;
 pub mod facts;

@@ -10,6 +10,7 @@ use crate::model::history::{History, PoolMetric, SeriesKey, Span};
 use crate::model::process::ProcessKey;
 use crate::model::units::Bytes;
 use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::area::plot;
 
 pub struct PoolChart<'a> {
     pub history: &'a History,
@@ -38,12 +39,7 @@ impl PoolChart<'_> {
             return;
         }
         self.legend(area, buffer, theme);
-        let plot = Rect {
-            x: area.x + LABELS,
-            y: area.y + 1,
-            width: area.width - LABELS,
-            height: area.height - 2,
-        };
+        let plot = plot(area, LABELS);
         let dim = theme.style(Role::Dim);
         put_right(buffer, area.x, plot.x - 1, plot.y, &self.top.short(), dim);
         if plot.height > 1 {

@@ -9,10 +9,11 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::cells::{fit, put, put_right};
+use super::cells::{fit, put, put_line_right};
 use crate::model::pool::{Block, BlockState, PoolKind, PoolMap, Segment};
 use crate::model::units::Bytes;
 use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::area::row;
 
 /// State that fills most of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -323,14 +324,7 @@ impl SegmentLayout {
             let rows = if below == 1 { "row" } else { "rows" };
             let text = format!(" {} {below} {rows} below", theme.glyphs.ellipsis);
             let y = area.bottom() - 1;
-            put_right(
-                buffer,
-                area.x,
-                area.right(),
-                y,
-                &text,
-                theme.style(Role::Dim),
-            );
+            put_line_right(buffer, row(area, y), &text, Role::Dim, theme);
         }
     }
 }

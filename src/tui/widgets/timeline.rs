@@ -4,11 +4,12 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::cells::{put, put_right};
+use super::cells::{put, put_line, put_right};
 use super::time_axis::{AxisMark, TimeAxis};
 use crate::model::history::{Series, Span};
 use crate::model::units::{Bytes, Millis, Mono};
 use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::area::plot;
 
 /// A chart with its labels.
 pub struct Timeline<'a> {
@@ -78,20 +79,8 @@ impl<'a> Timeline<'a> {
         if area.height < 3 || area.width < LABELS + 10 {
             return;
         }
-        put(
-            buffer,
-            area.x,
-            area.y,
-            &self.title,
-            area.width,
-            theme.style(Role::Dim),
-        );
-        let plot = Rect {
-            x: area.x + LABELS,
-            y: area.y + 1,
-            width: area.width - LABELS,
-            height: area.height - 2,
-        };
+        put_line(buffer, area, &self.title, Role::Dim, theme);
+        let plot = plot(area, LABELS);
         self.labels(plot, buffer, theme);
         let marks: Vec<_> = marks
             .iter()

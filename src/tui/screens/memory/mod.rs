@@ -4,25 +4,12 @@
 //! Statistics arrive with every frame. The map is requested while this screen is open and may be a second older. In a
 //! small area the lowest parts are omitted; in a very small pane the screen is a few lines.
 
-mod accounting;
 mod analysed_map;
-mod copy_text;
-mod cursor_line;
+mod draw;
 mod figures;
-mod fits;
-mod headline;
-mod large;
-mod map;
-mod metrics;
-mod notes;
-mod panes;
-mod small;
-mod stack;
-mod table;
-mod title;
+mod text;
 mod unavailable;
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use ratatui::buffer::Buffer;
@@ -117,15 +104,6 @@ enum Pane {
     Metrics,
 }
 
-/// Area in which a pane was drawn last, for mouse presses.
-#[derive(Debug, Clone, Copy)]
-struct DrawnPane {
-    pane: Pane,
-    area: Rect,
-    /// The first visible row.
-    first: usize,
-}
-
 #[derive(Debug)]
 pub struct MemoryScreen {
     process: ProcessKey,
@@ -138,7 +116,6 @@ pub struct MemoryScreen {
     scroll: usize,
     /// True if this is a part of another screen, which has the keys. The map then has no cursor.
     is_embedded: bool,
-    drawn: RefCell<Vec<DrawnPane>>,
     /// Newest map of this pool.
     analysed_map: Option<AnalysedMap>,
 }
@@ -158,7 +135,6 @@ impl MemoryScreen {
             cursor: Cursor::default(),
             scroll: 0,
             is_embedded: false,
-            drawn: RefCell::default(),
             analysed_map: None,
         }
     }
@@ -224,20 +200,6 @@ impl MemoryScreen {
         rows.find(|row| row.id().gpu == self.gpu).or(first)
     }
 
-    /// Draws the screen and returns the area of the chart, if there is one.
-    fn paint(&self, app: &App, area: Rect, buffer: &mut Buffer) -> Option<Rect> {
-        let Some(pool) = self.pool(app) else {
-            return unavailable::draw(self, app, area, buffer);
-        };
-        self.drawn.borrow_mut().clear();
-        let view = self.shown(app, pool, area.width >= 96);
-        if area.height < 12 || area.width < 60 {
-            view.small(area, buffer);
-            return None;
-        }
-        Some(view.large(area, buffer))
-    }
-
     fn switch(&mut self, app: &App, step: isize) {
         let devices = self.devices(app);
         let now = self.pool(app).map(|pool| pool.ordinal);
@@ -266,12 +228,17 @@ impl MemoryScreen {
 
 impl Screen for MemoryScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        self.paint(app, area, buffer);
+        match self.pool(app) {
+            Some(pool) => self.shown(app, pool, area.width >= 96).draw(area, buffer),
+            None => unavailable::draw(self, app, area, buffer),
+        }
     }
 
     fn charts(&self, app: &App, body: Rect) -> Option<Rect> {
-        // The buffer is discarded. Only the area of the chart is needed.
-        self.paint(app, body, &mut Buffer::empty(body))
+        match self.pool(app) {
+            Some(pool) => Some(self.shown(app, pool, body.width >= 96).areas(body).chart),
+            None => unavailable::chart_area(self, app, body),
+        }
     }
 
     fn exited_at(&self, app: &App) -> Option<Mono> {
@@ -307,18 +274,23 @@ impl Screen for MemoryScreen {
     }
 
     /// Moves the cursor to the pressed cell of the map, or selects another pane.
-    fn click(&mut self, _app: &App, place: Position, _body: Rect) -> Hit {
-        let drawn = self.drawn.get_mut().iter();
-        let hit = drawn.rev().find(|drawn| drawn.area.contains(place));
-        let Some(DrawnPane { pane, area, first }) = hit.copied() else {
+    fn click(&mut self, app: &App, place: Position, body: Rect) -> Hit {
+        let Some(pool) = self.pool(app) else {
             return Hit::Nothing;
         };
+        let shown = self.shown(app, pool, body.width >= 96);
+        let panes = shown.areas(body).panes;
+        let Some(pane) = panes.pane_at(place) else {
+            return Hit::Nothing;
+        };
+        let cell = self.analysed_map.as_ref().filter(|_| pane == Pane::Map);
+        let cursor = cell.and_then(|read| {
+            let row = shown.first_row(read, panes.map) + usize::from(place.y - panes.map.y);
+            let x = cell_at(panes.map, place.x)?;
+            Some(read.drawn()?.nearest(Cursor { row, x }))
+        });
+        self.cursor = cursor.unwrap_or(self.cursor);
         self.pane = pane;
-        let layout = self.analysed_map.as_ref().and_then(AnalysedMap::drawn);
-        if let (Pane::Map, Some(layout), Some(x)) = (pane, layout, cell_at(area, place.x)) {
-            let row = first + usize::from(place.y - area.y);
-            self.cursor = layout.nearest(Cursor { row, x });
-        }
         Hit::Row
     }
 
@@ -371,13 +343,6 @@ impl Screen for MemoryScreen {
 
     fn def(&self) -> &'static ScreenDef {
         &DEF
-    }
-}
-
-impl Shown<'_> {
-    fn remember(&self, pane: Pane, area: Rect, first: usize) {
-        let drawn = DrawnPane { pane, area, first };
-        self.screen.drawn.borrow_mut().push(drawn);
     }
 }
 

@@ -10,6 +10,7 @@ use crate::model::pool::BlockState;
 use crate::snapshot::{Device, StackId, Study};
 use crate::tui::action::Action;
 use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::area::row;
 use crate::tui::widgets::cells::{put, put_line};
 use crate::tui::widgets::histogram;
 use crate::tui::widgets::segment_map::{self, SegmentLayout};
@@ -44,14 +45,7 @@ impl SnapshotScreen {
         };
         let layout = self.layout(device, cells);
         let cursor = layout.nearest(self.cursor);
-        put(
-            buffer,
-            left.x,
-            left.y,
-            "MAP",
-            left.width,
-            theme.style(Role::Title),
-        );
+        put_line(buffer, left, "MAP", Role::Title, theme);
         let title = layout.title(true, left.width);
         let room = left.width.saturating_sub(5);
         put(
@@ -73,11 +67,7 @@ impl SnapshotScreen {
             };
             histogram::draw(&study.fragmentation.histogram, right, buffer, theme);
         }
-        let line = |y| Rect {
-            y,
-            height: 1,
-            ..area
-        };
+        let line = |y| row(area, y);
         if let Some(under) = layout.under(&device.map, cursor) {
             let max_blocks = if area.width >= 96 { 8 } else { 4 };
             let words = under.words(max_blocks, theme);

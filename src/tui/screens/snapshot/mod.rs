@@ -29,7 +29,8 @@ use crate::tui::clipboard::Copied;
 use crate::tui::effect::Effect;
 use crate::tui::text_field::TextField;
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::cells::{put, put_all, put_line};
+use crate::tui::widgets::area::{margin, row};
+use crate::tui::widgets::cells::{put_all, put_line};
 use crate::tui::widgets::segment_map::{Cursor, SegmentLayout};
 
 pub const DEF: ScreenDef = ScreenDef {
@@ -273,11 +274,7 @@ impl Screen for SnapshotScreen {
         };
         if self.search.is_open() {
             body.height -= 1;
-            let line = Rect {
-                y: body.bottom(),
-                height: 1,
-                ..area
-            };
+            let line = row(area, body.bottom());
             if self.search.is_typing() {
                 self.search.draw(" search: ", line, app, buffer);
             } else {
@@ -287,14 +284,7 @@ impl Screen for SnapshotScreen {
         }
         let Some((device, study)) = self.device() else {
             let text = "The snapshot is empty: nothing was allocated on any device";
-            put(
-                buffer,
-                body.x + 1,
-                body.y,
-                text,
-                body.width,
-                theme.style(Role::Dim),
-            );
+            put_line(buffer, margin(body), text, Role::Dim, theme);
             return;
         };
         self.page.set(usize::from(body.height.saturating_sub(2)));

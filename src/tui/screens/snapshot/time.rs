@@ -14,6 +14,7 @@ use crate::snapshot::history::Span;
 use crate::snapshot::{Action as Happened, Device, Event, Study};
 use crate::tui::action::Action;
 use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::area::{margin, row};
 use crate::tui::widgets::cells::{put, put_all, put_line, put_right};
 use crate::tui::widgets::pool_chart;
 
@@ -290,12 +291,7 @@ impl SnapshotScreen {
         let cursor = Some(self.time.position());
         self.time.chart(device, study, cursor, chart, buffer, theme);
         for (y, (text, role)) in (chart.bottom()..area.bottom()).zip(&below) {
-            let line = Rect {
-                x: area.x + 1,
-                y,
-                width: area.width.saturating_sub(2),
-                height: 1,
-            };
+            let line = row(margin(area), y);
             put_line(buffer, line, text, *role, theme);
         }
     }
