@@ -7,6 +7,8 @@
 mod expression;
 #[path = "src/diagnose/needle.rs"]
 mod needle;
+#[path = "src/diagnose/shared_rules.rs"]
+mod shared_rules;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,8 +19,14 @@ fn main() -> io::Result<()> {
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let cards = root.join("assets/cards");
     println!("cargo::rerun-if-changed={}", cards.display());
-    println!("cargo::rerun-if-changed=src/diagnose/expression.rs");
-    println!("cargo::rerun-if-changed=src/diagnose/needle.rs");
+    for source in [
+        "src/diagnose/expression.rs",
+        "src/diagnose/needle.rs",
+        "src/diagnose/shared_rules.rs",
+        "assets/shared-rules.toml",
+    ] {
+        println!("cargo::rerun-if-changed={source}");
+    }
     let mut files = fs::read_dir(&cards)?
         .map(|entry| Ok(entry?.path()))
         .collect::<io::Result<Vec<_>>>()?;
@@ -50,6 +58,7 @@ fn parts(file: &str) -> (String, String) {
         let rest = file.strip_prefix("+++")?;
         let end = rest.find("\n+++")?;
         let mut front: toml::Table = rest[..end].parse().ok()?;
+        shared_rules::expand(&mut front).ok()?;
         if let Some(toml::Value::Array(signatures)) = front.get_mut("signature") {
             signatures.iter_mut().for_each(add_needles);
         }

@@ -19,7 +19,8 @@ use gputop::collect::torch::Attached;
 use gputop::diagnose::live::Observer;
 use gputop::diagnose::{Catalogue, LogReader, explain};
 use gputop::export::{csv, explanation, snapshot as export, table};
-use gputop::incidents::{Record, Store};
+use gputop::incident::WatchResult;
+use gputop::incident::{Record, Store};
 use gputop::model::incident::Incident;
 use gputop::model::process::ProcessKey;
 use gputop::model::remote_incident::RemoteIncident;
@@ -32,14 +33,14 @@ use gputop::source::wire::WireLine;
 use gputop::source::{Play, Position, Request, Update};
 use gputop::tui::app::App;
 use gputop::tui::colours::Colours;
+use gputop::tui::effect::Effect;
 use gputop::tui::filter::Filter;
-use gputop::tui::incidents::{IncidentSubject, ListedIncident};
-use gputop::tui::keymap::{DEFAULT, Keymap};
+use gputop::tui::incidents::ListedIncident;
+use gputop::tui::keymap::Keymap;
 use gputop::tui::screens::SCREENS;
 use gputop::tui::screens::snapshot::{Opened, SnapshotScreen};
 use gputop::tui::theme::{Palette, Theme};
-use gputop::tui::view::{Outcome, View};
-use gputop::watch::WatchResult;
+use gputop::tui::view::View;
 use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{
@@ -168,18 +169,12 @@ fn show(updates: Vec<Update>, choice: &[u8]) {
 
 /// Converts a stored incident to the form that screens use.
 fn listed(record: &Record) -> ListedIncident {
-    ListedIncident {
-        incident: Arc::new(record.incident.clone()),
-        is_read: false,
-        subject: IncidentSubject::of_record(record),
-        scene: record.scene.as_deref().cloned().map(Arc::new),
-        key: None,
-    }
+    ListedIncident::of_record(record.clone(), false, true)
 }
 
 fn app() -> App {
     static KEYMAP: OnceLock<Keymap> = OnceLock::new();
-    let keymap = KEYMAP.get_or_init(|| Keymap::parse(DEFAULT).expect("the built-in keymap"));
+    let keymap = KEYMAP.get_or_init(Keymap::default);
     let theme = Theme::new(Palette::Dark, false, TimeZone::UTC);
     App::new(theme, keymap.clone(), None)
 }
@@ -361,10 +356,10 @@ pub fn incident(data: &[u8]) {
         app.take_stored(vec![listed(&record)]);
         draw(&mut app, data);
         let _ = record.is_same(&record);
-        let merged = record.clone().revised_by(record.clone());
+        let merged = record.clone().merge(record.clone());
         let _ = store.write(merged);
         let mut other = record;
-        other.observed.run = other.observed.process.take();
+        other.key.run = other.key.process.take();
         let _ = store.write(other);
     }
     let Ok(value) = serde_json::from_slice(data) else {
@@ -510,7 +505,6 @@ pub fn config(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for message in [
         check_config(&text).err(),
-        Keymap::parse(&text).err().map(|error| error.to_string()),
         Colours::parse(&text).err().map(|error| error.to_string()),
     ]
     .into_iter()
@@ -543,12 +537,12 @@ pub fn terminal(data: &[u8]) {
             Event::Resize(width, height) => {
                 area = Rect::new(0, 0, width, height);
                 view.resize(area);
-                (Outcome::Stay, view.follow(&app))
+                (Effect::Done, view.follow(&app))
             }
             _ => continue,
         };
         drop(requests);
-        if !matches!(outcome, Outcome::Stay) {
+        if !matches!(outcome, Effect::Done) {
             view = View::default();
             view.resize(area);
         }

@@ -14,7 +14,7 @@
 //! - `tui`: draws the data from a source, and does not depend on NVML.
 //! - `probe`: allocates GPU memory briefly, in a child process that is the only one to load CUDA.
 //! - `run`: runs a command and explains its failure.
-//! - `incidents`: stores incidents on disk.
+//! - `incident`: diagnoses updates, and merges and saves the resulting incidents.
 //! - `user_files`: opens files and directories of this user.
 //! - `open_files`: divides the limit on open files among their users.
 //! - `cli`: connects the modules.
@@ -30,7 +30,7 @@ pub mod cli;
 pub mod collect;
 pub mod diagnose;
 pub mod export;
-pub mod incidents;
+pub mod incident;
 pub mod model;
 mod open_files;
 #[cfg(local)]
@@ -42,4 +42,3 @@ pub mod snapshot;
 pub mod source;
 pub mod tui;
 pub mod user_files;
-pub mod watch;

@@ -38,7 +38,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use gputop::incidents::Store;
+use gputop::incident::Store;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -320,7 +320,7 @@ fn with_log(name: &str, path: &PathBuf) -> (RealProcess, File) {
 fn has_incident(state: &Path, pid: u32) -> bool {
     let listing = Store::at(&state.join("gputop/incidents")).list();
     listing.is_ok_and(|listing| {
-        let mut records = listing.entries.iter().map(|entry| &entry.record.observed);
+        let mut records = listing.entries.iter().map(|entry| &entry.record.key);
         records.any(|observed| observed.process.is_some_and(|key| key.pid.0 == pid))
     })
 }

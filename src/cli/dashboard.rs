@@ -98,7 +98,7 @@ fn remote_host(target: Target, args: &Args, settings: &Settings, runtime: &Runti
 
 fn show_one(host: Host, settings: &Settings, runtime: &Runtime) -> Result<u8> {
     expect_terminal()?;
-    let (inbox, service) = incident_inbox::serve(settings.keep());
+    let (inbox, service) = incident_inbox::serve(settings.incident_sink());
     let left = runtime.block_on(tui::run_host(host, settings.environment(), inbox));
     remote::end_all();
     let left = left?;
@@ -116,7 +116,7 @@ fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runti
         Ok(host)
     });
     let hosts = hosts.collect::<Result<Vec<Host>>>()?;
-    let (inbox, service) = incident_inbox::serve(settings.keep());
+    let (inbox, service) = incident_inbox::serve(settings.incident_sink());
     let fleet = settings.app(None);
     let left = runtime.block_on(tui::run_fleet(
         hosts,

@@ -18,6 +18,7 @@ use crate::diagnose::{Catalogue, LogFindings, evidence::Measured, fatal_first, j
 use crate::export::explanation;
 use crate::model::incident::Incident;
 use crate::model::text::visible;
+use crate::model::units::Bytes;
 use crate::redact;
 
 #[derive(Debug, clap::Args)]
@@ -66,6 +67,13 @@ pub fn run(args: &Args) -> Result<u8> {
         let (job, faults) = input::job(catalogue, path);
         for fault in &faults {
             say(&format!("gputop: {fault}\n"));
+        }
+        for log in job.iter().filter(|log| log.skipped_bytes > 0) {
+            say(&format!(
+                "gputop: {} has thousands of different errors; read those at its start and end, and skipped {} between\n",
+                log.file,
+                Bytes(log.skipped_bytes)
+            ));
         }
         unread += faults.len();
         incidents.extend(judge(catalogue, &job, &Measured::default()));

@@ -3,16 +3,14 @@
 //! It runs on its own thread, because the home directory may be slow or unavailable. It checks the directory for changes
 //! every two seconds, to notice incidents that another `gputop` saved or opened.
 
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::incidents::{Changes, Entry, Store, StoreError, Uid};
-use crate::tui::incidents::{IncidentInbox, IncidentSubject, ListedIncident};
-use crate::watch::Keep;
+use crate::incident::{Changes, IncidentSink, Store, StoreError, Uid};
+use crate::tui::incidents::{IncidentInbox, ListedIncident};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Number of newest incidents that are shown even if they were read. They include the scene, about 10 KB each.
@@ -34,7 +32,7 @@ impl Service {
 }
 
 /// Starts a thread that serves this user's store, and returns the inbox for the dashboard.
-pub fn serve(keep: Option<Keep>) -> (IncidentInbox, Service) {
+pub fn serve(sink: Option<IncidentSink>) -> (IncidentInbox, Service) {
     let (incidents, incoming) = tokio::sync::mpsc::unbounded_channel();
     let (opened, opened_uids) = mpsc::channel();
     let (alive, exited) = mpsc::channel();
@@ -51,7 +49,7 @@ pub fn serve(keep: Option<Keep>) -> (IncidentInbox, Service) {
     let inbox = IncidentInbox {
         incoming,
         opened,
-        keep,
+        sink,
     };
     (inbox, Service { exited })
 }
@@ -88,30 +86,17 @@ fn unread_and_newest(store: &Store) -> Result<Vec<ListedIncident>, StoreError> {
     let (mut list, mut count) = (Vec::new(), 0);
     store.each(|entry| {
         count += 1;
-        let time = entry.record.observed.time;
+        let time = entry.record.key.time;
         // Old incidents are listed without their scene, which the store still has.
         if count <= MAX_NEWEST || !entry.is_read {
-            list.push((time, listed(entry, count <= MAX_NEWEST)));
+            let with_scene = count <= MAX_NEWEST;
+            let listed = ListedIncident::of_record(entry.record, entry.is_read, with_scene);
+            list.push((time, listed));
         }
     })?;
     list.reverse();
     list.sort_by_key(|(time, _)| *time);
     Ok(list.into_iter().map(|(_, listed)| listed).collect())
-}
-
-fn listed(entry: Entry, with_scene: bool) -> ListedIncident {
-    let subject = IncidentSubject::of_record(&entry.record);
-    let scene = entry.record.scene.filter(|_| with_scene);
-    ListedIncident {
-        incident: Arc::new(entry.record.incident),
-        is_read: entry.is_read,
-        subject,
-        scene: scene.map(|mut scene| {
-            scene.forget_blocks();
-            Arc::new(*scene)
-        }),
-        key: None,
-    }
 }
 
 fn mark_read(store: &Store, opened: impl Iterator<Item = String>) {

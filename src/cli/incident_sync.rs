@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use crate::incidents::{Changes, Store, Uid};
-use crate::model::remote_incident::{OnShelf, RemoteIncident};
+use crate::incident::{Changes, Store, Uid};
+use crate::model::remote_incident::{IncidentFile, RemoteIncident};
 use crate::source::live_message::Reply;
 use crate::source::remote::MAX_LISTED_INCIDENTS;
 use crate::source::remote::serve::IncidentRequests;
@@ -64,7 +64,7 @@ fn watch(store: &Store, requests: &Receiver<String>, replies: &UnboundedSender<R
 }
 
 /// Returns the recent incidents, newest first.
-fn recent(store: &Store) -> Vec<OnShelf> {
+fn recent(store: &Store) -> Vec<IncidentFile> {
     let mut recent = store.recent_files(MAX_AGE).unwrap_or_default();
     recent.truncate(MAX_LISTED_INCIDENTS);
     recent

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::{print, print_json, print_styled, say};
 use crate::export::explanation::{self, Others, Style};
-use crate::incidents::{Listing, Record, Store, StoreError, Uid};
+use crate::incident::{Listing, Record, Store, StoreError, Uid};
 use crate::model::incident::Incident;
 use crate::model::text::Escaped;
 

@@ -4,7 +4,6 @@
 mod hosts;
 mod remote_incidents;
 
-use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,9 +20,10 @@ use super::settings::agent_options;
 use super::settings::{ConfigArgs, Flags, IncidentArgs, SamplingArgs, Settings, maps_argument};
 use super::targets::HostArgs;
 use super::{dashboard, erase_line, runtime, say};
-use crate::diagnose::live::CaseKey;
+use crate::incident::{IncidentSink, WatchResult, Watcher};
 use crate::model::host::Hello;
 use crate::model::incident::Severity;
+use crate::model::incident_key::IncidentKey;
 use crate::model::link::Link;
 use crate::model::units::Bytes;
 use crate::source::Update;
@@ -34,7 +34,6 @@ use crate::source::map_schedule::{Every, Rounds};
 use crate::source::record::Recorder;
 use crate::source::remote::{self, Target};
 use crate::source::stream::Source;
-use crate::watch::{Keep, WatchResult, Watcher};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -109,8 +108,14 @@ async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result
         Recorder::create(&path, &hello)?
     };
     let maps = args.maps.unwrap_or_default();
-    let mut recording =
-        HostRecording::start(None, source, &hello, recorder, maps, settings.keep())?;
+    let mut recording = HostRecording::start(
+        None,
+        source,
+        &hello,
+        recorder,
+        maps,
+        settings.incident_sink(),
+    )?;
     let mut stop = std::pin::pin!(stop_requested(args.length));
     loop {
         let has_more = tokio::select! {
@@ -153,7 +158,7 @@ struct HostRecording {
     frames: u64,
     is_disconnected: bool,
     /// The card id that was reported for each incident.
-    reported: HashMap<CaseKey, String>,
+    reported: Vec<(IncidentKey, String)>,
 }
 
 impl HostRecording {
@@ -163,9 +168,9 @@ impl HostRecording {
         hello: &Arc<Hello>,
         recorder: Recorder,
         maps: Every,
-        keep: Option<Keep>,
+        sink: Option<IncidentSink>,
     ) -> Result<Self> {
-        let watcher = Watcher::start(keep)?;
+        let watcher = Watcher::start(sink)?;
         watcher.see(&Update::Hello(Arc::clone(hello)));
         let mut remote_incidents = RemoteIncidentEvents::default();
         remote_incidents.hello(hello);
@@ -178,7 +183,7 @@ impl HostRecording {
             remote_incidents,
             frames: 0,
             is_disconnected: false,
-            reported: HashMap::new(),
+            reported: Vec::new(),
         })
     }
 
@@ -275,12 +280,17 @@ async fn first_hello(source: &mut Source) -> Result<Arc<Hello>> {
 }
 
 /// Reports each fatal incident above the progress line: once, and again if its diagnosis changes.
-fn report(found: &WatchResult, name: Option<&str>, reported: &mut HashMap<CaseKey, String>) {
+fn report(found: &WatchResult, name: Option<&str>, reported: &mut Vec<(IncidentKey, String)>) {
     match found {
         WatchResult::Incident(revision, uid) if revision.incident.severity == Severity::Fatal => {
             let id = revision.incident.id.clone();
-            if reported.insert(revision.key.clone(), id.clone()) == Some(id.clone()) {
-                return;
+            match reported
+                .iter_mut()
+                .find(|(key, _)| key.is_same(&revision.key))
+            {
+                Some((_, before)) if *before == id => return,
+                Some((_, before)) => before.clone_from(&id),
+                None => reported.push((revision.key.clone(), id.clone())),
             }
             let command = uid.as_ref().map_or(String::new(), |uid| {
                 format!(" (`gputop incidents show {uid}`)")

@@ -15,7 +15,7 @@ use super::settings::{ConfigArgs, Flags, IncidentArgs, Settings};
 use super::{say, say_styled};
 use crate::diagnose::recovery;
 use crate::export::explanation::{self, Style};
-use crate::incidents::{Record, save, with_timeout};
+use crate::incident::{Record, save, with_timeout};
 use crate::run::{self, CommandLine, Explanation, Finished, Hook, Rank};
 
 #[derive(Debug, clap::Args)]

@@ -6,6 +6,7 @@
 //! id = "cuda-example-700"          # same as the file name
 //! family = "launch"
 //! headline = "ILLEGAL ADDRESS"     # in capitals, printed before GPU and process
+//! extract_sets = ["pytorch-oom"]   # extracts of assets/shared-rules.toml
 //! titles = ["A kernel of {python_file} accessed {address}.", "A kernel accessed an invalid address."]
 //! severity = "fatal"               # note, caught, fatal
 //! confidence = 0.95                # probability that the card is right if a signature matches
@@ -17,7 +18,14 @@
 //! ]
 //! not_helpful = ["Calling empty_cache(): memory is not full"]
 //!
-//! [[signature]]
+//! [error]                          # an error of CUDA: the signatures and extracts of assets/shared-rules.toml
+//! words = 'an illegal memory access was encountered'
+//! names = 'cudaErrorIllegalAddress|CUDA_ERROR_ILLEGAL_ADDRESS'
+//! codes = '700'
+//! unless = ['NCCL WARN']           # as in a signature
+//! generic = true                   # other programs print these words too
+//!
+//! [[signature]]                    # further signatures
 //! match = 'CUDA error: an illegal memory access was encountered'
 //! unless = ['is skipped']          # no match if this is in the same message
 //!
@@ -57,6 +65,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::shared_rules;
 use crate::model::incident::{FixKind, Severity};
 
 /// Line before and after the TOML.
@@ -265,6 +274,8 @@ pub enum CardError {
     #[error("{0}")]
     Toml(#[from] toml::de::Error),
     #[error("{0}")]
+    SharedRules(String),
+    #[error("{0}")]
     Json(#[from] serde_json::Error),
 }
 
@@ -273,7 +284,9 @@ impl Card {
     pub fn parse(file: &str) -> Result<Self, CardError> {
         let rest = file.strip_prefix(FENCE).ok_or(CardError::NoFence)?;
         let end = rest.find("\n+++").ok_or(CardError::NoFence)?;
-        let mut card: Self = toml::from_str(&rest[..end])?;
+        let mut front: toml::Table = rest[..end].parse()?;
+        shared_rules::expand(&mut front).map_err(CardError::SharedRules)?;
+        let mut card: Self = front.try_into()?;
         card.text = rest[end + 1 + FENCE.len()..].trim().to_owned();
         Ok(card)
     }

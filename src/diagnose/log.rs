@@ -1,6 +1,6 @@
 //! Reads a log in pieces and collects matches of signatures and Python exceptions.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -15,8 +15,12 @@ use super::{own_process, quote};
 use crate::model::incident::Quote;
 use crate::model::text::{slice, visible};
 
-/// Maximum number of sightings in a log. Repeated ones are only counted.
+/// Maximum number of sightings from the start of a log. Repeated ones are only counted.
 const MAX_SIGHTINGS: usize = 2000;
+/// Maximum number of further sightings, from the end of a log that has more than [`MAX_SIGHTINGS`].
+const MAX_LAST_SIGHTINGS: usize = 500;
+/// Bytes of excerpts that are read from the end of such a log. The last errors say why the program exited.
+const TAIL_BYTES: usize = 256 * 1024;
 /// A longer path is truncated.
 const MAX_NAME: usize = 4096;
 /// Maximum number of tracebacks in a log.
@@ -56,6 +60,8 @@ pub struct LogFindings {
     pub sightings: Vec<Sighting>,
     pub tracebacks: Vec<Traceback>,
     pub bytes: u64,
+    /// Bytes of excerpts that were skipped, between the first [`MAX_SIGHTINGS`] and the end of the log.
+    pub skipped_bytes: u64,
 }
 
 impl LogFindings {
@@ -120,6 +126,10 @@ pub struct LogReader<'a> {
     findings: LogFindings,
     /// Index of the newest sighting for each [`repeat_key`].
     newest: HashMap<String, usize>,
+    /// Maximum number of sightings at present.
+    max_sightings: usize,
+    /// The latest excerpts since that maximum was reached.
+    tail: VecDeque<Excerpt>,
 }
 
 impl<'a> LogReader<'a> {
@@ -136,23 +146,61 @@ impl<'a> LogReader<'a> {
                 ..LogFindings::default()
             },
             newest: HashMap::new(),
+            max_sightings: MAX_SIGHTINGS,
+            tail: VecDeque::new(),
         }
     }
 
     pub fn push(&mut self, piece: &[u8]) {
         for excerpt in self.scanner.push(piece) {
-            self.read(&excerpt);
+            self.add(excerpt);
         }
     }
 
     #[must_use]
     pub fn finish(mut self) -> LogFindings {
         for excerpt in self.scanner.finish() {
-            self.read(&excerpt);
+            self.add(excerpt);
+        }
+        if self.is_full() {
+            self.max_sightings += MAX_LAST_SIGHTINGS;
+            self.read_tail();
         }
         self.findings.bytes = self.scanner.bytes;
         self.findings.sightings.sort_by_key(|s| s.first_line);
         self.findings
+    }
+
+    fn is_full(&self) -> bool {
+        self.findings.sightings.len() >= self.max_sightings
+    }
+
+    /// Reads an excerpt, or keeps it for the end of the log if there are too many sightings: matching every signature
+    /// in a flood of errors takes seconds per megabyte and adds nothing.
+    fn add(&mut self, excerpt: Excerpt) {
+        if !self.is_full() {
+            return self.read(&excerpt);
+        }
+        self.tail.push_back(excerpt);
+        let mut size: usize = self.tail.iter().map(|e| e.bytes.len()).sum();
+        while size > TAIL_BYTES && self.tail.len() > 1 {
+            let skipped = self.tail.pop_front().map_or(0, |e| e.bytes.len());
+            size -= skipped;
+            self.findings.skipped_bytes += skipped as u64;
+        }
+    }
+
+    /// Reads the end of the log backwards in pieces, so that the last errors are among the sightings.
+    fn read_tail(&mut self) {
+        const MAX_PIECE: usize = 16 * 1024;
+        let mut pieces = Vec::from(std::mem::take(&mut self.tail));
+        while let Some(piece) = pieces.pop() {
+            match piece.halves() {
+                _ if self.is_full() => self.findings.skipped_bytes += piece.bytes.len() as u64,
+                Some(halves) if piece.bytes.len() > MAX_PIECE => pieces.extend(halves),
+                _ => self.read(&piece),
+            }
+        }
     }
 
     /// Reads an excerpt. After a panic it reads the halves separately, so that a defect in one line does not affect
@@ -255,7 +303,7 @@ impl<'a> LogReader<'a> {
 
     /// Counts a repetition of a recent sighting. Returns true if the match needs no further processing.
     fn count_repeat(&mut self, key: &str, line: &LogLine, end: &LogLine) -> bool {
-        let is_full = self.findings.sightings.len() >= MAX_SIGHTINGS;
+        let is_full = self.is_full();
         let newest = self.newest.get(key);
         let newest = newest.and_then(|&at| self.findings.sightings.get_mut(at));
         match newest.filter(|s| is_full || line.number <= s.last_line + MAX_REPEAT_GAP) {
@@ -399,6 +447,25 @@ mod tests {
         };
         catalogue.cards.truncate(1);
         catalogue
+    }
+
+    #[test]
+    fn reads_the_start_and_the_end_of_a_flood_of_errors() {
+        let mut reader = LogReader::new(Catalogue::embedded(), "x");
+        for rank in 0..20_000 {
+            let line = format!(
+                "[rank{rank}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+            );
+            reader.push(line.as_bytes());
+        }
+        reader.push(b"NVRM: GPU at PCI:0000:3b:00: GPU has fallen off the bus.\n");
+        let found = reader.finish();
+        assert!(found.skipped_bytes > 500_000, "{}", found.skipped_bytes);
+        let sightings = found.sightings;
+        assert!(sightings.len() <= MAX_SIGHTINGS + MAX_LAST_SIGHTINGS);
+        assert_eq!(sightings[0].rank, Some(0));
+        let last = &sightings[sightings.len() - 1];
+        assert_eq!(Catalogue::embedded().cards[last.card].id, "xid-79-off-bus");
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod quote;
 pub mod recovery;
 pub mod rerun;
 pub mod scan;
+mod shared_rules;
 pub mod signature;
 pub mod tables;
 pub mod template;

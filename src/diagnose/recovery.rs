@@ -53,15 +53,26 @@ pub fn take_failures() -> Vec<String> {
     FAILURES.take()
 }
 
-/// Adds panics that were caught on another thread.
+/// Adds panics that were caught on this thread or another one. The first reason for each location in the code is
+/// enough.
 pub fn add_failures(failures: impl IntoIterator<Item = String>) {
     FAILURES.with_borrow_mut(|known| {
         for failure in failures {
-            if known.len() < MAX_FAILURES && !known.contains(&failure) {
+            let is_known = |other: &String| match (location_of(other), location_of(&failure)) {
+                (Some(one), Some(other)) => one == other,
+                _ => *other == failure,
+            };
+            if known.len() < MAX_FAILURES && !known.iter().any(is_known) {
                 known.push(failure);
             }
         }
     });
+}
+
+/// Returns the code location at the end of a [`sentence`]: `src/diagnose/log.rs:53:10`.
+fn location_of(sentence: &str) -> Option<&str> {
+    let (_, location) = sentence.strip_suffix(')')?.rsplit_once(" (src/")?;
+    Some(location)
 }
 
 /// Returns "diagnosis restarted: " with the reason. The standard library quotes the text that it could not slice
@@ -100,9 +111,13 @@ mod tests {
 
     #[test]
     fn stores_each_reason_once_and_limits_their_number() {
-        for n in 0..100 {
-            recover(|| panic!("reason {}", n / 2));
-        }
+        add_failures((0..100).map(|n| format!("reason {}", n / 2)));
         assert_eq!(take_failures().len(), MAX_FAILURES);
+    }
+
+    #[test]
+    fn stores_one_reason_per_location() {
+        add_failures((0..9).map(|n| format!("byte {n} (src/a.rs:{}:1)", n / 5)));
+        assert_eq!(take_failures().len(), 2);
     }
 }

@@ -1,8 +1,8 @@
-//! A frame as CSV (RFC 4180), one line for each process on each GPU. A GPU without processes has one line. Sizes are in
-//! bytes; a missing value is an empty field.
+//! A frame as CSV (RFC 4180), one line for each process on each GPU. A GPU without processes has one line. The
+//! headings state the units; a missing value is an empty field.
 
 use crate::model::frame::Frame;
-use crate::model::gpu::{Gpu, GpuProcess};
+use crate::model::gpu::{GPU_FIGURES, Gpu, GpuFigure, GpuProcess, Period, Value};
 use crate::model::process::Process;
 use crate::model::reading::Reading;
 use crate::model::units::Bytes;
@@ -10,28 +10,15 @@ use crate::model::units::Bytes;
 /// Computes the value of a column.
 type Field = fn(&CsvRow<'_>) -> String;
 
-const COLUMNS: &[(&str, Field)] = &[
+/// Columns before the figures of the GPU.
+const GPU_COLUMNS: &[(&str, Field)] = &[
     ("time_unix_ms", |r| r.frame.time.0.to_string()),
     ("gpu_index", |r| r.gpu.index.to_string()),
     ("gpu_uuid", |r| r.gpu.uuid.to_string()),
     ("gpu_name", |r| r.gpu.name.clone()),
-    ("memory_total_bytes", |r| bytes(&r.gpu.memory.total)),
-    ("memory_used_bytes", |r| bytes(&r.gpu.memory.used)),
-    ("memory_reserved_bytes", |r| bytes(&r.gpu.memory.reserved)),
-    ("memory_free_bytes", |r| bytes(&r.gpu.memory.free)),
-    ("sm_percent", |r| text(&r.gpu.sm, |v| v.0.to_string())),
-    ("memory_bandwidth_percent", |r| {
-        text(&r.gpu.memory_bandwidth, |v| v.0.to_string())
-    }),
-    ("power_milliwatts", |r| {
-        text(&r.gpu.power, |v| v.0.to_string())
-    }),
-    ("temperature_celsius", |r| {
-        text(&r.gpu.temperature, |v| v.0.to_string())
-    }),
-    ("sm_clock_mhz", |r| {
-        text(&r.gpu.sm_clock, |v| v.0.to_string())
-    }),
+];
+
+const PROCESS_COLUMNS: &[(&str, Field)] = &[
     ("pid", |r| {
         r.listed.map_or(String::new(), |l| l.pid.to_string())
     }),
@@ -70,9 +57,21 @@ fn fact(row: &CsvRow<'_>, of: impl FnOnce(&Process) -> String) -> String {
     row.facts.map(of).unwrap_or_default()
 }
 
+/// Returns the figures that one sample has: no screen is open while it is taken.
+fn figures() -> impl Iterator<Item = &'static GpuFigure> {
+    let is_read = |figure: &&GpuFigure| figure.period != Period::WhileShown;
+    GPU_FIGURES.iter().filter(is_read)
+}
+
 /// Returns the heading and all lines.
 pub fn frame(frame: &Frame) -> String {
-    let heading: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+    let name = |(name, _): &(&str, Field)| (*name).to_owned();
+    let heading: Vec<String> = GPU_COLUMNS
+        .iter()
+        .map(name)
+        .chain(figures().map(|figure| format!("{}{}", figure.name, figure.unit())))
+        .chain(PROCESS_COLUMNS.iter().map(name))
+        .collect();
     let mut out = heading.join(",") + "\n";
     for gpu in &frame.gpus {
         let list = gpu.processes.value().map_or(&[][..], Vec::as_slice);
@@ -86,9 +85,14 @@ pub fn frame(frame: &Frame) -> String {
                 listed,
                 facts,
             };
-            let fields: Vec<String> = COLUMNS
+            let value = |(_, value): &(&str, Field)| value(&row);
+            let figure = |f: &GpuFigure| f.field.read(gpu).map_or(String::new(), Value::raw);
+            let fields: Vec<String> = GPU_COLUMNS
                 .iter()
-                .map(|(_, value)| quoted(&value(&row)))
+                .map(value)
+                .chain(figures().map(figure))
+                .chain(PROCESS_COLUMNS.iter().map(value))
+                .map(|field| quoted(&field))
                 .collect();
             out.push_str(&fields.join(","));
             out.push('\n');

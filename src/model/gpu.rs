@@ -1,17 +1,26 @@
-//! One GPU as NVML describes it.
+//! One GPU as NVML describes it, and the table of its figures.
 //!
 //! Every figure is a [`Reading`]: a figure that a consumer card, a MIG parent or an old driver cannot provide carries
 //! the reason. The figures of one GPU come from several calls with different periods (`collect/nvml/schedule.rs`).
-//! A figure that is not read every second carries the time of its last read.
+//!
+//! To add a figure, add its field and its row of [`GPU_FIGURES`] here, and the NVML call in `collect/nvml/device.rs`.
+//! The GPU screen, the table of GPUs, CSV, JSON, doctor's schedule and the nvidia-smi source follow from these.
 
-use std::sync::Arc;
+mod figure;
+mod process;
+mod throttle;
+
+use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
-use super::process::ProcessKey;
-use super::reading::Reading;
+use self::figure::figure;
+pub use self::figure::{Field, GpuFigure, Period, SLOW_INTERVAL, Section, Value};
+pub use self::process::{ContextKind, GpuProcess, Unattributed, UnattributedCause};
+pub use self::throttle::Throttle;
+use super::reading::{Reading, Reason};
 use super::units::{
-    Bytes, BytesPerSecond, Celsius, GpuUuid, MegaHertz, MilliJoules, MilliWatts, Mono, Percent, Pid,
+    Bytes, BytesPerSecond, Celsius, GpuUuid, MegaHertz, MilliJoules, MilliWatts, Mono, Percent,
 };
 
 /// One physical GPU: its identity, its state and its processes.
@@ -81,6 +90,15 @@ pub struct Gpu {
     /// Expensive figures, read only while a screen shows them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
+}
+
+impl Gpu {
+    /// Returns true if the temperature is at most 5 °C below the one at which the driver lowers the clocks.
+    fn is_near_slowdown(&self) -> bool {
+        let limit = self.board.slowdown_temperature.get();
+        let near = |now: Celsius| limit.is_some_and(|limit| now.0 + 5 >= limit.0);
+        self.temperature.get().is_some_and(near)
+    }
 }
 
 /// Health of the GPU.
@@ -201,74 +219,6 @@ impl Memory {
     }
 }
 
-/// Reasons for clocks below the requested ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Throttle {
-    Idle,
-    ApplicationsClocks,
-    SwPowerCap,
-    HwSlowdown,
-    SyncBoost,
-    SwThermal,
-    HwThermal,
-    HwPowerBrake,
-    DisplayClocks,
-    #[serde(other)]
-    Unknown,
-}
-
-/// Bit order of nvmlClocksEventReason… in nvml.h.
-const THROTTLE_BITS: [Throttle; 9] = [
-    Throttle::Idle,
-    Throttle::ApplicationsClocks,
-    Throttle::SwPowerCap,
-    Throttle::HwSlowdown,
-    Throttle::SyncBoost,
-    Throttle::SwThermal,
-    Throttle::HwThermal,
-    Throttle::HwPowerBrake,
-    Throttle::DisplayClocks,
-];
-
-impl Throttle {
-    /// Returns the reasons in a mask from NVML. Unknown bits are ignored.
-    pub fn of_mask(mask: u64) -> Vec<Self> {
-        let bits = THROTTLE_BITS.into_iter().enumerate();
-        bits.filter(|(bit, _)| mask >> bit & 1 == 1)
-            .map(|(_, reason)| reason)
-            .collect()
-    }
-
-    /// Returns a noun phrase for a narrow column: `power cap`.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::ApplicationsClocks => "clocks set by user",
-            Self::SwPowerCap => "power cap",
-            Self::HwSlowdown => "hardware slowdown",
-            Self::SyncBoost => "sync boost",
-            Self::SwThermal => "too warm",
-            Self::HwThermal => "too hot",
-            Self::HwPowerBrake => "power brake",
-            Self::DisplayClocks => "display clocks",
-            Self::Unknown => "throttled, reason unknown",
-        }
-    }
-
-    /// Returns true if the user should act: heat or the power supply slows the card down.
-    pub fn is_trouble(self) -> bool {
-        matches!(
-            self,
-            Self::HwSlowdown
-                | Self::SwThermal
-                | Self::HwThermal
-                | Self::HwPowerBrake
-                | Self::Unknown
-        )
-    }
-}
-
 /// Error counters. A healthy card has only zeros and nothing pending.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -347,85 +297,139 @@ pub struct MigInstance {
     pub memory: Memory,
 }
 
-/// An entry in the driver's process list of one GPU.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct GpuProcess {
-    /// PID in the driver's namespace, which is the host's.
-    pub pid: Pid,
-    /// The matching kernel process, if it was found at the same time. This is the only link between this entry and
-    /// [`Process`](super::process::Process). Absent inside a container, where PIDs do not match.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub process: Option<ProcessKey>,
-    pub kind: ContextKind,
-    /// Device memory of this process as counted by the driver; NVML under-reports managed memory.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
-    pub vram: Reading<Bytes>,
-    /// Share of the GPU's SM time since the last sample.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
-    pub sm: Reading<Percent>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
-    pub memory_bandwidth: Reading<Percent>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gpu_instance: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub compute_instance: Option<u32>,
+/// Accesses a figure of a [`Gpu`] by its path.
+macro_rules! gpu {
+    ($kind:ident, $($path:tt)+) => {
+        Field::$kind(|gpu| &gpu.$($path)+, |gpu| &mut gpu.$($path)+)
+    };
 }
 
-impl GpuProcess {
-    /// Returns the key of this process's history: the kernel's if known, otherwise the driver's PID alone.
-    pub fn key(&self) -> ProcessKey {
-        self.process.unwrap_or(ProcessKey {
-            pid: self.pid,
-            ..ProcessKey::default()
-        })
+/// Accesses a figure of the [`Board`].
+macro_rules! board {
+    ($kind:ident, $name:ident) => {
+        Field::$kind(
+            |gpu| &gpu.board.$name,
+            |gpu| &mut Arc::make_mut(&mut gpu.board).$name,
+        )
+    };
+}
+
+/// Accesses a figure of the [`Traffic`], which is absent while no screen shows it.
+macro_rules! traffic {
+    ($kind:ident, $name:ident) => {
+        Field::$kind(
+            |gpu| &gpu.traffic.as_ref().unwrap_or(&NOT_SHOWN).$name,
+            |gpu| &mut gpu.traffic.get_or_insert_default().$name,
+        )
+    };
+}
+
+/// The traffic before its first reading: the screen was just opened, or the recording was made while no screen showed
+/// it.
+static NOT_SHOWN: LazyLock<Traffic> = LazyLock::new(|| {
+    fn unread<T>() -> Reading<T> {
+        Reading::missing(Reason::NotRead, "read and recorded while shown")
     }
-}
+    Traffic {
+        at: Mono::default(),
+        pcie_tx: unread(),
+        pcie_rx: unread(),
+        pcie_replays: unread(),
+        nvlink_tx: unread(),
+        nvlink_rx: unread(),
+        energy: unread(),
+    }
+});
 
-/// A part of a GPU's used memory that cannot be attributed to a visible process.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Unattributed {
-    pub bytes: Bytes,
-    pub cause: UnattributedCause,
-    /// The processes that the sentence mentions.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub pids: Vec<Pid>,
-    /// The explanation with its figures, ending with a period.
-    pub sentence: String,
-}
+use Period::{Once, Slow, Tick, WhileShown};
+use Section::{Activity, Errors, Identity, Links, Memory as MemorySection, Power};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum UnattributedCause {
-    /// gputop runs in a container, and the holder runs in another container or on the host.
-    OutsideContainer,
-    /// The driver lists processes that this user is not permitted to see.
-    Hidden,
-    /// The driver lists a process that does not exist.
-    Gone,
-    /// A process has exited, but some of its threads may still run.
-    Zombie,
-    /// A process has the GPU open, but the driver lists no memory for it.
-    HeldOpen,
-    /// The MPS server is running, and not all of its clients are listed.
-    MpsServer,
-    /// Not examined yet; the next frame has the result.
-    NotRead,
-    /// No observation explains it.
-    #[default]
-    #[serde(other)]
-    Unknown,
-}
+/// Every figure of a GPU, in the order of the GPU screen.
+#[rustfmt::skip]
+pub static GPU_FIGURES: &[GpuFigure] = &[
+    figure("memory_total", "total", MemorySection, Tick, gpu!(Bytes, memory.total))
+        .nvidia_smi(&["memory.total"]),
+    figure("memory_used", "used", MemorySection, Tick, gpu!(Bytes, memory.used)).nvidia_smi(&["memory.used"]),
+    figure("memory_reserved", "reserved", MemorySection, Tick, gpu!(Bytes, memory.reserved))
+        .nvidia_smi(&["memory.reserved"]),
+    figure("memory_free", "free", MemorySection, Tick, gpu!(Bytes, memory.free)).nvidia_smi(&["memory.free"]),
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ContextKind {
-    #[default]
-    Compute,
-    Graphics,
-    /// Listed as both.
-    Mixed,
-    #[serde(other)]
-    Unknown,
-}
+    figure("sm", "SM", Activity, Tick, gpu!(Percent, sm)).nvidia_smi(&["utilization.gpu"])
+        .column("SM%", 4, 3, "Share of time in which a kernel ran. It does not show how much of the GPU the kernel used."),
+    figure("memory_bandwidth", "memory bandwidth", Activity, Tick, gpu!(Percent, memory_bandwidth))
+        .nvidia_smi(&["utilization.memory"])
+        .column("BW%", 4, 7, "Share of time in which device memory was read or written."),
+    figure("encoder", "encoder", Activity, Slow, gpu!(Percent, encoder)).nvidia_smi(&["utilization.encoder"]),
+    figure("decoder", "decoder", Activity, Slow, gpu!(Percent, decoder)).nvidia_smi(&["utilization.decoder"]),
+
+    figure("power", "power", Power, Tick, gpu!(Power, power)).nvidia_smi(&["power.draw"])
+        .column("W", 4, 4, "Power draw in watts."),
+    figure("power_cap", "power cap", Power, Slow, gpu!(Power, power_cap))
+        .nvidia_smi(&["enforced.power.limit"])
+        .column("CAP", 4, 8, "Current power limit in watts."),
+    figure("power_cap_default", "default cap", Power, Once, board!(Power, power_cap_default))
+        .nvidia_smi(&["power.default_limit"]),
+    figure("temperature", "temperature", Power, Tick, gpu!(Temperature, temperature))
+        .nvidia_smi(&["temperature.gpu"])
+        .column("C", 3, 5, "Temperature in degrees Celsius.").bad_if(Gpu::is_near_slowdown),
+    figure("memory_temperature", "memory temperature", Power, Slow, gpu!(Temperature, memory_temperature))
+        .nvidia_smi(&["temperature.memory"]),
+    figure("slowdown_temperature", "slowdown limit", Power, Once, board!(Temperature, slowdown_temperature)),
+    figure("shutdown_temperature", "shutdown limit", Power, Once, board!(Temperature, shutdown_temperature)),
+    figure("fan", "fan", Power, Slow, gpu!(Percent, fan)).nvidia_smi(&["fan.speed"]),
+    figure("sm_clock", "SM clock", Power, Tick, gpu!(Clock, sm_clock)).nvidia_smi(&["clocks.sm"])
+        .column("MHZ", 5, 9, "SM clock in MHz."),
+    figure("max_sm_clock", "maximum SM clock", Power, Once, board!(Clock, max_sm_clock))
+        .nvidia_smi(&["clocks.max.sm"]),
+    figure("memory_clock", "memory clock", Power, Tick, gpu!(Clock, memory_clock)).nvidia_smi(&["clocks.mem"])
+        .column("MEMHZ", 5, 11, "Memory clock in MHz."),
+    figure("max_memory_clock", "maximum memory clock", Power, Once, board!(Clock, max_memory_clock))
+        .nvidia_smi(&["clocks.max.mem"]),
+    figure("pstate", "performance state", Power, Tick, gpu!(PState, pstate)).nvidia_smi(&["pstate"])
+        .column("P", 3, 10, "Performance state: P0 is the fastest."),
+    // The first name is used since driver 535.
+    figure("throttle", "throttle reasons", Power, Tick, gpu!(Throttle, throttle))
+        .nvidia_smi(&["clocks_event_reasons.active", "clocks_throttle_reasons.active"]),
+
+    figure("pcie_generation", "PCIe generation", Links, Slow, gpu!(Count, pcie.generation))
+        .nvidia_smi(&["pcie.link.gen.current"]),
+    figure("pcie_max_generation", "maximum generation", Links, Once, gpu!(Count, pcie.max_generation))
+        .nvidia_smi(&["pcie.link.gen.max"]),
+    figure("pcie_width", "PCIe width", Links, Slow, gpu!(Lanes, pcie.width))
+        .nvidia_smi(&["pcie.link.width.current"]),
+    figure("pcie_max_width", "maximum width", Links, Once, gpu!(Lanes, pcie.max_width))
+        .nvidia_smi(&["pcie.link.width.max"]),
+    figure("pcie_tx", "PCIe to host", Links, WhileShown, traffic!(Rate, pcie_tx)),
+    figure("pcie_rx", "PCIe from host", Links, WhileShown, traffic!(Rate, pcie_rx)),
+    figure("pcie_replays", "PCIe replays", Links, WhileShown, traffic!(Count, pcie_replays)),
+    figure("nvlink_tx", "NVLink sent", Links, WhileShown, traffic!(Rate, nvlink_tx)),
+    figure("nvlink_rx", "NVLink received", Links, WhileShown, traffic!(Rate, nvlink_rx)),
+    figure("energy", "energy", Links, WhileShown, traffic!(Energy, energy)),
+
+    figure("ecc", "ECC", Errors, Slow, gpu!(Switch, ecc.enabled)).nvidia_smi(&["ecc.mode.current"]),
+    figure("ecc_corrected", "corrected errors", Errors, Slow, gpu!(LongCount, ecc.corrected))
+        .nvidia_smi(&["ecc.errors.corrected.volatile.total"]),
+    figure("ecc_uncorrected", "uncorrected errors", Errors, Slow, gpu!(LongCount, ecc.uncorrected))
+        .nvidia_smi(&["ecc.errors.uncorrected.volatile.total"]),
+    figure("remapped_correctable", "rows remapped", Errors, Slow, gpu!(Count, ecc.remapped_correctable))
+        .nvidia_smi(&["remapped_rows.correctable"]),
+    figure("remapped_uncorrectable", "rows uncorrectable", Errors, Slow, gpu!(Count, ecc.remapped_uncorrectable))
+        .nvidia_smi(&["remapped_rows.uncorrectable"]),
+    figure("remap_pending", "remap pending reset", Errors, Slow, gpu!(Flag, ecc.remap_pending))
+        .nvidia_smi(&["remapped_rows.pending"]),
+    figure("remap_failed", "remap failed", Errors, Slow, gpu!(Flag, ecc.remap_failed))
+        .nvidia_smi(&["remapped_rows.failure"]),
+
+    figure("pci_bus", "PCI bus", Identity, Once, board!(Text, pci_bus)).nvidia_smi(&["pci.bus_id"]),
+    figure("minor", "device file", Identity, Once, board!(DeviceFile, minor)),
+    figure("serial", "serial", Identity, Once, board!(Text, serial)).nvidia_smi(&["serial"]),
+    figure("vbios", "VBIOS", Identity, Once, board!(Text, vbios)).nvidia_smi(&["vbios_version"]),
+    figure("architecture", "architecture", Identity, Once, board!(Text, architecture)),
+    figure("compute_capability", "compute capability", Identity, Once, board!(Text, compute_capability))
+        .nvidia_smi(&["compute_cap"]),
+    figure("compute_mode", "compute mode", Identity, Once, board!(Text, compute_mode))
+        .nvidia_smi(&["compute_mode"]),
+    figure("persistence", "persistence mode", Identity, Once, board!(Switch, persistence))
+        .nvidia_smi(&["persistence_mode"]),
+    figure("mig", "MIG mode", Identity, Slow, gpu!(Switch, mig_enabled)).nvidia_smi(&["mig.mode.current"]),
+];

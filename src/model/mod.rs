@@ -20,6 +20,7 @@ pub mod gpu;
 pub mod history;
 pub mod host;
 pub mod incident;
+pub mod incident_key;
 pub mod link;
 pub mod log;
 pub mod nearest_name;

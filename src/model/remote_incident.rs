@@ -6,7 +6,7 @@ use serde_json::Value;
 /// An entry in the list of a host's incident store.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct OnShelf {
+pub struct IncidentFile {
     /// The incident's id in that store.
     pub uid: String,
     /// Time of the last change in nanoseconds since 1970, and size in bytes. If both are unchanged, so is the file.

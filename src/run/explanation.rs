@@ -11,7 +11,7 @@ use crate::diagnose::evidence::Measured;
 use crate::diagnose::hook_report::name_source;
 use crate::diagnose::rerun::with_command;
 use crate::diagnose::{Catalogue, LogFindings, LogReader, judge};
-use crate::incidents::Record;
+use crate::incident::Record;
 use crate::model::incident::{DetectedBy, Incident, Quote, Severity};
 use crate::model::text::visible;
 use crate::redact;

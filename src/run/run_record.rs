@@ -7,9 +7,10 @@ use super::ExitTime;
 use super::command::CommandLine;
 use crate::collect::host::hello;
 use crate::diagnose::LogFindings;
-use crate::incidents::{Excerpt, Key, Record};
+use crate::incident::{Excerpt, Record};
 use crate::model::host::Hello;
 use crate::model::incident::Incident;
+use crate::model::incident_key::IncidentKey;
 use crate::model::process::{ProcessKey, Variable};
 use crate::model::text::visible;
 use crate::redact;
@@ -37,7 +38,7 @@ impl FailedRun<'_> {
             .fields
             .pid
             .or(self.process.map(|process| process.pid));
-        let observed = Key {
+        let key = IncidentKey {
             boot_id: hello.boot_id.clone(),
             process: self.process,
             run: None,
@@ -45,7 +46,7 @@ impl FailedRun<'_> {
             first: self.at.mono,
             time: self.at.wall,
         };
-        let mut record = Record::new(incident, observed);
+        let mut record = Record::new(incident, key);
         record.command = Some(command_line(self.command));
         record.excerpt = excerpt(self.logs);
         record.environment = environment();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::hook_evidence::HookEvidence;
 use crate::collect::hook::Traced;
 use crate::diagnose::predicted_fixes;
-use crate::incidents::with_timeout;
+use crate::incident::with_timeout;
 use crate::model::incident::Incident;
 use crate::model::replay_result::Replayed;
 

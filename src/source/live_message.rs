@@ -9,7 +9,7 @@ use crate::model::log::LogView;
 use crate::model::probe::Probe;
 use crate::model::process::{ProcessDetail, ProcessKey};
 use crate::model::reading::Missing;
-use crate::model::remote_incident::{OnShelf, RemoteIncident};
+use crate::model::remote_incident::{IncidentFile, RemoteIncident};
 use crate::model::signal::{Signal, Signalled};
 use crate::model::stack::PythonStack;
 
@@ -35,7 +35,7 @@ pub struct Reply {
     pub notice: Option<String>,
     /// Contents of the incident store, newest first. Sent again after each change.
     #[serde(rename = "shelf", skip_serializing_if = "Option::is_none")]
-    pub stored_incidents: Option<Vec<OnShelf>>,
+    pub stored_incidents: Option<Vec<IncidentFile>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub incident: Option<Box<RemoteIncident>>,
 }

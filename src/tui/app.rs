@@ -24,7 +24,7 @@ use super::time_window::{ScrollDirection, TimeWindow};
 use super::widgets::table::Hidden;
 use super::widgets::time_axis::{AxisEnd, TimeAxis};
 use crate::allocator::warnings::{Note, PoolSamples, Sample};
-use crate::incidents::{Track, Uid};
+use crate::incident::{Track, Uid, WatchResult};
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::history::{DAY, History, Reach, Summary, worth};
@@ -39,7 +39,6 @@ use crate::model::reading::Missing;
 use crate::model::stack::{PythonStack, StackWhy};
 use crate::model::units::{Millis, Mono, UnixMillis};
 use crate::source::{Position, Update};
-use crate::watch::WatchResult;
 
 /// Exited processes listed for a day. Beyond this limit, those that used little memory long ago are dropped first.
 const MAX_EXITED: usize = 100;

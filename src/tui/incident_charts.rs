@@ -1,7 +1,7 @@
 //! Chart data for the minutes before an incident, stored with its record.
 
 use crate::diagnose::live::Revision;
-use crate::incidents::Track;
+use crate::incident::Track;
 use crate::model::history::{GpuMetric, History, PoolMetric, ProcessMetric, SeriesKey};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Millis, Mono};
@@ -28,10 +28,12 @@ pub fn tracks(history: &History, revision: &Revision) -> Vec<Track> {
         keys.extend(metrics.map(|metric| SeriesKey::Gpu(gpu.clone(), metric)));
     }
     let track = |key: SeriesKey| {
-        let values = history.series(&key)?.window(revision.at, BEFORE, COLUMNS);
+        let values = history
+            .series(&key)?
+            .window(revision.key.first, BEFORE, COLUMNS);
         values.iter().any(Option::is_some).then(|| Track {
             series: key.to_string(),
-            start: Mono(revision.at.0.saturating_sub(BEFORE.0)),
+            start: Mono(revision.key.first.0.saturating_sub(BEFORE.0)),
             step: Millis(BEFORE.0 / COLUMNS as u64),
             values,
         })

@@ -8,25 +8,26 @@ use std::sync::mpsc;
 
 use tokio::sync::mpsc as tokio_mpsc;
 
-use crate::diagnose::live::{CaseKey, Revision};
-use crate::incidents::{Key, Record, Track, Uid};
+use crate::diagnose::live::Revision;
+use crate::incident::{IncidentSink, Record, Track, Uid, WatchResult, Watcher};
 use crate::model::incident::{Incident, Severity};
+use crate::model::incident_key::IncidentKey;
 use crate::model::process::ProcessKey;
 use crate::model::scene::Scene;
-use crate::model::units::{GpuUuid, Mono, UnixMillis};
+use crate::model::units::{GpuUuid, UnixMillis};
 use crate::source::Update;
-use crate::watch::{Keep, WatchResult, Watcher};
 
 /// An incident in the list of the dashboard.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ListedIncident {
     pub incident: Arc<Incident>,
     pub is_read: bool,
-    pub subject: IncidentSubject,
+    pub key: IncidentKey,
+    /// All affected processes and GPUs.
+    pub processes: Vec<ProcessKey>,
+    pub gpus: Vec<GpuUuid>,
     /// The state of the host at that time, without the blocks of the memory map. Only set if the host was monitored.
     pub scene: Option<Arc<Scene>>,
-    /// Identifies a live incident when it is revised.
-    pub key: Option<CaseKey>,
 }
 
 /// Maximum number of incidents that are not in a store, per host and for the host list. Each takes about 10 KB. The store has its own
@@ -40,7 +41,7 @@ pub struct IncidentInbox {
     /// IDs of incidents that the user has opened.
     pub opened: mpsc::Sender<String>,
     /// Stores live incidents.
-    pub keep: Option<Keep>,
+    pub sink: Option<IncidentSink>,
 }
 
 impl IncidentInbox {
@@ -50,99 +51,63 @@ impl IncidentInbox {
         Self {
             incoming: tokio_mpsc::unbounded_channel().1,
             opened: mpsc::channel().0,
-            keep: None,
-        }
-    }
-}
-
-/// The processes, GPUs and time of an incident, for charts and table rows.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct IncidentSubject {
-    pub boot_id: String,
-    /// Time of the first observation.
-    pub at: Mono,
-    pub processes: Vec<ProcessKey>,
-    pub gpus: Vec<GpuUuid>,
-}
-
-impl IncidentSubject {
-    fn of_revision(revision: &Revision) -> Self {
-        let CaseKey { boot_id, gpu, .. } = &revision.key;
-        Self::new(
-            boot_id,
-            revision.at,
-            revision.processes.clone(),
-            gpu.clone(),
-            &revision.scene,
-        )
-    }
-
-    /// Returns the subject of a stored incident.
-    #[must_use]
-    pub fn of_record(record: &Record) -> Self {
-        let observed = &record.observed;
-        let scene = record.scene.as_deref().cloned().unwrap_or_default();
-        let mut processes = scene.processes.clone();
-        processes.extend(
-            observed
-                .process
-                .filter(|process| !processes.contains(process)),
-        );
-        Self::new(
-            &observed.boot_id,
-            observed.first,
-            processes,
-            observed.gpu.clone(),
-            &scene,
-        )
-    }
-
-    fn new(
-        boot_id: &str,
-        at: Mono,
-        processes: Vec<ProcessKey>,
-        gpu: Option<GpuUuid>,
-        scene: &Scene,
-    ) -> Self {
-        let of_scene = scene.frame.gpus.iter().map(|gpu| gpu.uuid.clone());
-        Self {
-            boot_id: boot_id.to_owned(),
-            at,
-            processes,
-            gpus: gpu.into_iter().chain(of_scene).collect(),
+            sink: None,
         }
     }
 }
 
 impl ListedIncident {
-    /// Returns true if `stored` is the same incident: by its ID, or by subject and time if it was not stored at once.
-    fn is_same(&self, stored: &Self) -> bool {
-        match (&self.incident.uid, &self.key) {
-            (Some(uid), _) => stored.incident.uid.as_ref() == Some(uid),
-            (None, Some(key)) => {
-                let (live, stored) = (&self.subject, &stored.subject);
-                let is_subject = match (&key.process, &key.gpu) {
-                    (Some(process), _) => stored.processes.contains(process),
-                    (None, Some(gpu)) => stored.processes.is_empty() && stored.gpus.contains(gpu),
-                    (None, None) => false,
-                };
-                is_subject && live.boot_id == stored.boot_id && Key::are_near(live.at, stored.at)
-            }
-            (None, None) => false,
+    /// Returns a stored incident. Only the newest ones are listed with their scene.
+    #[must_use]
+    pub fn of_record(record: Record, is_read: bool, with_scene: bool) -> Self {
+        let processes = record.processes();
+        let gpus = gpus(&record.key, record.scene.as_deref());
+        let scene = record.scene.filter(|_| with_scene);
+        Self {
+            incident: Arc::new(record.incident),
+            is_read,
+            key: record.key,
+            processes,
+            gpus,
+            scene: scene.map(|mut scene| {
+                scene.forget_blocks();
+                Arc::new(*scene)
+            }),
         }
     }
 
-    /// Returns true if this is the current revision of an incident.
+    fn of_revision(revision: Revision, uid: Option<String>) -> Self {
+        Self {
+            gpus: gpus(&revision.key, Some(&revision.scene)),
+            incident: Arc::new(Incident {
+                uid,
+                ..revision.incident
+            }),
+            is_read: false,
+            key: revision.key,
+            processes: revision.processes,
+            scene: Some(revision.scene),
+        }
+    }
+
+    /// Returns true if both are the same incident: by their IDs, or by their keys if one was not stored at once.
+    fn is_same(&self, other: &Self) -> bool {
+        match (&self.incident.uid, &other.incident.uid) {
+            (Some(uid), Some(other)) => uid == other,
+            _ => self.key.is_same(&other.key),
+        }
+    }
+
+    /// Returns true if this is the current revision of an incident on the screen.
     #[must_use]
-    pub fn is_revision_of(&self, incident: &Incident) -> bool {
-        let known = &*self.incident;
-        match &incident.uid {
-            Some(uid) => known.uid.as_ref() == Some(uid),
+    pub fn is_revision_of(&self, shown: &Incident) -> bool {
+        match &shown.uid {
+            Some(uid) => self.incident.uid.as_ref() == Some(uid),
             // A process has at most one incident at a time.
             None => {
-                known.time.is_some()
-                    && known.time == incident.time
-                    && known.fields.pid == incident.fields.pid
+                shown.time.is_some()
+                    && self.incident.time == shown.time
+                    && self.incident.fields.pid == shown.fields.pid
             }
         }
     }
@@ -151,10 +116,17 @@ impl ListedIncident {
     #[must_use]
     pub fn process(&self) -> Option<ProcessKey> {
         let pid = self.incident.fields.pid;
-        let mut processes = self.subject.processes.iter().copied();
+        let mut processes = self.processes.iter().copied();
         let named = processes.clone().find(|key| Some(key.pid) == pid);
         named.or_else(|| processes.next())
     }
+}
+
+/// Returns the GPUs of an incident, for charts and table rows.
+fn gpus(key: &IncidentKey, scene: Option<&Scene>) -> Vec<GpuUuid> {
+    let of_scene = scene.into_iter().flat_map(|scene| &scene.frame.gpus);
+    let of_scene = of_scene.map(|gpu| gpu.uuid.clone());
+    key.gpu.iter().cloned().chain(of_scene).collect()
 }
 
 /// A watcher, or `None` if its thread could not be started. Then no incidents are detected.
@@ -164,8 +136,8 @@ pub struct WatcherHandle(Option<Watcher>);
 impl WatcherHandle {
     /// Starts a watcher with a queue of at most `max_waiting` frames.
     #[must_use]
-    pub fn start(keep: Option<Keep>, max_waiting: usize) -> Self {
-        let watcher = Watcher::start_with(keep, max_waiting);
+    pub fn start(sink: Option<IncidentSink>, max_waiting: usize) -> Self {
+        let watcher = Watcher::start_with(sink, max_waiting);
         Self(
             watcher
                 .inspect_err(|error| tracing::warn!("cannot start the incident watcher: {error}"))
@@ -233,27 +205,14 @@ impl Incidents {
 
     /// Adds or revises a live incident. `uid` is its ID in the store, if it is stored.
     pub fn take_live(&mut self, revision: Revision, uid: Option<String>) {
-        let subject = IncidentSubject::of_revision(&revision);
-        let Revision {
-            key,
-            incident,
-            scene,
-            ..
-        } = revision;
-        let is_it = |known: &&mut ListedIncident| {
-            known.key.as_ref() == Some(&key) || (uid.is_some() && known.incident.uid == uid)
-        };
-        let old = self.list.iter_mut().find(is_it);
-        let is_news = |old: &ListedIncident| incident.is_news_after(&old.incident);
-        let is_read = old.as_ref().is_some_and(|old| old.is_read && !is_news(old));
-        let uid = uid.or_else(|| old.as_ref()?.incident.uid.clone());
-        let new = ListedIncident {
-            incident: Arc::new(Incident { uid, ..incident }),
-            is_read,
-            subject,
-            scene: Some(scene),
-            key: Some(key),
-        };
+        let mut new = ListedIncident::of_revision(revision, uid);
+        let old = self.list.iter_mut().find(|known| known.is_same(&new));
+        if let Some(old) = &old {
+            new.is_read = old.is_read && !new.incident.is_news_after(&old.incident);
+            if new.incident.uid.is_none() {
+                Arc::make_mut(&mut new.incident).uid = old.incident.uid.clone();
+            }
+        }
         match old {
             Some(old) => *old = new,
             None => self.list.push(new),
@@ -305,7 +264,7 @@ impl Incidents {
         &'a self,
         boot_id: &'b str,
     ) -> impl Iterator<Item = &'a ListedIncident> + use<'a, 'b> {
-        let is_its = move |known: &&ListedIncident| known.subject.boot_id == boot_id;
+        let is_its = move |known: &&ListedIncident| known.key.boot_id == boot_id;
         self.list.iter().filter(is_its)
     }
 
@@ -317,7 +276,7 @@ impl Incidents {
         process: ProcessKey,
     ) -> Option<&'a ListedIncident> {
         self.of_boot(boot_id)
-            .filter(|known| known.subject.processes.contains(&process))
+            .filter(|known| known.processes.contains(&process))
             .max_by_key(|known| known.incident.severity)
     }
 
@@ -337,11 +296,7 @@ impl Incidents {
     /// Marks an incident as read.
     pub fn open(&mut self, incident: &Arc<Incident>) {
         for known in &mut self.list {
-            let is_same = match &known.incident.uid {
-                Some(uid) => incident.uid.as_ref() == Some(uid),
-                None => Arc::ptr_eq(&known.incident, incident),
-            };
-            if is_same && !known.is_read {
+            if known.is_revision_of(incident) && !known.is_read {
                 known.is_read = true;
                 self.opened.extend(known.incident.uid.clone());
             }
@@ -364,6 +319,19 @@ pub fn incident_time(incident: &Incident) -> Option<UnixMillis> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::units::{Mono, Pid, StartTicks};
+
+    fn key(first: u64) -> IncidentKey {
+        IncidentKey {
+            boot_id: "boot".into(),
+            process: Some(ProcessKey {
+                pid: Pid(418),
+                start: StartTicks(7),
+            }),
+            first: Mono(first),
+            ..IncidentKey::default()
+        }
+    }
 
     fn known(uid: &str, time: &str, severity: Severity) -> ListedIncident {
         ListedIncident {
@@ -374,9 +342,10 @@ mod tests {
                 ..Incident::default()
             }),
             is_read: false,
-            subject: IncidentSubject::default(),
+            key: key(0),
+            processes: Vec::new(),
+            gpus: Vec::new(),
             scene: None,
-            key: None,
         }
     }
 
@@ -386,15 +355,13 @@ mod tests {
 
     fn revision(severity: Severity) -> Revision {
         Revision {
-            key: CaseKey::default(),
+            key: key(0),
             incident: Incident {
                 severity,
+                time: Some("2026-11-20T12:03:00Z".into()),
                 ..Incident::default()
             },
-            at: Mono(0),
-            time: UnixMillis(0),
             processes: Vec::new(),
-            run: None,
             command: None,
             excerpt: String::new(),
             scene: Arc::default(),
@@ -451,7 +418,8 @@ mod tests {
         let mut incidents = Incidents::default();
         for at in 0..200 {
             let mut revision = revision(Severity::Caught);
-            revision.key.first = Mono(at);
+            revision.key.first = Mono(60_000 * at);
+            revision.incident.time = Some(at.to_string());
             incidents.take_live(revision, None);
             if at == 150 {
                 let opened = incidents.news().cloned().expect("news");
@@ -464,8 +432,8 @@ mod tests {
             MAX_UNSTORED,
             "read incidents are dropped first"
         );
-        let first = |known: &ListedIncident| known.key.as_ref().map(|key| key.first.0);
-        let remaining: Vec<_> = incidents.newest_first().filter_map(first).collect();
+        let first = |known: &ListedIncident| known.key.first.0 / 60_000;
+        let remaining: Vec<_> = incidents.newest_first().map(first).collect();
         assert_eq!((remaining[0], remaining[MAX_UNSTORED - 1]), (199, 135));
     }
 
@@ -473,7 +441,9 @@ mod tests {
     fn retains_incidents_that_the_store_does_not_list() {
         let mut incidents = Incidents::default();
         incidents.take_live(revision(Severity::Caught), None);
-        incidents.take_stored(vec![known("a", "12:03:00", Severity::Fatal)]);
+        let mut stored = known("a", "12:03:00", Severity::Fatal);
+        stored.key.first = Mono(60_000);
+        incidents.take_stored(vec![stored]);
         assert_eq!(incidents.unread(), 2);
         incidents.take_stored(Vec::new());
         assert_eq!(incidents.unread(), 1, "the stored incident was deleted");
@@ -482,21 +452,11 @@ mod tests {
     #[test]
     fn recognizes_an_incident_that_was_stored_later() {
         let mut incidents = Incidents::default();
-        let process = ProcessKey {
-            pid: crate::model::units::Pid(418),
-            start: crate::model::units::StartTicks(7),
-        };
-        let mut seen = revision(Severity::Fatal);
-        seen.key.process = Some(process);
-        seen.processes = vec![process];
+        let seen = revision(Severity::Fatal);
         incidents.take_live(seen.clone(), None);
-        let mut stored = known("a", "12:03:00", Severity::Fatal);
-        stored.subject.processes = vec![process];
+        let stored = known("a", "12:03:00", Severity::Fatal);
         let mut later = known("b", "12:04:00", Severity::Fatal);
-        later.subject = IncidentSubject {
-            at: Mono(60_000),
-            ..stored.subject.clone()
-        };
+        later.key.first = Mono(60_000);
         incidents.take_stored(vec![stored, later]);
         assert_eq!(incidents.unread(), 2);
         incidents.take_live(seen, Some("a".into()));

@@ -28,14 +28,14 @@ pub const WORDS: [(&str, &str); 3] = [
 pub fn of_gpu(app: &App, gpu: &GpuUuid) -> Vec<Mark> {
     let ended = app.ended.iter().filter(|e| e.exit.gpus.contains(gpu));
     let exits = ended.map(|ended| exit(app, ended.mono));
-    let incidents = incidents(app, |known| known.subject.gpus.contains(gpu));
+    let incidents = incidents(app, |known| known.gpus.contains(gpu));
     exits.chain(incidents).collect()
 }
 
 /// Returns the marks for a process: its exit, if any, and its incidents.
 pub fn of_process(app: &App, process: ProcessKey, ended: Option<Mono>) -> Vec<Mark> {
     let exit = ended.map(|at| exit(app, at));
-    let incidents = incidents(app, |known| known.subject.processes.contains(&process));
+    let incidents = incidents(app, |known| known.processes.contains(&process));
     exit.into_iter().chain(incidents).collect()
 }
 
@@ -54,7 +54,7 @@ fn incidents(app: &App, is_its: impl Fn(&ListedIncident) -> bool) -> impl Iterat
         .of_boot(&app.hello.boot_id)
         .filter(move |known| is_its(known));
     its.map(|known| Mark {
-        at: known.subject.at,
+        at: known.key.first,
         glyph: match known.incident.is_gpu_oom() {
             true => app.theme.glyphs.oom,
             false => app.theme.glyphs.incident,

@@ -177,9 +177,9 @@ async fn run_sessions(
     let IncidentInbox {
         mut incoming,
         opened,
-        keep,
+        sink,
     } = inbox;
-    let mut sessions = Sessions::open(lead, hosts, keep.as_ref());
+    let mut sessions = Sessions::open(lead, hosts, sink.as_ref());
     sessions.follow();
     loop {
         let due = last_draw + interval;

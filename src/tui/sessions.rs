@@ -13,12 +13,11 @@ use super::interactive_login::InteractiveLogin;
 use super::screens::Screen;
 use super::screens::fleet::FleetRow;
 use super::view::View;
-use crate::incidents::{Track, Uid};
+use crate::incident::{IncidentSink, MAX_WAITING_FRAMES, Track, Uid, WatchResult};
 use crate::model::history::Reach;
 use crate::model::link::Link;
 use crate::source::stream::Source;
 use crate::source::{Request, Update};
-use crate::watch::{self, Keep, WatchResult};
 
 /// Updates queued between all hosts and the screen. When the queue is full, sources drop frames.
 const MAX_WAITING: usize = 64;
@@ -120,7 +119,11 @@ pub(super) struct Sessions {
 
 impl Sessions {
     /// Starts listening to all hosts. `lead` is the session that is not a host: the host list or a standalone screen.
-    pub(super) fn open(lead: Option<Session>, hosts: Vec<Host>, keep: Option<&Keep>) -> Self {
+    pub(super) fn open(
+        lead: Option<Session>,
+        hosts: Vec<Host>,
+        sink: Option<&IncidentSink>,
+    ) -> Self {
         let (arrived, arrivals) = mpsc::channel(MAX_WAITING);
         let mut sessions = Vec::from_iter(lead);
         let first_host = sessions.len();
@@ -158,9 +161,9 @@ impl Sessions {
                 source.set_max_frames(MAX_WAITING_PER_HOST);
                 MAX_WAITING_PER_HOST
             } else {
-                watch::MAX_WAITING
+                MAX_WAITING_FRAMES
             };
-            let watch = WatcherHandle::start(keep.cloned(), waiting);
+            let watch = WatcherHandle::start(sink.cloned(), waiting);
             // Updates received before the dashboard opened.
             watch.see(&Update::Hello(Arc::clone(&app.hello)));
             before.iter().for_each(|update| watch.see(update));

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use gputop::diagnose::{Catalogue, explain};
-use gputop::incidents::{Key, Record};
+use gputop::incident::Record;
 use gputop::model::host::Hello;
+use gputop::model::incident_key::IncidentKey;
 use gputop::model::process::ProcessKey;
 use gputop::model::units::{Mono, Pid, StartTicks, UnixMillis};
 use gputop::source::record::Recorder;
@@ -143,7 +144,7 @@ fn incidents() -> Vec<Vec<u8>> {
         let incident = explain(Catalogue::embedded(), "train.log", log)
             .into_iter()
             .next()?;
-        let key = Key {
+        let key = IncidentKey {
             boot_id: "1b4e28ba".into(),
             process: Some(ProcessKey {
                 pid: Pid(4_711),
@@ -151,7 +152,7 @@ fn incidents() -> Vec<Vec<u8>> {
             }),
             first: Mono(1_000),
             time: UnixMillis(1_763_668_000_000),
-            ..Key::default()
+            ..IncidentKey::default()
         };
         serde_json::to_vec(&Record::new(incident, key)).ok()
     });

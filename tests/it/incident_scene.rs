@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use gputop::collect::torch::Attached;
+use gputop::incident::{WatchResult, Watcher};
 use gputop::model::event::{Event, Observation, OomsRose};
 use gputop::model::pool::{FailureMap, PoolMap};
 use gputop::model::scene::Scene;
@@ -13,7 +14,6 @@ use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
 use gputop::model::units::{Bytes, Millis, Mono, Pid};
 use gputop::source::record::Recorder;
 use gputop::source::{Play, Update};
-use gputop::watch::{WatchResult, Watcher};
 use serde_json::Value;
 
 use crate::fake_machine::{RealProcess, command, dashboard, is_host, on_gpu};

@@ -6,8 +6,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use gputop::incidents::{Key, Record, Store};
+use gputop::incident::{Record, Store};
 use gputop::model::incident::{Incident, Severity};
+use gputop::model::incident_key::IncidentKey;
 use gputop::model::process::ProcessKey;
 use gputop::model::units::{Mono, Pid, StartTicks, UnixMillis};
 use serde_json::Value;
@@ -257,7 +258,7 @@ fn on_incident_runs_once_with_the_incident() {
     assert_eq!(incident["id"], "oom-fragmentation");
     assert_eq!(incident["uid"], user.kept()["uid"]);
     // Somebody else who sees the same tells nobody.
-    use gputop::incidents::{NOTICE_LIMIT, Notice, notify};
+    use gputop::incident::{NOTICE_LIMIT, Notice, notify};
     let store = Store::at(&user.folder());
     let uid = store.list().unwrap().entries[0].uid.clone();
     assert_eq!(
@@ -285,7 +286,7 @@ fn an_on_incident_that_fails_or_hangs_is_one_sentence() {
         said.lines().last(),
         Some("gputop: on_incident: the command failed (exit 4): no such channel"),
     );
-    use gputop::incidents::{Notice, notify};
+    use gputop::incident::{Notice, notify};
     let store = Store::at(&user.folder());
     let uid = put(&store, 7).unwrap();
     let begun = std::time::Instant::now();
@@ -434,8 +435,8 @@ fn strange_files_are_named_and_harm_nothing() {
 const WRITER: &str = "GPUTOP_TEST_WRITER";
 const EACH: u32 = 40;
 
-fn put(store: &Store, number: u32) -> Result<gputop::incidents::Uid, String> {
-    let key = Key {
+fn put(store: &Store, number: u32) -> Result<gputop::incident::Uid, String> {
+    let key = IncidentKey {
         boot_id: "boot".into(),
         process: Some(ProcessKey {
             pid: Pid(number),

@@ -45,9 +45,10 @@ fn app_with(severity: Severity) -> App {
     let known = |incident: Incident| ListedIncident {
         incident: incident.into(),
         is_read: false,
-        subject: Default::default(),
+        key: Default::default(),
+        processes: Vec::new(),
+        gpus: Vec::new(),
         scene: Some(scene.clone()),
-        key: None,
     };
     app.incidents
         .take_stored(vec![known(earlier), known(incident)]);
@@ -232,9 +233,10 @@ fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
     app.incidents.take_stored(vec![ListedIncident {
         incident: incident.into(),
         is_read: false,
-        subject: Default::default(),
+        key: Default::default(),
+        processes: Vec::new(),
+        gpus: Vec::new(),
         scene: None,
-        key: None,
     }]);
     let mut view = View::default();
     let whole = sent(&mut view, &mut app, "dy");

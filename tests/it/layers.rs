@@ -127,10 +127,16 @@ const RULES: &[Rule] = &[
         place: "export",
         may: &["model"],
     },
-    // The store: files of plain data.
+    // Judges a stream, and merges and saves the incidents.
     Rule {
-        place: "incidents",
-        may: &["open_files", "model", "user_files"],
+        place: "incident",
+        may: &[
+            "diagnose",
+            "open_files",
+            "model",
+            "source::Update",
+            "user_files",
+        ],
     },
     Rule {
         place: "user_files.rs",
@@ -143,16 +149,11 @@ const RULES: &[Rule] = &[
             "collect",
             "diagnose",
             "export",
-            "incidents",
+            "incident",
             "model",
             "redact",
             "user_files",
         ],
-    },
-    // It judges a stream and keeps what it finds.
-    Rule {
-        place: "watch",
-        may: &["diagnose", "incidents", "model", "source::Update"],
     },
     Rule {
         place: "tui",
@@ -172,8 +173,7 @@ const RULES: &[Rule] = &[
             "source::Play",
             "source::Position",
             "diagnose",
-            "incidents",
-            "watch",
+            "incident",
         ],
     },
     Rule {
@@ -184,7 +184,7 @@ const RULES: &[Rule] = &[
             "collect",
             "diagnose",
             "export",
-            "incidents",
+            "incident",
             "model",
             "probe",
             "redact",
@@ -193,7 +193,6 @@ const RULES: &[Rule] = &[
             "source",
             "tui",
             "user_files",
-            "watch",
         ],
     },
     // The list of modules.

@@ -38,6 +38,7 @@ mod filter;
 #[cfg(target_os = "linux")]
 mod frame_bytes;
 #[cfg(target_os = "linux")]
+mod gpu_figures;
 mod groups;
 #[cfg(target_os = "linux")]
 mod heap_bytes;

@@ -4,13 +4,13 @@ use std::fs;
 use std::time::Duration;
 
 use gputop::diagnose::live::Observer;
+use gputop::incident::WatchResult;
 use gputop::model::history::{GpuMetric, History, Reach, SeriesKey};
 use gputop::model::units::Millis;
 use gputop::source::Update;
 use gputop::tui::app::App;
 use gputop::tui::keymap::Keymap;
 use gputop::tui::theme::{Palette, Theme};
-use gputop::watch::WatchResult;
 use jiff::tz::TimeZone;
 
 use crate::disconnect_day::Telling;

@@ -17,7 +17,7 @@ use gputop::model::pool::Pools;
 use gputop::model::probe::ProbeRequest;
 use gputop::model::process::ProcessKey;
 use gputop::model::reading::{Missing, Reading, Reason};
-use gputop::model::remote_incident::{OnShelf, RemoteIncident};
+use gputop::model::remote_incident::{IncidentFile, RemoteIncident};
 use gputop::model::replay_result::{Fate, Replayed, SettingResult};
 use gputop::model::reported_pool::{Framework, ReportedPool};
 use gputop::model::signal::Signal;
@@ -452,7 +452,7 @@ fn store() -> Vec<Value> {
         reply: Some(Box::new(reply)),
         ..WireLine::default()
     };
-    let list = OnShelf {
+    let list = IncidentFile {
         uid: STORED.into(),
         modified: 1_795_177_607_123_456_789,
         bytes: 812,

@@ -147,7 +147,7 @@ fn incident_read_on_the_remote_host_is_listed_without_notice() {
     let fake = FakeNvml::new("[[gpu]]\nsm = 31\n");
     let far = Far::start(&fake);
     far.fail(&oom());
-    let store = gputop::incidents::Store::at(&far.state().join("gputop/incidents"));
+    let store = gputop::incident::Store::at(&far.state().join("gputop/incidents"));
     let listed = store.list().unwrap().entries;
     store.mark_read(&[listed[0].uid.clone()]).unwrap();
     let terminal = far.dashboard();

@@ -228,7 +228,9 @@ fn the_nodes_of_a_job_are_entered_through_slurm_itself() {
     let said = slurm.gputop(&pending);
     let said = String::from_utf8_lossy(&said.stderr);
     assert!(
-        said.starts_with(&format!("gputop: job {pending} is pending (")),
+        said.starts_with(&format!(
+            "gputop: job {pending} has no nodes yet: it is pending ("
+        )),
         "{said}"
     );
     slurm.ask("scancel", &[&pending]);

@@ -16,6 +16,7 @@ use super::{print, print_json};
 use crate::collect::driver::{NvmlFailure, diagnose_driver};
 use crate::collect::host::hello;
 use crate::collect::nvml::library::{LIBRARY_VARIABLE, Library};
+use crate::collect::nvml::measure;
 use crate::collect::nvml::schedule::{Due, GROUPS};
 use crate::model::host::PidNamespace;
 use crate::user_files::DirectoryError;
@@ -54,7 +55,7 @@ struct Report {
 /// A group of NVML calls in the schedule.
 #[derive(Debug, Serialize)]
 struct Call {
-    name: &'static str,
+    name: String,
     when: String,
     /// Median over the GPUs, if a driver is available.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,14 +93,11 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
         .concat(),
         schedule: GROUPS
             .iter()
-            .map(|group| Call {
-                name: group.name,
-                when: when(group.due),
-                microseconds: answer
-                    .iter()
-                    .flat_map(|answer| &answer.costs)
-                    .find(|(name, _)| *name == group.name)
-                    .map(|(_, cost)| *cost),
+            .enumerate()
+            .map(|(i, group)| Call {
+                name: group.contents(),
+                when: when(group.due()),
+                microseconds: answer.as_ref().and_then(|answer| answer.costs[i]),
             })
             .collect(),
     };
@@ -119,7 +117,7 @@ fn is_root() -> bool {
 struct DriverAnswer {
     summary: String,
     /// Microseconds for each group of the schedule.
-    costs: Vec<(&'static str, u64)>,
+    costs: [Option<u64>; GROUPS.len()],
     /// Number of GPUs that report Xids, and number of all GPUs.
     xids: (usize, u32),
 }
@@ -143,7 +141,7 @@ fn check_driver() -> (Check, Option<DriverAnswer>) {
                             summary: format!(
                                 "version {version}, {count} GPUs, answered in {took} ms"
                             ),
-                            costs: crate::collect::nvml::measure(&nvml),
+                            costs: GROUPS.map(|group| measure(&nvml, group)),
                             xids: crate::collect::nvml::xid::supported(&nvml),
                         })
                     }

@@ -6,7 +6,7 @@ use std::process::Command;
 use super::Check;
 use crate::collect::hook;
 use crate::collect::memory::access;
-use crate::incidents::Store;
+use crate::incident::Store;
 use crate::open_files::{Limit, limit};
 
 pub fn check_allocators() -> Check {

@@ -14,7 +14,7 @@ use color_eyre::eyre::{WrapErr, bail};
 use regex::Regex;
 
 use crate::export::explanation::{Others, fenced, scene as scene_lines, severity, verdict};
-use crate::incidents::Record;
+use crate::incident::Record;
 use crate::redact;
 
 const WIDTH: usize = 100;

@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 use unicode_width::UnicodeWidthStr;
 
 use crate::export::explanation::severity;
-use crate::incidents::Entry;
+use crate::incident::Entry;
 use crate::model::incident::Incident;
 use crate::model::text::visible;
 

@@ -20,6 +20,7 @@ use super::super::settings::Settings;
 use super::{
     Args, HostRecording, clear_progress, date, notify, progress, report_link, stop_requested,
 };
+use crate::incident::IncidentSink;
 use crate::model::host::Hello;
 use crate::model::text::visible;
 use crate::model::units::Bytes;
@@ -29,7 +30,6 @@ use crate::source::map_schedule::Every;
 use crate::source::record::Recorder;
 use crate::source::remote::{self, Connection, Target};
 use crate::source::stream::Source;
-use crate::watch::Keep;
 
 /// Maximum number of hosts that use the larger compression window of a single recording.
 const MAX_LARGE_WINDOWS: usize = 4;
@@ -51,7 +51,7 @@ struct PendingHost {
     is_among_many: bool,
     force: bool,
     maps: Every,
-    keep: Option<Keep>,
+    sink: Option<IncidentSink>,
 }
 
 pub(super) async fn record(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result<u8> {
@@ -92,7 +92,7 @@ pub(super) async fn record(targets: Vec<Target>, args: &Args, settings: &Setting
             is_among_many: count > MAX_LARGE_WINDOWS,
             force: args.force,
             maps: args.maps.unwrap_or_default(),
-            keep: settings.keep(),
+            sink: settings.incident_sink(),
         };
         let (total, stopped) = (Arc::clone(&total), stopped.clone());
         recordings.spawn(async move {
@@ -165,7 +165,7 @@ impl PendingHost {
         total.hosts.fetch_add(1, Ordering::Relaxed);
         let name = Some(self.name);
         let mut recording =
-            HostRecording::start(name, source, &hello, recorder, self.maps, self.keep)?;
+            HostRecording::start(name, source, &hello, recorder, self.maps, self.sink)?;
         loop {
             let (frames, bytes) = (recording.frames, recording.recorder.bytes());
             let advanced = tokio::select! {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::incidents::Record;
+use crate::incident::Record;
 use crate::model::event::{Event, Observation};
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
@@ -37,20 +37,20 @@ impl RemoteIncidentEvents {
             self.now.as_ref()?,
             Record::from_remote(incident)?.recorded(),
         );
-        let observed = &record.observed;
-        if observed.boot_id != self.boot_id || observed.first < self.since? {
+        let key = &record.key;
+        if key.boot_id != self.boot_id || key.first < self.since? {
             return None;
         }
         self.count += 1;
         Some(Event {
-            boot_id: observed.boot_id.clone(),
+            boot_id: key.boot_id.clone(),
             // Names of agents do not begin with a plus sign.
             agent: "+store".into(),
             seq: self.count,
             time: now.time,
             mono: now.mono,
-            process: observed.process,
-            gpu: observed.gpu.clone(),
+            process: key.process,
+            gpu: key.gpu.clone(),
             observation: Observation::RemoteIncident(Box::new(RemoteIncident {
                 uid: incident.uid.clone(),
                 is_read: incident.is_read,

@@ -47,7 +47,8 @@ use self::definition::{
 use self::file::ConfigFile;
 use self::precedence::Written;
 use self::themes::AUTO;
-use crate::incidents::Store;
+use crate::incident::IncidentSink;
+use crate::incident::Store;
 use crate::model::nearest_name::instead_of;
 use crate::model::permissions::Permissions;
 use crate::model::text::quoted;
@@ -61,7 +62,6 @@ use crate::tui::density::{DENSITIES, Density};
 use crate::tui::keymap::{Binding, Keymap};
 use crate::tui::theme::Theme;
 use crate::user_files::DirectoryError;
-use crate::watch::Keep;
 
 const DEFAULT_INTERVAL: Millis = Millis(1_000);
 
@@ -116,8 +116,8 @@ impl Settings {
     }
 
     /// Returns the incident store and the command for incidents, or `None` for a user without a home directory.
-    pub fn keep(&self) -> Option<Keep> {
-        Some(Keep {
+    pub fn incident_sink(&self) -> Option<IncidentSink> {
+        Some(IncidentSink {
             store: Store::of_this_user().ok()?,
             on_incident: self.on_incident.clone(),
         })

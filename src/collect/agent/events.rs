@@ -1,11 +1,12 @@
 //! Numbers and publishes events, and starts the reads that an event calls for.
 
+use std::sync::Arc;
+
 use super::xids::XidReport;
 use super::{Agent, Section};
 use crate::collect::clock::{now_mono, now_wall};
 use crate::collect::exits::ProcessExit;
 use crate::collect::kernel_log::XidLine;
-use crate::collect::nvml::worker::WorkerCommand;
 use crate::collect::torch::allocation_spike::AllocationSpike;
 use crate::model::event::{Event, Exit, HealthChange, Observation, OomsRose, Xid};
 use crate::model::gpu::{Gpu, Health};
@@ -43,7 +44,7 @@ impl Agent {
         let pid = line
             .pid
             .get()
-            .filter(|_| self.namespace == PidNamespace::Host);
+            .filter(|_| self.hello.namespace == PidNamespace::Host);
         let process = pid.and_then(|pid| self.last_seen.with_pid(pid, &self.processes.list));
         let xid = Xid {
             number: line.number,
@@ -89,7 +90,9 @@ impl Agent {
             noticed_after: now.since(found.since),
         };
         self.announce(Some(found.process), None, Observation::Exit(exit));
-        self.logs.exited(found.process);
+        for collector in &*self.collectors {
+            collector.exited(found.process);
+        }
     }
 
     pub(super) fn announce_ooms(&mut self, spike: AllocationSpike) {
@@ -115,9 +118,8 @@ impl Agent {
     /// Reads the GPU immediately, before the process that failed frees its memory.
     pub(super) fn ask_for_gpu(&mut self, process: ProcessKey, gpu: Option<&GpuUuid>) {
         let gpu = self.gpus.values().find(|known| Some(&known.uuid) == gpu);
-        let worker = gpu.and_then(|gpu| Some((gpu, self.workers.get(&gpu.index)?)));
-        if let Some((gpu, worker)) = worker
-            && worker.send(WorkerCommand::Now).is_ok()
+        if let Some(gpu) = gpu
+            && self.workers.read_now(gpu.index)
         {
             self.at_oom.ask(process, gpu.uuid.clone(), now_mono());
         }
@@ -128,7 +130,8 @@ impl Agent {
         let (sections, since) = (self.sections.clone(), spike.since);
         self.sampler.map(spike.process, spike.ordinal, move |map| {
             if let Ok(map) = map {
-                let _ = sections.send(Section::FailureMap(Box::new(FailureMap { since, map })));
+                let update = Update::FailureMap(Arc::new(FailureMap { since, map }));
+                let _ = sections.send(Section::Update(update));
             }
         });
     }
@@ -148,8 +151,8 @@ impl Agent {
         observation: Observation,
     ) {
         let event = Event {
-            boot_id: self.boot_id.clone(),
-            agent: self.agent_id.clone(),
+            boot_id: self.hello.boot_id.clone(),
+            agent: self.hello.agent.clone(),
             seq: self.event_seq,
             time: now_wall(),
             mono: now_mono(),

@@ -1,14 +1,14 @@
 //! Merges the sections of all collectors into one frame per tick, and turns requests into commands.
 //!
-//! Threads: one per GPU (`nvml/worker.rs`), `nvml` (loads the driver, counts the GPUs, starts the workers), `host`
-//! (`/proc` and the hook's spool), `exits` (process exits and the kernel log), `xid` (the driver's events), `torch`
-//! (allocators), `python` (stacks), `logs` (the output of processes), `detail` (one process on request), `probe` (one
-//! GPU on request), `replay` (allocation traces, started for the first failure), `requests`, and this one. They share
-//! only the channel of [`Section`]s; answers to a request go straight to the reader.
+//! Threads: one per GPU (`nvml/worker.rs`), `nvml` (loads the driver, counts the GPUs), `host` (`/proc` and the hook's
+//! spool), `exits` (process exits and the kernel log), `xid` (the driver's events), `torch` (allocators), those of
+//! `collectors.rs` (Python stacks, logs, process details, probes), `replay` (allocation traces), `requests`, and this
+//! one. They share only the channel of [`Section`]s; answers to a request go straight to the reader.
 //!
 //! A frame is published when every GPU that answers has reported for the tick, or a quarter of the interval later
 //! without the late ones. A late GPU keeps its last readings, which are shown as stale, and delays nothing.
 
+mod collectors;
 mod devices;
 mod events;
 mod gpu_at_oom;
@@ -18,31 +18,29 @@ mod reported_pools;
 mod requests;
 mod start;
 mod unattributed;
+mod workers;
 mod xids;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
+use self::collectors::Collectors;
 use self::gpu_at_oom::AtOom;
 use self::kernel::ReadRequest;
 use self::last_seen::LastSeen;
 pub use self::start::start;
 use self::unattributed::{GpuContext, explain, needs_leftover_search};
+use self::workers::Workers;
 use self::xids::Xids;
 use super::clock::{now_mono, now_wall};
 use super::exits::{ExitReport, ExitWatcher};
 use super::hook::{HookUpdate, ReportedPools, Traced};
-use super::logs::{Logs, ProcessExcerpt};
-use super::nvml::library::Library;
-use super::nvml::worker::{self, WorkerCommand};
-use super::nvml::xid;
 use super::process::ProcessReadout;
 use super::process::container::Files;
 use super::process::leftovers::Leftover;
-use super::python::{Python, Stack, StackRequest};
 use super::torch::Failure;
 use super::torch::allocation_spike::AllocationSpike;
 use super::torch::sampler::Sampler;
@@ -51,12 +49,9 @@ use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
 use crate::model::host::{Driver, Hello, Host, PidNamespace};
 use crate::model::permissions::Permissions;
-use crate::model::pool::{FailureMap, PoolMap, Pools};
-use crate::model::probe::ProbeRequest;
+use crate::model::pool::Pools;
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Missing, Reading, Reason};
-use crate::model::replay_result::Replayed;
-use crate::model::stack::StackWhy;
 use crate::model::units::{GpuUuid, Millis, Mono, StartTicks};
 use crate::open_files::limit;
 use crate::source::stream::Feed;
@@ -90,15 +85,13 @@ pub enum Section {
     Driver(Driver),
     Kernel(Box<(Host, Option<ProcessReadout>)>),
     Pools(Pools),
-    Map((ProcessKey, u32), Result<PoolMap, Missing>),
-    FailureMap(Box<FailureMap>),
-    Stack(ProcessKey, Box<Stack>),
     /// Allocations of a watched process failed.
     Ooms(Box<AllocationSpike>),
-    Log(Box<ProcessExcerpt>),
     Hook(HookUpdate),
-    /// An allocation trace was replayed.
-    Replayed(ProcessKey, Box<Replayed>),
+    /// Data that the agent passes on to the reader.
+    Update(Update),
+    /// An event, which the agent numbers and publishes.
+    Observation(Option<ProcessKey>, Observation),
     Exit(ExitReport),
     /// The driver reported an Xid of this number.
     Xid(Option<GpuUuid>, u64),
@@ -109,8 +102,6 @@ pub enum Section {
 
 /// How long loading the driver may delay the first frame.
 const FIRST_FRAME_TIMEOUT: Duration = Duration::from_millis(1_500);
-/// Limits the threads that are started if a driver reports an absurd count.
-const MAX_GPUS: u32 = 256;
 
 struct Agent {
     feed: Arc<Feed>,
@@ -118,11 +109,8 @@ struct Agent {
     /// The error if the kernel log is not being read.
     log: Result<(), Missing>,
     xids: Xids,
-    /// Stops the thread of the driver's Xid events when it is dropped.
-    xid_thread: Option<Sender<()>>,
     sampler: Sampler,
-    python: Python,
-    logs: Logs,
+    collectors: Collectors,
     pools: Pools,
     /// Pools that the hook inside running programs reported.
     reported: ReportedPools,
@@ -130,17 +118,12 @@ struct Agent {
     watched: Vec<ProcessKey>,
     /// The pool whose map a screen shows.
     map_wanted: Option<(ProcessKey, u32)>,
-    boot_id: String,
-    agent_id: String,
-    namespace: PidNamespace,
-    interval: Millis,
-    library: Arc<Library>,
+    hello: Arc<Hello>,
+    options: Options,
     sections: Sender<Section>,
     kernel: Sender<ReadRequest>,
-    details: Sender<ProcessKey>,
-    probes: Sender<(ProbeRequest, Frame)>,
-    replays: Option<Sender<Traced>>,
-    workers: BTreeMap<u32, Sender<WorkerCommand>>,
+    replays: Sender<Traced>,
+    workers: Workers,
     at_oom: AtOom,
     gpus: BTreeMap<u32, Gpu>,
     driver: Option<Driver>,
@@ -152,9 +135,6 @@ struct Agent {
     /// In a container: forked children, which do not use a GPU themselves.
     copies: HashSet<ProcessKey>,
     leftovers: Option<Vec<Leftover>>,
-    focus: Option<GpuUuid>,
-    permissions: Permissions,
-    proc_root: PathBuf,
     frame_seq: u64,
     event_seq: u64,
 }
@@ -163,8 +143,8 @@ struct Agent {
 struct Closed;
 
 impl Agent {
-    fn run(mut self, hello: Hello, inbox: &Receiver<Section>) {
-        self.feed.push(Update::Hello(Arc::new(hello)));
+    fn run(mut self, inbox: &Receiver<Section>) {
+        self.feed.push(Update::Hello(Arc::clone(&self.hello)));
         let mut ticked = self.first_frame(inbox);
         while ticked.is_ok() {
             ticked = self.tick(inbox);
@@ -181,7 +161,7 @@ impl Agent {
     }
 
     fn tick(&mut self, inbox: &Receiver<Section>) -> Result<(), Closed> {
-        let interval = self.interval.0.max(1);
+        let interval = self.options.interval.0.max(1);
         let due = (now_mono().0 / interval + 1) * interval;
         // Until the tick, serve requests and apply late sections; then wait for the workers' reports.
         self.take_until(inbox, instant_of(due), |_| false)?;
@@ -228,22 +208,16 @@ impl Agent {
             Section::Kernel(kernel) => self.take_kernel(*kernel),
             Section::Pools(pools) => self.take_pools(pools),
             Section::Ooms(spike) => self.announce_ooms(*spike),
-            Section::Stack(key, stack) => self.feed.push(Update::Stacks(key, Arc::new(*stack))),
-            Section::FailureMap(map) => self.feed.push(Update::FailureMap(Arc::new(*map))),
-            Section::Map(_, Ok(map)) => self.feed.push(Update::Map(Arc::new(map))),
-            Section::Map(pool, Err(why)) => self.feed.push(Update::NoMap(pool, why)),
-            Section::Log(log) => {
-                self.announce(log.process, None, Observation::Log(Box::new(log.excerpt)));
-            }
+            Section::Update(update) => self.feed.push(update),
+            Section::Observation(process, observation) => self.announce(process, None, observation),
             Section::Hook(update) => {
                 self.reported = update.reported;
                 for (key, event) in update.events {
                     self.announce(Some(key), None, Observation::Hook(event));
                 }
-                self.replay(update.traced);
-            }
-            Section::Replayed(key, replayed) => {
-                self.announce(Some(key), None, Observation::Replayed(replayed));
+                for failure in update.traced {
+                    let _ = self.replays.send(failure);
+                }
             }
             Section::Exit(ExitReport::Exit(exit)) => self.announce_exit(*exit),
             Section::Exit(ExitReport::Xid(line)) => self.take_xid_line(*line),
@@ -304,41 +278,9 @@ impl Agent {
     }
 
     fn take_driver(&mut self, driver: Driver) {
-        // The workers stay if the driver is briefly unavailable: each waits for its own GPU.
-        for index in 0..driver.gpus.get().unwrap_or(0).min(MAX_GPUS) {
-            self.start_worker(index);
-        }
-        if !self.workers.is_empty() && self.xid_thread.is_none() {
-            self.start_xid_thread();
-        }
+        let count = driver.gpus.get().unwrap_or(0);
+        self.workers.start(count, self.options.interval);
         self.driver = Some(driver);
-    }
-
-    fn start_xid_thread(&mut self) {
-        let (alive, is_alive) = mpsc::channel();
-        match xid::spawn(Arc::clone(&self.library), is_alive, self.sections.clone()) {
-            Ok(()) => self.xid_thread = Some(alive),
-            Err(error) => tracing::error!(%error, "cannot start the Xid thread"),
-        }
-    }
-
-    fn start_worker(&mut self, index: u32) {
-        if self.workers.contains_key(&index) {
-            return;
-        }
-        let (commands, inbox) = mpsc::channel();
-        match worker::spawn(
-            index,
-            Arc::clone(&self.library),
-            self.interval,
-            inbox,
-            self.sections.clone(),
-        ) {
-            Ok(()) => {
-                self.workers.insert(index, commands);
-            }
-            Err(error) => tracing::error!(index, %error, "cannot start a GPU worker thread"),
-        }
     }
 
     fn publish(&mut self, inbox: &Receiver<Section>) -> Result<(), Closed> {
@@ -354,7 +296,7 @@ impl Agent {
             seq: self.frame_seq,
             time: now_wall(),
             mono: now_mono(),
-            interval: self.interval,
+            interval: self.options.interval,
             driver: Some(self.driver.clone().unwrap_or_else(not_answering)),
             host: self.host.clone(),
             gpus: self.gpus.values().cloned().collect(),
@@ -368,7 +310,7 @@ impl Agent {
 
     /// Marks GPUs whose worker has been stuck in a driver call for two ticks.
     fn mark_silent(&mut self, now: Mono) {
-        let limit = Millis(self.interval.0 * 2 + 500);
+        let limit = Millis(self.options.interval.0 * 2 + 500);
         let mut silent = Vec::new();
         for gpu in self.gpus.values_mut() {
             if gpu.health.state == HealthState::Answering && now.since(gpu.at) > limit {
@@ -384,10 +326,10 @@ impl Agent {
             self.announce_health(&uuid, &health);
         }
         // A GPU that never reported has no previous section to show as stale.
-        for index in self.workers.keys() {
-            self.gpus.entry(*index).or_insert_with(|| Gpu {
-                index: *index,
-                uuid: placeholder_uuid(*index),
+        for index in self.workers.indices() {
+            self.gpus.entry(index).or_insert_with(|| Gpu {
+                index,
+                uuid: placeholder_uuid(index),
                 name: "GPU that has not answered yet".into(),
                 health: Health {
                     state: HealthState::Silent,
@@ -405,14 +347,14 @@ impl Agent {
         if self.kernel.send(request).is_err() {
             return Err(Closed);
         }
-        let timeout = Duration::from_millis((self.interval.0 / 4).clamp(20, 200));
+        let timeout = Duration::from_millis((self.options.interval.0 / 4).clamp(20, 200));
         self.take_until(inbox, Instant::now() + timeout, |agent| {
             agent.host.as_ref().is_some_and(|host| host.at >= now)
         })
     }
 
     fn read_request(&self) -> ReadRequest {
-        if self.namespace != PidNamespace::Host {
+        if self.hello.namespace != PidNamespace::Host {
             let devices = self
                 .gpus
                 .values()
@@ -445,7 +387,7 @@ impl Agent {
     /// Links the driver's entries to processes by PID. This needs both lists from the same tick and the same PID
     /// namespace.
     fn link_processes(&mut self) {
-        if self.namespace != PidNamespace::Host {
+        if self.hello.namespace != PidNamespace::Host {
             return;
         }
         let list = &self.processes.list;
@@ -479,7 +421,7 @@ impl Agent {
         let timeout = if self.frame_seq == 0 {
             Duration::ZERO
         } else {
-            Duration::from_millis((self.interval.0 / 10).clamp(10, 50))
+            Duration::from_millis((self.options.interval.0 / 10).clamp(10, 50))
         };
         self.take_until(inbox, Instant::now() + timeout, |agent| {
             agent.pools.at >= now
@@ -513,8 +455,9 @@ impl Agent {
         keys.dedup();
         if keys != self.watched {
             self.sampler.watch(keys.clone());
-            self.python.watch(keys.clone());
-            self.logs.watch(&keys);
+            for collector in &*self.collectors {
+                collector.watch(&keys);
+            }
             self.watched = keys;
         }
     }
@@ -540,7 +483,7 @@ impl Agent {
 
     fn explain_unattributed(&mut self) {
         let context = GpuContext {
-            namespace: self.namespace,
+            namespace: self.hello.namespace,
             processes: &self.processes.list,
             pools: &self.pools,
             leftovers: self.leftovers.as_deref(),
@@ -549,20 +492,6 @@ impl Agent {
         for gpu in self.gpus.values_mut() {
             gpu.unattributed = explain(gpu, &context);
         }
-    }
-}
-
-/// Returns the request for the Python stack at an allocation spike.
-fn stack_request(spike: &AllocationSpike) -> StackRequest {
-    StackRequest {
-        process: spike.process,
-        why: if spike.is_oom() {
-            StackWhy::Oom
-        } else {
-            StackWhy::NewMaximum
-        },
-        since: spike.since,
-        allocated: Some(spike.allocated),
     }
 }
 

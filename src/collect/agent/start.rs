@@ -1,42 +1,43 @@
 //! Starts all threads of the agent, and loads the driver on one of them because that can take long.
 
 use std::collections::{BTreeMap, HashSet};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
+use super::collectors::{Collectors, Context, job_thread, start_collectors};
 use super::gpu_at_oom::AtOom;
 use super::kernel::Kernel;
 use super::last_seen::LastSeen;
+use super::workers::Workers;
 use super::xids::Xids;
-use super::{Agent, Options, Section, stack_request};
+use super::{Agent, Options, Section};
 use crate::collect::driver::{NvmlFailure, diagnose_driver};
 use crate::collect::exits::ExitWatcher;
 use crate::collect::exits::oom::OomCounterPaths;
-use crate::collect::hook::ReportedPools;
+use crate::collect::hook::{ReportedPools, Traced};
 use crate::collect::host::hello;
 use crate::collect::nvml::library::Library;
-use crate::collect::process::detail;
-use crate::collect::python::Python;
 use crate::collect::torch::sampler::{PERIOD, Sampler};
-use crate::collect::{logs, probe};
-use crate::model::frame::{Frame, ProcessList};
+use crate::model::event::Observation;
+use crate::model::frame::ProcessList;
 use crate::model::host::{Driver, PidNamespace};
 use crate::model::pool::Pools;
-use crate::model::probe::ProbeRequest;
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
+use crate::source::Request;
 use crate::source::stream::Feed;
-use crate::source::{Request, Update};
 
 /// Time between attempts to load the driver and between counts of its GPUs.
 const DRIVER_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Starts all threads. They stop when the reader drops its end of the feed.
-pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::io::Result<()> {
+pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> io::Result<()> {
     let (sections, inbox) = mpsc::channel();
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
+    let (hello, feed) = (Arc::new(hello()), Arc::new(feed));
 
     let to_agent = sections.clone();
     thread("requests").spawn(move || {
@@ -52,91 +53,32 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
     let (driver_library, to_agent) = (Arc::clone(&library), sections.clone());
     thread("nvml").spawn(move || load_driver(&driver_library, &to_agent))?;
 
-    let hello = hello();
     let (kernel_requests, read_requests) = mpsc::channel();
     let (kernel, to_agent) = (Kernel::new(&options, hello.namespace), sections.clone());
     thread("host").spawn(move || kernel.run(&read_requests, &to_agent))?;
 
-    let feed = Arc::new(feed);
-    let (details, detail_requests) = mpsc::channel();
-    let detail_feed = Arc::clone(&feed);
-    let proc_root = options.proc_root.clone();
-    thread("detail").spawn(move || {
-        while let Ok(key) = detail_requests.recv() {
-            detail_feed.push(Update::Detail(key, Box::new(detail(&proc_root, key))));
-        }
+    let collectors = start_collectors(&Context {
+        options: &options,
+        sections: &sections,
+        feed: &feed,
     })?;
-
-    let (probes, probe_requests) = mpsc::channel::<(ProbeRequest, Frame)>();
-    let probe_feed = Arc::clone(&feed);
-    let proc_root = options.proc_root.clone();
-    thread("probe").spawn(move || {
-        while let Ok((request, known)) = probe_requests.recv() {
-            let probe = probe::probe(&request, &known, &proc_root);
-            probe_feed.push(Update::Probed(Arc::new(probe)));
-        }
-    })?;
-
-    let to_agent = sections.clone();
-    let python = Python::start(move |key, stack| {
-        let _ = to_agent.send(Section::Stack(key, Box::new(stack)));
-    })?;
-    let sampler = Sampler::start(&options.proc_root, PERIOD)?;
-    if hello.namespace != PidNamespace::Host {
-        sampler.detect_copies();
-    }
-    let to_agent = sections.clone();
-    let (tmux, tmux_folder) = (options.tmux.as_deref(), options.tmux_folder.as_deref());
-    let settings = logs::Settings {
-        is_remote: options.is_remote,
-        ..logs::Settings::new(&options.proc_root, tmux, tmux_folder)
-    };
-    let logs = logs::start(settings, move |excerpt| {
-        let _ = to_agent.send(Section::Log(Box::new(excerpt)));
-    })?;
-    let (stacks, oom_logs, to_agent) = (python.clone(), logs.clone(), sections.clone());
-    sampler.alert(move |spike| {
-        let request = stack_request(&spike);
-        if spike.is_oom() {
-            oom_logs.ooms_rose(spike.process);
-            // Before the stack is requested, so that the reader learns of the failure first.
-            let _ = to_agent.send(Section::Ooms(Box::new(spike)));
-        }
-        stacks.take(request);
-    });
-    let to_agent = sections.clone();
-    let oom_paths = OomCounterPaths {
-        proc_root: options.proc_root.clone(),
-        cgroup_root: options.cgroup_root,
-        is_host: hello.namespace == PidNamespace::Host,
-    };
-    let exits = ExitWatcher::start(oom_paths, &options.kernel_log, move |report| {
-        let _ = to_agent.send(Section::Exit(report));
-    })?;
+    let exits = start_exits(&options, hello.namespace, sections.clone())?;
     let agent = Agent {
         feed,
         log: exits.log().clone(),
         exits,
         xids: Xids::default(),
-        xid_thread: None,
-        sampler,
-        python,
-        logs,
+        sampler: start_sampler(&options, hello.namespace, &collectors, sections.clone())?,
+        collectors,
         pools: Pools::default(),
         reported: ReportedPools::default(),
         watched: Vec::new(),
         map_wanted: None,
-        boot_id: hello.boot_id.clone(),
-        agent_id: hello.agent.clone(),
-        namespace: hello.namespace,
-        interval: options.interval,
-        library,
-        sections,
+        hello,
         kernel: kernel_requests,
-        details,
-        probes,
-        replays: None,
-        workers: BTreeMap::new(),
+        replays: start_replays(sections.clone())?,
+        workers: Workers::new(library, sections.clone()),
+        sections,
         gpus: BTreeMap::new(),
         driver: None,
         host: None,
@@ -146,14 +88,61 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         last_seen: LastSeen::default(),
         awaited: Vec::new(),
         at_oom: AtOom::default(),
-        focus: None,
-        permissions: options.permissions,
-        proc_root: options.proc_root,
+        options,
         frame_seq: 0,
         event_seq: 0,
     };
-    thread("agent").spawn(move || agent.run(hello, &inbox))?;
+    thread("agent").spawn(move || agent.run(&inbox))?;
     Ok(())
+}
+
+fn start_sampler(
+    options: &Options,
+    namespace: PidNamespace,
+    collectors: &Collectors,
+    sections: Sender<Section>,
+) -> io::Result<Sampler> {
+    let sampler = Sampler::start(&options.proc_root, PERIOD)?;
+    if namespace != PidNamespace::Host {
+        sampler.detect_copies();
+    }
+    let collectors = Arc::clone(collectors);
+    sampler.alert(move |spike| {
+        if spike.is_oom() {
+            // Before the stack is requested, so that the reader learns of the failure first.
+            let _ = sections.send(Section::Ooms(Box::new(spike.clone())));
+        }
+        for collector in &*collectors {
+            collector.allocation_spike(&spike);
+        }
+    });
+    Ok(sampler)
+}
+
+fn start_exits(
+    options: &Options,
+    namespace: PidNamespace,
+    sections: Sender<Section>,
+) -> io::Result<ExitWatcher> {
+    let oom_paths = OomCounterPaths {
+        proc_root: options.proc_root.clone(),
+        cgroup_root: options.cgroup_root.clone(),
+        is_host: namespace == PidNamespace::Host,
+    };
+    ExitWatcher::start(oom_paths, &options.kernel_log, move |report| {
+        let _ = sections.send(Section::Exit(report));
+    })
+}
+
+/// Starts the thread that replays allocation traces one at a time. The largest takes a second and more memory than the
+/// rest of the agent.
+fn start_replays(sections: Sender<Section>) -> io::Result<Sender<Traced>> {
+    job_thread("replay", move |failure: Traced| {
+        if let Some(replayed) = failure.replay() {
+            let observation = Observation::Replayed(Box::new(replayed));
+            let _ = sections.send(Section::Observation(Some(failure.process), observation));
+        }
+    })
 }
 
 /// Loads the driver and reports the result, repeatedly: a driver may be installed later and GPUs may change.

@@ -15,45 +15,34 @@ pub mod xid;
 
 pub use reason::missing;
 
-/// Measures the cost of each group of the schedule on this host: microseconds, median over the GPUs.
-pub fn measure(nvml: &nvml_wrapper::Nvml) -> Vec<(&'static str, u64)> {
-    let count = nvml.device_count().unwrap_or(0);
-    let devices: Vec<_> = (0..count)
-        .filter_map(|index| nvml.device_by_index(index).ok())
-        .collect();
-    schedule::GROUPS
-        .iter()
-        .filter_map(|group| {
-            let mut costs: Vec<u64> = devices
-                .iter()
-                .zip(0..)
-                .map(|(d, index)| cost(d, index, *group))
-                .collect();
-            costs.sort_unstable();
-            Some((group.name, *costs.get(costs.len() / 2)?))
-        })
-        .collect()
+use self::schedule::Group;
+use crate::model::gpu::Period;
+
+/// Measures the cost of a group of the schedule on this host: microseconds, median over the GPUs.
+pub fn measure(nvml: &nvml_wrapper::Nvml, group: Group) -> Option<u64> {
+    let devices = (0..nvml.device_count().unwrap_or(0)).filter_map(|index| {
+        let device = nvml.device_by_index(index).ok()?;
+        Some(cost(&device, index, group))
+    });
+    let mut costs: Vec<u64> = devices.collect();
+    costs.sort_unstable();
+    costs.get(costs.len() / 2).copied()
 }
 
-fn cost(device: &nvml_wrapper::Device<'_>, index: u32, group: schedule::Group) -> u64 {
+fn cost(device: &nvml_wrapper::Device<'_>, index: u32, group: Group) -> u64 {
     let mut buffers = raw::Buffers::default();
     let mut gpu = device::open(device, index).unwrap_or_default();
     let started = std::time::Instant::now();
-    match group.name {
-        name if name == schedule::TICK.name => drop(device::tick(device, &mut gpu)),
-        name if name == schedule::PROCESSES.name => {
-            device::processes(device, &mut gpu, true, &mut buffers);
-        }
-        name if name == schedule::PROCESS_UTILIZATION.name => {
-            device::utilization(device, &mut gpu, 0, &mut buffers);
-        }
-        name if name == schedule::SLOW.name => device::slow(device, &mut gpu),
-        name if name == schedule::TRAFFIC.name => {
+    match group {
+        Group::Figures(Period::Tick) => drop(device::tick(device, &mut gpu)),
+        Group::Figures(Period::Slow) => device::slow(device, &mut gpu),
+        Group::Figures(Period::WhileShown) => {
             device::traffic(device, crate::collect::clock::now_mono(), &mut None);
         }
-        _ => {
-            let mut gpu = device::open(device, index).unwrap_or_default();
-            device::describe(device, &mut gpu);
+        Group::Figures(Period::Once) => device::describe(device, &mut gpu),
+        Group::Processes => device::processes(device, &mut gpu, true, &mut buffers),
+        Group::ProcessUtilization => {
+            device::utilization(device, &mut gpu, 0, &mut buffers);
         }
     }
     u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)

@@ -1,6 +1,7 @@
 //! The schedule of NVML calls. One call takes from 1 µs to 21 ms (measured on H200s). So cheap calls run on every
 //! tick, and expensive calls run when their value may have changed or when a screen shows it.
 
+use crate::model::gpu::{GPU_FIGURES, GpuFigure, Period, SLOW_INTERVAL};
 use crate::model::units::Millis;
 
 /// Condition under which a group of calls is due.
@@ -18,84 +19,48 @@ pub enum Due {
 }
 
 /// A group of calls that share a period.
-#[derive(Debug, Clone, Copy)]
-pub struct Group {
-    /// A noun phrase, listed by doctor.
-    pub name: &'static str,
-    pub due: Due,
-    /// NVML names of the calls.
-    pub calls: &'static [&'static str],
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// The figures with this period.
+    Figures(Period),
+    Processes,
+    ProcessUtilization,
 }
 
-pub const TICK: Group = Group {
-    name: "memory, utilisation, power, temperature, clocks, throttle reasons",
-    due: Due::Tick,
-    calls: &[
-        "nvmlDeviceGetMemoryInfo_v2",
-        "nvmlDeviceGetUtilizationRates",
-        "nvmlDeviceGetPowerUsage",
-        "nvmlDeviceGetTemperature",
-        "nvmlDeviceGetClockInfo",
-        "nvmlDeviceGetPerformanceState",
-        "nvmlDeviceGetCurrentClocksThrottleReasons",
-    ],
-};
-
-pub const PROCESSES: Group = Group {
-    name: "processes and their memory",
-    due: Due::MemoryChanged(Millis(5_000)),
-    calls: &[
-        "nvmlDeviceGetComputeRunningProcesses_v3",
-        "nvmlDeviceGetGraphicsRunningProcesses_v3",
-    ],
-};
-
-pub const PROCESS_UTILIZATION: Group = Group {
-    name: "utilisation by process",
-    due: Due::Every(Millis(5_000)),
-    calls: &["nvmlDeviceGetProcessUtilization"],
-};
-
-pub const SLOW: Group = Group {
-    name: "ECC, remapped rows, PCIe link, power cap, fan, encoder, memory temperature, MIG layout",
-    due: Due::Every(Millis(10_000)),
-    calls: &[
-        "nvmlDeviceGetTotalEccErrors",
-        "nvmlDeviceGetRemappedRows",
-        "nvmlDeviceGetCurrPcieLinkGeneration",
-        "nvmlDeviceGetCurrPcieLinkWidth",
-        "nvmlDeviceGetEnforcedPowerLimit",
-        "nvmlDeviceGetFanSpeed_v2",
-        "nvmlDeviceGetEncoderUtilization",
-        "nvmlDeviceGetDecoderUtilization",
-        "nvmlDeviceGetFieldValues",
-        "nvmlDeviceGetMigMode",
-    ],
-};
-
-pub const TRAFFIC: Group = Group {
-    name: "PCIe and NVLink throughput, energy",
-    due: Due::Focused(Millis(2_000)),
-    calls: &[
-        "nvmlDeviceGetPcieThroughput",
-        "nvmlDeviceGetPcieReplayCounter",
-        "nvmlDeviceGetFieldValues",
-        "nvmlDeviceGetTotalEnergyConsumption",
-    ],
-};
-
-pub const BOARD: Group = Group {
-    name: "name, UUID, bus, serial, limits",
-    due: Due::Once,
-    calls: &[
-        "nvmlDeviceGetName",
-        "nvmlDeviceGetUUID",
-        "nvmlDeviceGetPciInfo_v3",
-    ],
-};
-
 /// All groups, for doctor.
-pub const GROUPS: &[Group] = &[BOARD, TICK, PROCESSES, PROCESS_UTILIZATION, SLOW, TRAFFIC];
+pub const GROUPS: [Group; 6] = [
+    Group::Figures(Period::Once),
+    Group::Figures(Period::Tick),
+    Group::Processes,
+    Group::ProcessUtilization,
+    Group::Figures(Period::Slow),
+    Group::Figures(Period::WhileShown),
+];
+
+impl Group {
+    pub fn due(self) -> Due {
+        match self {
+            Self::Figures(Period::Once) => Due::Once,
+            Self::Figures(Period::Tick) => Due::Tick,
+            Self::Figures(Period::Slow) => Due::Every(SLOW_INTERVAL),
+            Self::Figures(Period::WhileShown) => Due::Focused(Millis(2_000)),
+            Self::Processes => Due::MemoryChanged(Millis(5_000)),
+            Self::ProcessUtilization => Due::Every(Millis(5_000)),
+        }
+    }
+
+    /// Returns what the group reads, as a list of noun phrases for doctor.
+    pub fn contents(self) -> String {
+        match self {
+            Self::Figures(period) => {
+                let figures = GPU_FIGURES.iter().filter(|figure| figure.period == period);
+                figures.map(GpuFigure::label).collect::<Vec<_>>().join(", ")
+            }
+            Self::Processes => "processes and their memory".into(),
+            Self::ProcessUtilization => "utilisation by process".into(),
+        }
+    }
+}
 
 /// Decides when one group is due on one GPU.
 #[derive(Debug, Clone, Copy, Default)]
@@ -113,7 +78,7 @@ impl Timer {
             self.last
                 .is_none_or(|last| now.saturating_sub(last) + 250 >= period.0)
         };
-        let due = match group.due {
+        let due = match group.due() {
             Due::Tick => true,
             Due::MemoryChanged(period) => changed || passed(period),
             Due::Every(period) => passed(period),
@@ -139,15 +104,16 @@ mod tests {
     #[test]
     fn reads_processes_on_change_and_at_least_every_five_seconds() {
         let mut timer = Timer::default();
-        assert!(timer.due(PROCESSES, 0, false, false));
-        assert!(!timer.due(PROCESSES, 1_000, false, false));
-        assert!(timer.due(PROCESSES, 2_000, true, false));
-        assert!(!timer.due(PROCESSES, 6_000, false, false));
-        assert!(timer.due(PROCESSES, 6_990, false, false));
+        assert!(timer.due(Group::Processes, 0, false, false));
+        assert!(!timer.due(Group::Processes, 1_000, false, false));
+        assert!(timer.due(Group::Processes, 2_000, true, false));
+        assert!(!timer.due(Group::Processes, 6_000, false, false));
+        assert!(timer.due(Group::Processes, 6_990, false, false));
     }
 
     #[test]
     fn runs_expensive_calls_only_while_their_screen_is_open() {
+        const TRAFFIC: Group = Group::Figures(Period::WhileShown);
         let mut timer = Timer::default();
         assert!(!timer.due(TRAFFIC, 0, true, false));
         assert!(timer.due(TRAFFIC, 0, false, true));

@@ -12,10 +12,10 @@ use nvml_wrapper::error::NvmlError;
 use super::device;
 use super::library::Library;
 use super::raw::Buffers;
-use super::schedule::{self, Timer};
+use super::schedule::{Group, Timer};
 use crate::collect::agent::Section;
 use crate::collect::clock::now_mono;
-use crate::model::gpu::{Gpu, Health, HealthState, Memory};
+use crate::model::gpu::{Gpu, Health, HealthState, Memory, Period};
 use crate::model::units::{GpuUuid, Millis};
 
 /// Delay before a lost GPU or driver is opened again.
@@ -225,11 +225,11 @@ impl Reader {
         self.last_memory = gpu.memory.clone();
         if self
             .processes
-            .due(schedule::PROCESSES, now.0, changed, focused)
+            .due(Group::Processes, now.0, changed, focused)
         {
-            let graphics =
-                self.graphics
-                    .due(schedule::PROCESSES, now.0, self.graphics_seen, focused);
+            let graphics = self
+                .graphics
+                .due(Group::Processes, now.0, self.graphics_seen, focused);
             device::processes(
                 device,
                 gpu,
@@ -243,13 +243,16 @@ impl Reader {
         }
         if self
             .utilization
-            .due(schedule::PROCESS_UTILIZATION, now.0, false, focused)
+            .due(Group::ProcessUtilization, now.0, false, focused)
         {
             self.newest_sample =
                 device::utilization(device, gpu, self.newest_sample, &mut self.buffers);
             gpu.utilization_at = Some(now);
         }
-        if self.traffic.due(schedule::TRAFFIC, now.0, false, focused) {
+        if self
+            .traffic
+            .due(Group::Figures(Period::WhileShown), now.0, false, focused)
+        {
             gpu.traffic = Some(device::traffic(device, now, &mut self.counters));
         } else if !focused {
             (gpu.traffic, self.counters) = (None, None);
@@ -260,10 +263,16 @@ impl Reader {
     /// Reads the groups that rarely or never change. They are sent with the next report.
     fn read_rare(&mut self, device: &Device<'_>, gpu: &mut Gpu) {
         let now = now_mono();
-        if self.board.due(schedule::BOARD, now.0, false, false) {
+        if self
+            .board
+            .due(Group::Figures(Period::Once), now.0, false, false)
+        {
             device::describe(device, gpu);
         }
-        if self.slow.due(schedule::SLOW, now.0, false, false) {
+        if self
+            .slow
+            .due(Group::Figures(Period::Slow), now.0, false, false)
+        {
             device::slow(device, gpu);
         }
     }

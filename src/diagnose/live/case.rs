@@ -8,7 +8,7 @@ use super::figures::Figures;
 use super::group::Group;
 use super::process_info::ProcessInfo;
 use super::unmatched_xid::{OWNER_TIMEOUT, is_application_error};
-use super::{CaseKey, OTHER_RANKS_TIMEOUT, REPEAT_WINDOW, Revision, SAME_FAILURE_WINDOW};
+use super::{OTHER_RANKS_TIMEOUT, REPEAT_WINDOW, Revision, SAME_FAILURE_WINDOW};
 use super::{free_blocks, scene};
 use crate::diagnose::catalogue::Catalogue;
 use crate::diagnose::evidence::Measured;
@@ -22,13 +22,14 @@ use crate::diagnose::traceback::Frame;
 use crate::model::event::{Event, Exit, GpuAtOom, HookEvent, LogExcerpt, Observation, Xid};
 use crate::model::gpu::Gpu;
 use crate::model::incident::{DetectedBy, Incident, Severity};
+use crate::model::incident_key::IncidentKey;
 use crate::model::pool::FailureMap;
 use crate::model::process::ProcessKey;
 use crate::model::replay_result::Replayed;
 use crate::model::scene::Scene;
 use crate::model::stack::PythonStack;
 use crate::model::text::visible;
-use crate::model::units::{Bytes, GpuUuid, Mono, UnixMillis};
+use crate::model::units::{Bytes, GpuUuid, Mono};
 
 /// Maximum bytes of text in a case.
 const MAX_TEXT: usize = 256 << 10;
@@ -47,9 +48,8 @@ const CONFIDENCE_WITHOUT_TEXT: f64 = 0.8;
 
 #[derive(Debug)]
 pub struct Case {
-    key: CaseKey,
+    key: IncidentKey,
     group: Group,
-    time: UnixMillis,
     last: Mono,
     members: BTreeMap<ProcessKey, Member>,
     xids: Vec<(Option<ProcessKey>, Option<GpuUuid>, Xid)>,
@@ -61,7 +61,7 @@ pub struct Case {
     /// Later cases that were counted as repetitions of this one.
     repeats: u32,
     /// The case that this one repeats.
-    repeat_of: Option<CaseKey>,
+    repeat_of: Option<IncidentKey>,
 }
 
 /// Properties of the processes.
@@ -117,7 +117,7 @@ struct LogText {
 }
 
 impl Case {
-    pub fn new(key: CaseKey, group: Group, time: UnixMillis) -> Self {
+    pub fn new(key: IncidentKey, group: Group) -> Self {
         Self {
             last: key.first,
             scene: Arc::new(Scene {
@@ -126,7 +126,6 @@ impl Case {
             }),
             key,
             group,
-            time,
             members: BTreeMap::new(),
             xids: Vec::new(),
             published: None,
@@ -334,7 +333,7 @@ impl Case {
     pub fn is_repeated_by(&self, later: &Revision) -> bool {
         let survived = |revision: &Revision| revision.incident.severity != Severity::Fatal;
         self.repeat_of.is_none()
-            && later.at.since(self.last) <= REPEAT_WINDOW
+            && later.key.first.since(self.last) <= REPEAT_WINDOW
             && survived(later)
             && self.published.as_ref().is_some_and(|published| {
                 survived(published)
@@ -351,7 +350,10 @@ impl Case {
             self.repeats += 1;
         }
         self.last = self.last.max(later.last);
-        revision.key = self.key.clone();
+        revision.key = IncidentKey {
+            run: revision.key.run,
+            ..self.key.clone()
+        };
         let first = self
             .published
             .as_ref()
@@ -379,18 +381,18 @@ impl Case {
         {
             with_command(&mut incident, command);
         }
-        let time = jiff::Timestamp::from_millisecond(self.time.0);
+        let time = jiff::Timestamp::from_millisecond(self.key.time.0);
         Some(Revision {
-            key: self.key.clone(),
+            key: IncidentKey {
+                run: program.and_then(|program| program.run),
+                ..self.key.clone()
+            },
             incident: Incident {
                 severity: self.severity(&incident, now),
                 time: time.ok().map(|time| time.to_string()),
                 ..incident
             },
-            at: self.key.first,
-            time: self.time,
             processes: self.processes().collect(),
-            run: program.and_then(|program| program.run),
             command,
             excerpt: self.excerpt(),
             scene: Arc::clone(&self.scene),

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The input is a stream, which can come from a live host, a recording or a remote host. A case is judged again
-//! whenever something is added to it. It keeps its [`CaseKey`], so that a new revision replaces the old one. Text is
+//! whenever something is added to it. It keeps its [`IncidentKey`], so that a new revision replaces the old one. Text is
 //! judged as `explain` does, together with measurements. An OOM without text is judged by its figures alone. An exit
 //! for an unknown reason is not an incident.
 
@@ -35,11 +35,12 @@ use crate::model::event::{Event, GpuAtOom, Observation};
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
 use crate::model::incident::Incident;
+use crate::model::incident_key::IncidentKey;
 use crate::model::pool::FailureMap;
 use crate::model::process::ProcessKey;
 use crate::model::scene::Scene;
 use crate::model::stack::{PythonStack, StackWhy};
-use crate::model::units::{GpuUuid, Millis, Mono, UnixMillis};
+use crate::model::units::{GpuUuid, Millis, Mono};
 
 /// Events of a process within this time belong to one failure.
 const SAME_FAILURE_WINDOW: Millis = Millis(5_000);
@@ -52,29 +53,13 @@ const REPEAT_WINDOW: Millis = Millis(10 * 60_000);
 /// Maximum number of open cases.
 const MAX_CASES: usize = 200;
 
-/// Permanent key of a case. Two observers of the same host give a failure the same key.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct CaseKey {
-    pub boot_id: String,
-    /// The first process, or `None` if a GPU failed without one.
-    pub process: Option<ProcessKey>,
-    pub gpu: Option<GpuUuid>,
-    /// Time of the first observation.
-    pub first: Mono,
-}
-
 /// The current state of an incident. It replaces earlier revisions with the same key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Revision {
-    pub key: CaseKey,
+    pub key: IncidentKey,
     pub incident: Incident,
-    /// Time of the incident.
-    pub at: Mono,
-    pub time: UnixMillis,
     /// All affected processes.
     pub processes: Vec<ProcessKey>,
-    /// The command under `gputop run` that the first process belongs to.
-    pub run: Option<ProcessKey>,
     /// Command line of the first process.
     pub command: Option<String>,
     /// Log text, as sent by the collector.
@@ -263,13 +248,15 @@ impl Observer {
         if self.cases.len() >= MAX_CASES {
             self.cases.remove(0);
         }
-        let key = CaseKey {
+        let key = IncidentKey {
             boot_id: event.boot_id.clone(),
             process: event.process,
+            run: None,
             gpu: event.gpu.clone().filter(|_| event.process.is_none()),
             first: event.mono,
+            time: event.time,
         };
-        self.cases.push(Case::new(key, group, event.time));
+        self.cases.push(Case::new(key, group));
         self.cases.len() - 1
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{CaseKey, Observer, Revision};
+use super::{IncidentKey, Observer, Revision};
 use crate::model::event::{
     Event, Exit, GpuAtOom, HookEvent, HookOom, LogExcerpt, Observation, OomsRose, Xid,
 };
@@ -242,8 +242,8 @@ impl SimulatedRun {
         self.revisions.last().expect("a revision")
     }
 
-    fn keys(&self) -> Vec<CaseKey> {
-        let mut keys: Vec<CaseKey> = self.revisions.iter().map(|r| r.key.clone()).collect();
+    fn keys(&self) -> Vec<IncidentKey> {
+        let mut keys: Vec<IncidentKey> = self.revisions.iter().map(|r| r.key.clone()).collect();
         keys.dedup();
         keys
     }
@@ -808,7 +808,11 @@ fn setting_the_wall_clock_changes_no_verdict_key_or_age() {
                 time: None,
                 ..r.incident.clone()
             };
-            (r.key.clone(), r.at, incident)
+            let key = IncidentKey {
+                time: UnixMillis(0),
+                ..r.key.clone()
+            };
+            (key, incident)
         });
         shape.collect::<Vec<_>>()
     };

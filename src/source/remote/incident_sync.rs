@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::model::remote_incident::{OnShelf, RemoteIncident};
+use crate::model::remote_incident::{IncidentFile, RemoteIncident};
 
 /// Maximum number of incidents of a list that are read.
 pub const MAX_LISTED_INCIDENTS: usize = 64;
@@ -19,9 +19,9 @@ const HOUR: Duration = Duration::from_hours(1);
 #[derive(Debug, Default)]
 pub(super) struct IncidentSync {
     /// Incidents of the newest list that were received.
-    received: Vec<OnShelf>,
-    waiting: VecDeque<OnShelf>,
-    requested: Option<OnShelf>,
+    received: Vec<IncidentFile>,
+    waiting: VecDeque<IncidentFile>,
+    requested: Option<IncidentFile>,
     /// Start of the current hour, and the number of requests since.
     hour: Option<Instant>,
     count: usize,
@@ -35,9 +35,13 @@ impl IncidentSync {
     }
 
     /// Processes a list. Returns the incident to request now.
-    pub(super) fn receive_list(&mut self, mut list: Vec<OnShelf>, now: Instant) -> Option<String> {
+    pub(super) fn receive_list(
+        &mut self,
+        mut list: Vec<IncidentFile>,
+        now: Instant,
+    ) -> Option<String> {
         list.truncate(MAX_LISTED_INCIDENTS);
-        let is_same = |one: &OnShelf, other: &OnShelf| {
+        let is_same = |one: &IncidentFile, other: &IncidentFile| {
             one.uid == other.uid && (one.modified, one.bytes) == (other.modified, other.bytes)
         };
         self.received
@@ -89,11 +93,11 @@ impl IncidentSync {
 mod tests {
     use super::*;
 
-    fn listed(uid: &str, modified: i64) -> OnShelf {
-        OnShelf {
+    fn listed(uid: &str, modified: i64) -> IncidentFile {
+        IncidentFile {
             uid: uid.into(),
             modified,
-            ..OnShelf::default()
+            ..IncidentFile::default()
         }
     }
 

@@ -8,7 +8,7 @@ use zstd::stream::read::Decoder;
 
 use super::protocol::{MAX_LINE, MAX_WINDOW_LOG};
 use crate::model::pool::FailureMap;
-use crate::model::remote_incident::OnShelf;
+use crate::model::remote_incident::IncidentFile;
 use crate::model::text::harmless_json;
 use crate::source::Update;
 use crate::source::wire::WireLine;
@@ -18,7 +18,7 @@ use crate::source::wire::WireLine;
 pub(super) enum Message {
     Update(Update),
     /// Contents of the remote incident store.
-    IncidentList(Vec<OnShelf>),
+    IncidentList(Vec<IncidentFile>),
 }
 
 /// Capacity of a line buffer, allocated before a line is read and freed after it. It is large enough to get its own

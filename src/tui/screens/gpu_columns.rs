@@ -1,16 +1,16 @@
 //! The GPU table: one row for each GPU and each MIG instance, drawn the same way on every screen that lists GPUs.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::model::accounting::{Accounting, account_pools};
 use crate::model::frame::Frame;
-use crate::model::gpu::{Gpu, HealthState, Memory, MigInstance, Throttle};
+use crate::model::gpu::{GPU_FIGURES, Gpu, GpuFigure, HealthState, Memory, MigInstance, Throttle};
 use crate::model::history::{GpuMetric, SeriesKey};
-use crate::model::reading::{Reading, Reason};
-use crate::model::units::{Bytes, MegaHertz, MilliWatts, Millis, Percent};
+use crate::model::reading::Reason;
+use crate::model::units::{Bytes, Millis};
 use crate::tui::app::App;
 use crate::tui::columns::gib;
 use crate::tui::marks;
@@ -81,16 +81,6 @@ impl GpuRow {
             cell(self.gpu())
         }
     }
-
-    /// Returns the cell of a reading that MIG instances do not have.
-    fn figure<T>(
-        &self,
-        theme: &Theme,
-        of: fn(&Gpu) -> &Reading<T>,
-        text: fn(&T) -> String,
-    ) -> Cell {
-        self.gpu_only(theme, |gpu| Cell::reading(of(gpu), theme, text))
-    }
 }
 
 fn label(row: &GpuRow, _: &Theme) -> Cell {
@@ -107,28 +97,12 @@ fn bytes(value: Option<Bytes>, theme: &Theme) -> Cell {
     value.map_or_else(|| Cell::absent(theme), |b| Cell::text(gib(b)))
 }
 
-fn percent(share: &Percent) -> String {
-    format!("{:.0}", share.0)
-}
-
-fn watts(power: &MilliWatts) -> String {
-    format!("{}", power.0.saturating_add(500) / 1_000)
-}
-
-fn megahertz(clock: &MegaHertz) -> String {
-    clock.0.to_string()
-}
-
-fn temperature(row: &GpuRow, theme: &Theme) -> Cell {
-    row.gpu_only(theme, |gpu| {
-        let mut cell = Cell::reading(&gpu.temperature, theme, |t| t.0.to_string());
-        let limit = gpu.board.slowdown_temperature.get();
-        if let (Some(now), Some(limit)) = (gpu.temperature.get(), limit)
-            && now.0 + 5 >= limit.0
-        {
-            cell.role = Role::Bad;
-        }
-        cell
+/// Returns the cell of a figure, or a dash for a MIG instance, which has none of them.
+fn figure_cell(figure: &GpuFigure, row: &GpuRow, theme: &Theme) -> Cell {
+    row.gpu_only(theme, |gpu| match figure.field.read(gpu) {
+        Ok(value) if (figure.is_bad)(gpu) => Cell::new(value.cell(), Role::Bad),
+        Ok(value) => Cell::text(value.cell()),
+        Err(_) => Cell::absent(theme),
     })
 }
 
@@ -227,16 +201,46 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<Cell> {
 const BAR: &str = "VRAM";
 const SPARK: &str = "SM 2 MIN";
 
-pub const GPU_COLUMNS: &[Column<GpuRow>] = &[
+/// The columns from the table of figures, between memory and notes.
+pub static GPU_COLUMNS: LazyLock<Vec<Column<GpuRow>>> = LazyLock::new(|| {
+    let mut columns = Vec::from(MEMORY_COLUMNS);
+    for figure in GPU_FIGURES {
+        let Some(column) = figure.column else {
+            continue;
+        };
+        let (title, help) = (column.title, column.help);
+        columns.push(Column::right(
+            title,
+            column.width,
+            column.priority,
+            drawn_elsewhere,
+            help,
+        ));
+        if figure.name == "sm" {
+            let help = "SM% over the last two minutes.";
+            columns.push(Column::left(SPARK, 16, 8, drawn_elsewhere, help));
+        }
+    }
+    columns.extend(STATE_COLUMNS);
+    columns
+});
+
+/// The cell of a column that [`draw_gpus`] draws itself.
+fn drawn_elsewhere(_: &GpuRow, _: &Theme) -> Cell {
+    Cell::text("")
+}
+
+const MEMORY_COLUMNS: [Column<GpuRow>; 4] = [
     Column::right("GPU", 3, 0, label, "NVML index; :N is a MIG instance."),
     Column {
-        title: BAR,
-        width: 16,
         align: Align::Rest,
-        priority: 1,
-        cell: |_, _| Cell::text(""),
-        sort: None,
-        help: "Memory of the GPU in parts that add up to its total.",
+        ..Column::right(
+            BAR,
+            16,
+            1,
+            drawn_elsewhere,
+            "Memory of the GPU in parts that add up to its total.",
+        )
     },
     Column::right(
         "USED",
@@ -252,65 +256,9 @@ pub const GPU_COLUMNS: &[Column<GpuRow>] = &[
         |row, theme| bytes(row.memory().free.get(), theme),
         "Memory in GiB that the driver can still allocate.",
     ),
-    Column::right(
-        "SM%",
-        4,
-        3,
-        |row, theme| row.figure(theme, |gpu| &gpu.sm, percent),
-        "Share of time in which a kernel ran. It does not show how much of the GPU the kernel used.",
-    ),
-    Column {
-        title: SPARK,
-        width: 16,
-        align: Align::Left,
-        priority: 8,
-        cell: |_, _| Cell::text(""),
-        sort: None,
-        help: "SM% over the last two minutes.",
-    },
-    Column::right(
-        "BW%",
-        4,
-        7,
-        |row, theme| row.figure(theme, |gpu| &gpu.memory_bandwidth, percent),
-        "Share of time in which device memory was read or written.",
-    ),
-    Column::right(
-        "W",
-        4,
-        4,
-        |row, theme| row.figure(theme, |gpu| &gpu.power, watts),
-        "Power draw in watts.",
-    ),
-    Column::right(
-        "CAP",
-        4,
-        8,
-        |row, theme| row.figure(theme, |gpu| &gpu.power_cap, watts),
-        "Current power limit in watts.",
-    ),
-    Column::right("C", 3, 5, temperature, "Temperature in degrees Celsius."),
-    Column::right(
-        "MHZ",
-        5,
-        9,
-        |row, theme| row.figure(theme, |gpu| &gpu.sm_clock, megahertz),
-        "SM clock in MHz.",
-    ),
-    Column::right(
-        "MEMHZ",
-        5,
-        11,
-        |row, theme| row.figure(theme, |gpu| &gpu.memory_clock, megahertz),
-        "Memory clock in MHz.",
-    ),
-    Column::right(
-        "P",
-        3,
-        10,
-        |row, theme| row.figure(theme, |gpu| &gpu.pstate, |p| format!("P{p}")),
-        "Performance state: P0 is the fastest.",
-    ),
+];
+
+const STATE_COLUMNS: [Column<GpuRow>; 2] = [
     Column::right(
         "PCIE",
         5,
@@ -318,15 +266,13 @@ pub const GPU_COLUMNS: &[Column<GpuRow>] = &[
         pcie,
         "Current PCIe generation and width. An idle GPU lowers the generation.",
     ),
-    Column {
-        title: "NOTE",
-        width: 18,
-        align: Align::Left,
-        priority: 3,
-        cell: note,
-        sort: None,
-        help: "Most urgent message: lost, no answer, ECC errors, throttling, reduced PCIe width.",
-    },
+    Column::left(
+        "NOTE",
+        18,
+        3,
+        note,
+        "Most urgent message: lost, no answer, ECC errors, throttling, reduced PCIe width.",
+    ),
 ];
 
 /// Returns true if the memory of a process on the GPU is split into its pool and the rest.
@@ -402,15 +348,23 @@ pub fn draw_gpus(
         hidden: Hidden::default(),
     };
     draw(
-        GPU_COLUMNS,
+        &GPU_COLUMNS,
         rows,
-        |column, row| (column.cell)(row, theme).dim_if(row.is_stale()),
+        |column, row| {
+            let is_column =
+                |figure: &&GpuFigure| figure.column.is_some_and(|c| c.title == column.title);
+            let cell = match GPU_FIGURES.iter().find(is_column) {
+                Some(figure) => figure_cell(figure, row, theme),
+                None => (column.cell)(row, theme),
+            };
+            cell.dim_if(row.is_stale())
+        },
         &view,
         area,
         buffer,
         theme,
     );
-    for placed in place(GPU_COLUMNS, area.x + 1, area.width.saturating_sub(1)) {
+    for placed in place(&GPU_COLUMNS, area.x + 1, area.width.saturating_sub(1)) {
         let title = GPU_COLUMNS[placed.column].title;
         if title == BAR {
             let pooled = pools::any(&app.frame);
@@ -506,10 +460,29 @@ fn legend(x: u16, width: u16, y: u16, pooled: bool, buffer: &mut Buffer, theme: 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tui::theme::Palette;
 
     #[test]
-    fn rounds_power_up_to_the_largest_reading() {
-        assert_eq!(watts(&MilliWatts(131_500)), "132");
-        assert_eq!(watts(&MilliWatts(u32::MAX)), "4294967");
+    fn every_figure_with_a_column_has_its_cell() {
+        let theme = Theme::new(Palette::None, false, jiff::tz::TimeZone::UTC);
+        let frame = Frame {
+            gpus: vec![Gpu::default()],
+            ..Frame::default()
+        };
+        let rows = GpuRow::of_frame(&Arc::new(frame));
+        let titles: Vec<_> = GPU_COLUMNS.iter().map(|column| column.title).collect();
+        for figure in GPU_FIGURES {
+            let Some(column) = figure.column else {
+                continue;
+            };
+            assert_eq!(
+                titles
+                    .iter()
+                    .filter(|title| **title == column.title)
+                    .count(),
+                1
+            );
+            assert_eq!(figure_cell(figure, &rows[0], &theme), Cell::absent(&theme));
+        }
     }
 }

@@ -131,7 +131,7 @@ impl IncidentScreen {
         let known = app.incidents.again(&self.incident)?;
         let key = known
             .process()
-            .filter(|_| known.subject.boot_id == app.hello.boot_id)?;
+            .filter(|_| known.key.boot_id == app.hello.boot_id)?;
         app.all_rows.iter().find(|row| row.id().key == key)
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::fields::FIELDS;
+use super::fields::field_names;
 use super::lines::number;
 use crate::model::host::PidNamespace;
 use crate::model::text::visible;
@@ -30,10 +30,10 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Returns the query with the [`FIELDS`] that this `nvidia-smi` supports, or all fields by their oldest names if
+    /// Returns the query with the [`field_names`] that this `nvidia-smi` supports, or all fields by their oldest names if
     /// it has no help.
     pub(super) fn query(&self) -> String {
-        let asked = FIELDS.iter().filter_map(|field| self.name_of(field.names));
+        let asked = field_names().filter_map(|names| self.name_of(names));
         asked.collect::<Vec<_>>().join(",")
     }
 

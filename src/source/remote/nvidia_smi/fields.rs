@@ -7,158 +7,120 @@
 //! ```
 
 use super::cell::Cell;
-use crate::model::gpu::{Board, Gpu, Throttle};
-use crate::model::reading::Reading;
-use crate::model::units::GpuUuid;
+use crate::model::gpu::{Board, Field, GPU_FIGURES, Gpu, Throttle};
+use crate::model::reading::{Missing, Reading};
+use crate::model::units::{BytesPerSecond, GpuUuid, MilliJoules};
 
 /// A GPU that is being assembled.
 #[derive(Debug, Default)]
 pub(super) struct Card {
     pub gpu: Gpu,
-    pub board: Board,
     pub driver: Reading<String>,
 }
 
-pub(super) struct Field {
-    /// Names in `nvidia-smi`, newest first.
-    pub names: &'static [&'static str],
-    pub put: fn(&mut Card, &Cell<'_>),
-}
+/// A field that is not a figure: its names, newest first, and where it goes.
+type IdentityField = (&'static [&'static str], fn(&mut Card, &Cell<'_>));
 
-const fn field(names: &'static [&'static str], put: fn(&mut Card, &Cell<'_>)) -> Field {
-    Field { names, put }
-}
-
-pub(super) const FIELDS: &[Field] = &[
-    field(&["index"], |card, cell| {
+const IDENTITY: &[IdentityField] = &[
+    (&["index"], |card, cell| {
         card.gpu.index = cell.number().get().unwrap_or_default();
     }),
-    field(&["uuid", "gpu_uuid"], |card, cell| {
+    (&["uuid", "gpu_uuid"], |card, cell| {
         card.gpu.uuid = GpuUuid(cell.text().value().map_or("", String::as_str).into());
     }),
-    field(&["name"], |card, cell| {
+    (&["name"], |card, cell| {
         let name = cell.text();
         let name = name.value().cloned();
         card.gpu.name = name.unwrap_or_else(|| "unnamed GPU".into());
     }),
-    field(&["driver_version"], |card, cell| card.driver = cell.text()),
-    field(&["pci.bus_id"], |card, cell| {
-        card.board.pci_bus = cell.text().map(|bus| Board::bus_of(&bus));
-    }),
-    field(&["serial"], |card, cell| card.board.serial = cell.text()),
-    field(&["vbios_version"], |card, cell| {
-        card.board.vbios = cell.text();
-    }),
-    field(&["compute_cap"], |card, cell| {
-        card.board.compute_capability = cell.text();
-    }),
-    field(&["compute_mode"], |card, cell| {
-        // `Exclusive_Process`
-        let words = |mode: String| mode.to_lowercase().replace('_', " ");
-        card.board.compute_mode = cell.text().map(words);
-    }),
-    field(&["persistence_mode"], |card, cell| {
-        card.board.persistence = cell.is_set();
-    }),
-    field(&["memory.total"], |card, cell| {
-        card.gpu.memory.total = cell.bytes();
-    }),
-    field(&["memory.reserved"], |card, cell| {
-        card.gpu.memory.reserved = cell.bytes();
-    }),
-    field(&["memory.used"], |card, cell| {
-        card.gpu.memory.used = cell.bytes();
-    }),
-    field(&["memory.free"], |card, cell| {
-        card.gpu.memory.free = cell.bytes();
-    }),
-    field(&["utilization.gpu"], |card, cell| {
-        card.gpu.sm = cell.percent();
-    }),
-    field(&["utilization.memory"], |card, cell| {
-        card.gpu.memory_bandwidth = cell.percent();
-    }),
-    field(&["utilization.encoder"], |card, cell| {
-        card.gpu.encoder = cell.percent();
-    }),
-    field(&["utilization.decoder"], |card, cell| {
-        card.gpu.decoder = cell.percent();
-    }),
-    field(&["power.draw"], |card, cell| card.gpu.power = cell.power()),
-    field(&["enforced.power.limit"], |card, cell| {
-        card.gpu.power_cap = cell.power();
-    }),
-    field(&["power.default_limit"], |card, cell| {
-        card.board.power_cap_default = cell.power();
-    }),
-    field(&["temperature.gpu"], |card, cell| {
-        card.gpu.temperature = cell.celsius();
-    }),
-    field(&["temperature.memory"], |card, cell| {
-        card.gpu.memory_temperature = cell.celsius();
-    }),
-    field(&["fan.speed"], |card, cell| card.gpu.fan = cell.percent()),
-    field(&["clocks.sm"], |card, cell| {
-        card.gpu.sm_clock = cell.clock();
-    }),
-    field(&["clocks.mem"], |card, cell| {
-        card.gpu.memory_clock = cell.clock();
-    }),
-    field(&["clocks.max.sm"], |card, cell| {
-        card.board.max_sm_clock = cell.clock();
-    }),
-    field(&["clocks.max.mem"], |card, cell| {
-        card.board.max_memory_clock = cell.clock();
-    }),
-    field(&["pstate"], |card, cell| {
-        let number = |text: &str| text.strip_prefix('P')?.parse().ok();
-        card.gpu.pstate = cell.read(number).at_most(15);
-    }),
-    // The first name is used since driver 535.
-    field(
-        &[
-            "clocks_event_reasons.active",
-            "clocks_throttle_reasons.active",
-        ],
-        |card, cell| {
-            let mask = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
-            card.gpu.throttle = cell.read(mask).map(Throttle::of_mask);
-        },
-    ),
-    field(&["ecc.mode.current"], |card, cell| {
-        card.gpu.ecc.enabled = cell.is_set();
-    }),
-    field(&["ecc.errors.corrected.volatile.total"], |card, cell| {
-        card.gpu.ecc.corrected = cell.number();
-    }),
-    field(&["ecc.errors.uncorrected.volatile.total"], |card, cell| {
-        card.gpu.ecc.uncorrected = cell.number();
-    }),
-    field(&["remapped_rows.correctable"], |card, cell| {
-        card.gpu.ecc.remapped_correctable = cell.number();
-    }),
-    field(&["remapped_rows.uncorrectable"], |card, cell| {
-        card.gpu.ecc.remapped_uncorrectable = cell.number();
-    }),
-    field(&["remapped_rows.pending"], |card, cell| {
-        card.gpu.ecc.remap_pending = cell.is_set();
-    }),
-    field(&["remapped_rows.failure"], |card, cell| {
-        card.gpu.ecc.remap_failed = cell.is_set();
-    }),
-    field(&["pcie.link.gen.current"], |card, cell| {
-        card.gpu.pcie.generation = cell.number();
-    }),
-    field(&["pcie.link.width.current"], |card, cell| {
-        card.gpu.pcie.width = cell.number();
-    }),
-    field(&["pcie.link.gen.max"], |card, cell| {
-        card.gpu.pcie.max_generation = cell.number();
-    }),
-    field(&["pcie.link.width.max"], |card, cell| {
-        card.gpu.pcie.max_width = cell.number();
-    }),
-    field(&["mig.mode.current"], |card, cell| {
-        card.gpu.mig_enabled = cell.is_set();
-    }),
+    (&["driver_version"], |card, cell| card.driver = cell.text()),
 ];
+
+/// Returns the names of each requested field, newest first, in the order of the query.
+pub(super) fn field_names() -> impl Iterator<Item = &'static [&'static str]> {
+    let figures = GPU_FIGURES.iter().map(|figure| figure.nvidia_smi);
+    let figures = figures.filter(|names| !names.is_empty());
+    IDENTITY.iter().map(|(names, _)| *names).chain(figures)
+}
+
+/// Assembles a GPU. `next` returns the cell of the field with these names. Figures that `nvidia-smi` does not have are
+/// missing with the reason `unavailable`.
+pub(super) fn card<'a>(
+    mut next: impl FnMut(&[&'static str]) -> Cell<'a>,
+    unavailable: &Missing,
+) -> Card {
+    let mut card = Card::default();
+    for (names, put) in IDENTITY {
+        put(&mut card, &next(names));
+    }
+    for figure in GPU_FIGURES {
+        match figure.nvidia_smi {
+            [] => figure.field.set_missing(&mut card.gpu, unavailable.clone()),
+            names => put(&figure.field, &mut card.gpu, &next(names)),
+        }
+    }
+    let board = std::sync::Arc::make_mut(&mut card.gpu.board);
+    board.pci_bus = std::mem::take(&mut board.pci_bus).map(|bus| Board::bus_of(&bus));
+    // `Exclusive_Process`
+    let words = |mode: String| mode.to_lowercase().replace('_', " ");
+    board.compute_mode = std::mem::take(&mut board.compute_mode).map(words);
+    card
+}
+
+/// Stores the value of a cell.
+fn put(field: &Field, gpu: &mut Gpu, cell: &Cell<'_>) {
+    match field {
+        Field::Bytes(_, of) => *of(gpu) = cell.bytes(),
+        Field::Percent(_, of) => *of(gpu) = cell.percent(),
+        Field::Power(_, of) => *of(gpu) = cell.power(),
+        Field::Energy(_, of) => *of(gpu) = cell.number().map(MilliJoules),
+        Field::Temperature(_, of) => *of(gpu) = cell.celsius(),
+        Field::Clock(_, of) => *of(gpu) = cell.clock(),
+        Field::Rate(_, of) => *of(gpu) = cell.number().map(BytesPerSecond),
+        Field::Count(_, of) | Field::Lanes(_, of) | Field::DeviceFile(_, of) => {
+            *of(gpu) = cell.number();
+        }
+        Field::LongCount(_, of) => *of(gpu) = cell.number(),
+        Field::PState(_, of) => {
+            let number = |text: &str| text.strip_prefix('P')?.parse().ok();
+            *of(gpu) = cell.read(number).at_most(15);
+        }
+        Field::Flag(_, of) | Field::Switch(_, of) => *of(gpu) = cell.is_set(),
+        Field::Text(_, of) => *of(gpu) = cell.text(),
+        Field::Throttle(_, of) => {
+            let mask = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+            *of(gpu) = cell.read(mask).map(Throttle::of_mask);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::reading::Reason;
+
+    #[test]
+    fn every_figure_has_a_value_or_a_reason() {
+        let unavailable = Missing::new(Reason::Unsupported, "unavailable");
+        let mut asked = 0;
+        let next = |_: &[&'static str]| {
+            asked += 1;
+            Cell::of("[N/A]")
+        };
+        let card = card(next, &unavailable);
+        assert_eq!(asked, field_names().count());
+        for figure in GPU_FIGURES {
+            let why = figure
+                .field
+                .read(&card.gpu)
+                .expect_err("no cell had a value");
+            assert_eq!(
+                *why == unavailable,
+                figure.nvidia_smi.is_empty(),
+                "{}",
+                figure.name
+            );
+            assert_eq!(why.reason, Reason::Unsupported, "{}", figure.name);
+        }
+    }
+}

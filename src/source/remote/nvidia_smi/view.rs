@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::cell::Cell;
 use super::facts::Facts;
-use super::fields::{Card, FIELDS};
+use super::fields::{Card, card, field_names};
 use super::host::HostFigures;
 use super::instances::{Instances, instances};
 use super::lines::Clocks;
@@ -60,10 +60,6 @@ impl View {
             usage: Usage::default(),
             instances: Instances::new(),
         }
-    }
-
-    fn unavailable<T>(&self) -> Reading<T> {
-        Reading::Missing(self.unavailable.clone())
     }
 
     pub(super) fn hello(&mut self, facts: Facts) -> Hello {
@@ -174,34 +170,26 @@ impl View {
     /// Parses a GPU. Returns `None` for other lines, such as warnings or truncated lines.
     fn card(&self, line: &[u8]) -> Option<Card> {
         let line = std::str::from_utf8(line).ok()?;
-        let known = |names| self.facts.name_of(names).is_some();
-        let asked = FIELDS.iter().filter(|field| known(field.names)).count();
+        let is_known = |names: &[&'static str]| self.facts.name_of(names).is_some();
+        let asked = field_names().filter(|names| is_known(names)).count();
         let cells: Vec<&str> = line.split(", ").collect();
         if cells.len() != asked {
             return None;
         }
         let mut cells = cells.into_iter();
-        let mut card = Card::default();
-        for field in FIELDS {
-            let text = known(field.names).then(|| cells.next()).flatten();
-            (field.put)(&mut card, &text.map_or_else(Cell::unknown, Cell::of));
-        }
-        if card.gpu.uuid.0.is_empty() {
-            return None;
-        }
-        card.board.minor = self.unavailable();
-        card.board.architecture = self.unavailable();
-        card.board.slowdown_temperature = self.unavailable();
-        card.board.shutdown_temperature = self.unavailable();
-        Some(card)
+        let next = |names: &[&'static str]| {
+            let text = is_known(names).then(|| cells.next()).flatten();
+            text.map_or_else(Cell::unknown, Cell::of)
+        };
+        let card = card(next, &self.unavailable);
+        (!card.gpu.uuid.0.is_empty()).then_some(card)
     }
 
     fn gpu(&self, card: Card) -> Gpu {
-        let Card { gpu, board, .. } = card;
+        let gpu = card.gpu;
         let instances = self.instances.get(&gpu.index);
         let instances = instances.filter(|_| gpu.mig_enabled.get() == Some(true));
         Gpu {
-            board: Arc::new(board),
             health: Health {
                 state: HealthState::Answering,
                 ..Health::default()

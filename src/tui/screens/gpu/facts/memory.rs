@@ -1,23 +1,25 @@
 //! Memory of the GPU in parts that add up.
 
+use super::section_facts;
 use crate::model::accounting::{Accounting, account_pools};
 use crate::model::frame::Frame;
-use crate::model::gpu::Gpu;
+use crate::model::gpu::{Gpu, Period, Section};
 use crate::model::units::{Bytes, apportion};
 use crate::tui::screens::gpu_columns::has_pools;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::facts::Fact;
 
-/// Returns the accounting, or only the total if the parts are unknown.
+/// Returns the accounting, or the driver's figures if they do not suffice for one.
 pub(super) fn memory_facts(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact> {
     if let Some(split) = account_pools(gpu, frame.pools.as_ref()) {
         return accounting_facts(gpu, &split);
     }
-    let total = &gpu.memory.total;
-    vec![
-        Fact::Heading("Memory".into()),
-        Fact::reading("total", total, "every sample", theme, ToString::to_string),
-    ]
+    let figures = section_facts(Section::Memory, gpu, theme);
+    std::iter::once(heading()).chain(figures).collect()
+}
+
+fn heading() -> Fact {
+    Fact::Heading(Section::Memory.title().into())
 }
 
 /// Returns the lines of the accounting: parts in GiB that add up, and their sum.
@@ -48,7 +50,7 @@ fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
         ""
     };
     let mut list = vec![
-        Fact::Heading("Memory".into()),
+        heading(),
         Fact::Value(
             "processes",
             format!("{}{about}  {count} {noun}", text(processes)),
@@ -78,7 +80,7 @@ fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
     list.extend([
         Fact::Value("driver", text(printed[2]), Role::Driver, ""),
         Fact::Value("free", text(printed[3]), Role::Text, ""),
-        Fact::Value("total", text(sum), Role::Text, "every sample"),
+        Fact::Value("total", text(sum), Role::Text, Period::Tick.words()),
     ]);
     list
 }

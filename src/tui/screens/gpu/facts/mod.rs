@@ -1,22 +1,12 @@
 //! Everything NVML reports about one GPU, with the reading interval of each figure.
 
-mod activity;
-mod board;
-mod errors;
-mod links;
 mod memory;
 mod mig;
-mod power;
 
-use self::activity::activity_facts;
-use self::board::board_facts;
-use self::errors::error_facts;
-use self::links::link_facts;
 use self::memory::memory_facts;
 use self::mig::mig_facts;
-use self::power::power_facts;
 use crate::model::frame::Frame;
-use crate::model::gpu::Gpu;
+use crate::model::gpu::{GPU_FIGURES, Gpu, HealthState, Period, Section};
 use crate::model::units::Mono;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::facts::Fact;
@@ -24,14 +14,51 @@ use crate::tui::widgets::timeline::span_words;
 
 pub(super) fn facts_of(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact> {
     let mut list = memory_facts(gpu, frame, theme);
-    list.extend(activity_facts(gpu, theme));
-    list.extend(power_facts(gpu, theme));
-    list.extend(link_facts(gpu, theme));
-    list.extend(error_facts(gpu, theme));
-    list.extend(board_facts(gpu, theme));
+    for section in [
+        Section::Activity,
+        Section::Power,
+        Section::Links,
+        Section::Errors,
+        Section::Identity,
+    ] {
+        list.extend([Fact::Blank, Fact::Heading(section.title().into())]);
+        if section == Section::Identity {
+            list.extend(identity_facts(gpu));
+        }
+        list.extend(section_facts(section, gpu, theme));
+    }
     list.extend(mig_facts(gpu, theme));
     list.extend(read_facts(gpu, frame.mono));
     list
+}
+
+/// Returns the figures of a section.
+fn section_facts(section: Section, gpu: &Gpu, theme: &Theme) -> impl Iterator<Item = Fact> {
+    let figures = GPU_FIGURES
+        .iter()
+        .filter(move |figure| figure.section == section);
+    figures.map(|figure| {
+        let (text, role) = match figure.field.read(gpu) {
+            Ok(value) => (value.text().replace('°', theme.glyphs.degree), Role::Text),
+            Err(why) => (format!("{} {why}", theme.glyphs.absent), Role::Dim),
+        };
+        Fact::Value(figure.title, text, role, figure.period.words())
+    })
+}
+
+/// Returns whether the GPU answers, and its UUID.
+fn identity_facts(gpu: &Gpu) -> [Fact; 2] {
+    let health = match gpu.health.state {
+        HealthState::Answering => "answering".to_owned(),
+        HealthState::Silent => "a driver call has not returned".to_owned(),
+        HealthState::Lost => gpu.health.detail.clone().unwrap_or_else(|| "lost".into()),
+        HealthState::Unknown => "unknown".to_owned(),
+    };
+    let fact = |name, text, period: Period| Fact::Value(name, text, Role::Text, period.words());
+    [
+        fact("health", health, Period::Tick),
+        fact("UUID", gpu.uuid.to_string(), Period::Once),
+    ]
 }
 
 /// Returns the age of each group of figures.
@@ -58,4 +85,26 @@ pub(super) fn dimmed(facts: Vec<Fact>) -> Vec<Fact> {
         other => other,
     };
     facts.into_iter().map(dim).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tui::theme::Palette;
+
+    #[test]
+    fn every_figure_is_a_fact_with_its_period() {
+        let theme = Theme::new(Palette::None, false, jiff::tz::TimeZone::UTC);
+        let facts = facts_of(&Gpu::default(), &Frame::default(), &theme);
+        for figure in GPU_FIGURES {
+            let period = figure.period.words();
+            let is_shown = |fact: &Fact| matches!(fact, Fact::Value(name, _, _, read) if *name == figure.title && *read == period);
+            assert_eq!(
+                facts.iter().filter(|fact| is_shown(fact)).count(),
+                1,
+                "{}",
+                figure.name
+            );
+        }
+    }
 }

@@ -1,26 +1,15 @@
 //! Diagnoses the updates that a screen or recorder receives, and saves the resulting incidents.
 //!
-//! ```text
-//! source ─► Update ─► screen, recorder
-//!              └────► Watcher::see ─► thread "incidents": Observer ─► Revision ─► store, on_incident
-//!                                                                        └─► Watcher::next ─► banner
-//! ```
-//!
-//! There may be several conclusions about one failure: this thread's, which changes with more data, and those of other
-//! observers. All go into the store, which [merges them](crate::incidents::Record::revised_by). The watcher reports the
-//! stored result, never its own conclusion alone, and always under the same name and key. Other conclusions arrive in two
-//! ways: another gputop writes to the same store, or a remote agent sends the incidents of its host's store
-//! ([`Update::RemoteIncident`]). It sends each once and again after changes;
+//! The watcher reports the stored result, never its own conclusion alone, and always under the same name and key. Other
+//! conclusions arrive in two ways: another gputop writes to the same store, or a remote agent sends the incidents of its
+//! host's store ([`Update::RemoteIncident`]). It sends each once and again after changes;
 //! [`source::remote`](crate::source::remote) requests them again after the connection was lost. A failure on a remote host
 //! that happens while no gputop runs there is not recorded.
 //!
 //! Diagnosing text takes tens of milliseconds, and writing a file may block. Both happen on the thread, so the drawing task
 //! only passes on updates. A recording is watched in the same way, but its incidents are not stored, because they were
 //! stored when they happened. Incidents from remote stores are part of a recording as events
-//! ([`Observation::RemoteIncident`]), and `recording_incidents` takes the place of the store.
-
-mod incident_record;
-mod recording_incidents;
+//! ([`Observation::RemoteIncident`]).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -28,10 +17,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc as channel;
 
-use self::incident_record::IncidentSaver;
+use super::saver::IncidentSaver;
+use super::{Store, Track, Uid};
 use crate::diagnose::live::{Observer, Revision};
 use crate::diagnose::recovery::{recover, take_failures};
-use crate::incidents::{Store, Track, Uid};
 use crate::model::event::{Event, Observation};
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
@@ -42,11 +31,11 @@ use crate::model::stack::PythonStack;
 use crate::source::Update;
 
 /// Maximum number of frames that wait for the thread. Further frames are dropped, because the next one has newer data.
-pub const MAX_WAITING: usize = 32;
+pub const MAX_WAITING_FRAMES: usize = 32;
 
 /// The store for incidents and the command to run for each.
 #[derive(Debug, Clone)]
-pub struct Keep {
+pub struct IncidentSink {
     pub store: Store,
     /// The user's command, run with the incident's JSON on its standard input.
     pub on_incident: Option<String>,
@@ -83,19 +72,19 @@ pub struct Watcher {
 
 impl Watcher {
     /// Starts the thread. Without a store, incidents are only reported.
-    pub fn start(keep: Option<Keep>) -> std::io::Result<Self> {
-        Self::start_with(keep, MAX_WAITING)
+    pub fn start(sink: Option<IncidentSink>) -> std::io::Result<Self> {
+        Self::start_with(sink, MAX_WAITING_FRAMES)
     }
 
     /// Like [`start`](Self::start), with another limit on waiting frames.
-    pub fn start_with(keep: Option<Keep>, max_waiting: usize) -> std::io::Result<Self> {
+    pub fn start_with(sink: Option<IncidentSink>, max_waiting: usize) -> std::io::Result<Self> {
         let (inputs, inbox) = mpsc::channel();
         let (report, results) = channel::unbounded_channel();
         let waiting = Arc::new(AtomicUsize::new(0));
         let thread = Thread {
             observer: Observer::default(),
             waiting: Arc::clone(&waiting),
-            saver: IncidentSaver::new(keep, report.clone()),
+            saver: IncidentSaver::new(sink, report.clone()),
             report,
             last_failure: None,
         };

@@ -1,19 +1,16 @@
 //! The stored form of an incident: the output of `explain --json`, and the evidence.
 
-mod conclusion;
-
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use self::conclusion::{filled, is_better, merge};
-use super::key::Key;
 use super::uid::Uid;
 use crate::model::event::Event;
 use crate::model::history::Span;
-use crate::model::incident::{Incident, Severity};
-use crate::model::process::Variable;
+use crate::model::incident::Incident;
+use crate::model::incident_key::IncidentKey;
+use crate::model::process::{ProcessKey, Variable};
 use crate::model::remote_incident::RemoteIncident;
 use crate::model::scene::Scene;
 use crate::model::units::{Millis, Mono};
@@ -27,8 +24,6 @@ const MAX_TRACKS: usize = 64;
 /// Maximum number of values of a track; the latest are retained.
 const MAX_VALUES: usize = 720;
 const MAX_VARIABLES: usize = 256;
-/// Maximum time between an incident and the exit that it caused, as in the live diagnosis.
-const MAX_EXIT_DELAY: Millis = Millis(30_000);
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -36,7 +31,8 @@ pub struct Record {
     pub schema: u32,
     #[serde(flatten)]
     pub incident: Incident,
-    pub observed: Key,
+    #[serde(rename = "observed")]
+    pub key: IncidentKey,
     /// The agent of the first event behind this conclusion. `None` for `gputop run`, which watches the command itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concluded_by: Option<String>,
@@ -140,93 +136,28 @@ impl Record {
 
     /// Creates a record with empty sections.
     #[must_use]
-    pub fn new(incident: Incident, observed: Key) -> Self {
+    pub fn new(incident: Incident, key: IncidentKey) -> Self {
         Self {
             schema: SCHEMA,
             incident,
-            observed,
+            key,
             ..Self::default()
         }
+    }
+
+    /// Returns all processes that the incident is about.
+    #[must_use]
+    pub fn processes(&self) -> Vec<ProcessKey> {
+        let scene = self.scene.as_ref();
+        let mut processes = scene.map_or_else(Vec::new, |scene| scene.processes.clone());
+        let first = self.key.process;
+        processes.extend(first.filter(|first| !processes.contains(first)));
+        processes
     }
 
     #[must_use]
     pub fn uid(&self) -> Option<Uid> {
         self.incident.uid.as_ref()?.parse().ok()
-    }
-
-    /// Returns true if both records describe the same incident. They do if they are about one process within a few
-    /// seconds, if both are about its exit, or if one is about the cause of the exit that the other describes.
-    #[must_use]
-    pub fn is_same(&self, other: &Self) -> bool {
-        let is_exit = |record: &Self| record.incident.severity == Severity::Fatal;
-        let are_both_exits = || self.observed.process.is_some() && is_exit(self) && is_exit(other);
-        let has_same_subject = self.observed.is_about_same(&other.observed);
-        (has_same_subject || self.observed.is_part(&other.observed))
-            && (self.observed.is_near(&other.observed)
-                // A command may outlive one of its processes.
-                || (has_same_subject && are_both_exits())
-                || self.is_exit_after(other)
-                || other.is_exit_after(self))
-    }
-
-    /// Returns true if `self` was concluded when the process exited, from log text of unknown time, and `before` may be
-    /// the error in that text. Interpreters may take long to exit.
-    fn is_exit_after(&self, before: &Self) -> bool {
-        let exited = self.observed.first;
-        self.evidence.events.is_empty()
-            && before.concluded_by.is_some()
-            && self.observed.process.is_some()
-            && self.incident.severity == Severity::Fatal
-            && self.incident.family == before.incident.family
-            && before.observed.first <= exited
-            && exited.since(before.observed.first) <= MAX_EXIT_DELAY
-    }
-
-    /// Merges both records: the better explanation, the higher severity, and all data of either. If the explanations are
-    /// equally good, this record's is used. Its name does not change.
-    #[must_use]
-    pub fn revised_by(self, other: Self) -> Self {
-        let is_better = is_better(&other, &self);
-        let (first, then) = if other.observed.first < self.observed.first {
-            (other.observed, &self.observed)
-        } else {
-            (self.observed, &other.observed)
-        };
-        let part = [&first, then].into_iter().find(|key| key.run.is_some());
-        let (process, run) = part.map_or((first.process, None), |part| (part.process, part.run));
-        let observed = Key {
-            process,
-            run,
-            gpu: first.gpu.clone().or_else(|| then.gpu.clone()),
-            ..first
-        };
-        let mut incident = merge(self.incident, other.incident, is_better);
-        if let Some(part) = observed.process.filter(|_| run.is_some()) {
-            incident.fields.pid = Some(part.pid);
-        }
-        Self {
-            schema: SCHEMA,
-            incident,
-            observed,
-            concluded_by: match is_better {
-                true => other.concluded_by,
-                false => self.concluded_by,
-            },
-            command: self.command.or(other.command),
-            excerpt: longer(self.excerpt, other.excerpt),
-            evidence: Evidence {
-                events: events(self.evidence.events, other.evidence.events),
-                measured: filled(other.evidence.measured, self.evidence.measured),
-            },
-            scene: match (self.scene, other.scene) {
-                (Some(ours), Some(theirs)) => Some(Box::new(ours.filled(*theirs))),
-                (ours, theirs) => ours.or(theirs),
-            },
-            history: tracks(self.history, other.history),
-            environment: variables(self.environment, other.environment),
-            versions: other.versions.into_iter().chain(self.versions).collect(),
-            more: filled(self.more, other.more),
-        }
     }
 
     /// Truncates all sections to their limits.
@@ -271,47 +202,9 @@ impl Track {
         self.start = Mono(self.start.0.saturating_add(passed));
     }
 
-    fn known(&self) -> usize {
+    pub(super) fn known(&self) -> usize {
         self.values.iter().flatten().count()
     }
-}
-
-fn longer(a: Option<Excerpt>, b: Option<Excerpt>) -> Option<Excerpt> {
-    match (a, b) {
-        (Some(a), Some(b)) if b.text.len() > a.text.len() => Some(b),
-        (a, b) => a.or(b),
-    }
-}
-
-fn events(mut a: Vec<Event>, b: Vec<Event>) -> Vec<Event> {
-    let same = |x: &Event, y: &Event| x.agent == y.agent && x.seq == y.seq;
-    for event in b {
-        if !a.iter().any(|known| same(known, &event)) {
-            a.push(event);
-        }
-    }
-    a.sort_by_key(|event| event.time);
-    a
-}
-
-fn tracks(mut a: Vec<Track>, b: Vec<Track>) -> Vec<Track> {
-    for track in b {
-        match a.iter_mut().find(|known| known.series == track.series) {
-            Some(known) if track.known() > known.known() => *known = track,
-            Some(_) => {}
-            None => a.push(track),
-        }
-    }
-    a
-}
-
-fn variables(mut a: Vec<Variable>, b: Vec<Variable>) -> Vec<Variable> {
-    for variable in b {
-        if a.iter().all(|known| known.name != variable.name) {
-            a.push(variable);
-        }
-    }
-    a
 }
 
 #[cfg(test)]

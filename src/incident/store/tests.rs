@@ -3,8 +3,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use tempfile::TempDir;
 
 use super::*;
-use crate::incidents::{Excerpt, Key};
+use crate::incident::Excerpt;
 use crate::model::incident::{Incident, Severity};
+use crate::model::incident_key::IncidentKey;
 use crate::model::process::ProcessKey;
 use crate::model::units::{Mono, Pid, StartTicks};
 
@@ -21,7 +22,7 @@ fn record(pid: u32, seconds: u32) -> Record {
         count: 1,
         ..Incident::default()
     };
-    let key = Key {
+    let key = IncidentKey {
         boot_id: "boot".into(),
         process: Some(ProcessKey {
             pid: Pid(pid),
@@ -68,9 +69,10 @@ fn stores_one_file_per_incident() {
 fn incidents_with_equal_second_and_hash_get_different_names() {
     let (_home, store) = store();
     let mut a = record(1, 0);
-    a.observed.process = None;
+    a.key.process = None;
     // Without a subject they are two incidents, but their names would be equal.
-    let b = a.clone();
+    let mut b = a.clone();
+    b.key.first = Mono(1);
     let (a, b) = (put(&store, a), put(&store, b));
     assert_ne!(a.uid, b.uid);
     assert_eq!(b.what, Written::New);
@@ -290,9 +292,10 @@ fn remote_incident(store: &Store, uid: &Uid) -> RemoteIncident {
 fn imports_each_remote_incident_once_even_without_a_subject() {
     let ((_remote, remote), (_local, local)) = (store(), store());
     let mut without_subject = record(1, 0);
-    without_subject.observed.process = None;
-    let uids = [record(418, 0), without_subject.clone(), without_subject]
-        .map(|record| put(&remote, record).uid);
+    without_subject.key.process = None;
+    let mut later = without_subject.clone();
+    later.key.first = Mono(9_000);
+    let uids = [record(418, 0), without_subject, later].map(|record| put(&remote, record).uid);
     remote.mark_read(&uids[..1]).expect("a note");
     assert_eq!(
         remote

@@ -15,7 +15,7 @@ use super::state::State;
 use super::uid::{InvalidUid, Uid};
 use crate::model::bounded_json;
 use crate::model::incident::Incident;
-use crate::model::remote_incident::{OnShelf, RemoteIncident};
+use crate::model::remote_incident::{IncidentFile, RemoteIncident};
 use crate::model::text::{harmless_json, quoted, visible};
 use crate::model::units::UnixMillis;
 use crate::user_files::{self, Base, DirectoryError};
@@ -140,7 +140,7 @@ impl Store {
         let known = self.same(&record, &files);
         let (uid, what, record) = match known {
             Some((uid, old)) => {
-                let new = old.clone().revised_by(record).bounded();
+                let new = old.clone().merge(record).bounded();
                 if new == old {
                     return Ok(Stored {
                         uid,
@@ -177,7 +177,7 @@ impl Store {
         let mut entries = Vec::new();
         listing.unreadable = self.each(|entry| entries.push(entry))?;
         entries.reverse();
-        entries.sort_by_key(|entry| entry.record.observed.time);
+        entries.sort_by_key(|entry| entry.record.key.time);
         listing.entries = entries;
         Ok(listing)
     }
@@ -264,7 +264,7 @@ impl Store {
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub fn recent_files(&self, max_age: Duration) -> Result<Vec<OnShelf>, StoreError> {
+    pub fn recent_files(&self, max_age: Duration) -> Result<Vec<IncidentFile>, StoreError> {
         let state = State::read(&self.folder).unwrap_or_default();
         let mut files = self.files()?;
         files.reverse();
@@ -273,7 +273,7 @@ impl Store {
             // A time in the future counts as new.
             let is_old = modified.elapsed().is_ok_and(|age| age > max_age);
             let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
-            (!is_old).then(|| OnShelf {
+            (!is_old).then(|| IncidentFile {
                 is_read: state.read.contains_key(&file.uid),
                 uid: file.uid.to_string(),
                 modified: i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
@@ -293,22 +293,11 @@ impl Store {
             name: visible(remote.uid.as_bytes(), 60),
             why: why.to_string(),
         };
-        let named: Uid = remote
+        remote
             .uid
-            .parse()
+            .parse::<Uid>()
             .map_err(|InvalidUid| foreign(&"its name is invalid"))?;
         let mut record = Record::read(remote.record).map_err(|why| foreign(&why))?;
-        // An incident without a subject can only be identified by its name.
-        if let Ok(known) = self.read(&named)
-            && known.observed == record.observed
-            && !record.is_same(&known)
-        {
-            return Ok(Stored {
-                uid: named,
-                what: Written::Known,
-                incident: Box::new(known.incident),
-            });
-        }
         record.incident.uid = None;
         let stored = self.write(record)?;
         if remote.is_read && stored.what == Written::New {
@@ -412,7 +401,7 @@ impl Store {
 
     /// Finds the stored record of the same incident.
     fn same(&self, record: &Record, files: &[StoreFile]) -> Option<(Uid, Record)> {
-        let suffix = Uid::subject_suffix(&record.observed);
+        let suffix = Uid::subject_suffix(&record.key);
         let candidates = files
             .iter()
             .filter(|file| file.uid.as_str().ends_with(&suffix));
@@ -426,7 +415,7 @@ impl Store {
     fn put(&self, uid: &Uid, mut record: Record) -> Result<u64, StoreError> {
         record.incident.uid = Some(uid.to_string());
         if record.incident.time.is_none() {
-            let time = jiff::Timestamp::from_second(record.observed.time.0.div_euclid(1_000));
+            let time = jiff::Timestamp::from_second(record.key.time.0.div_euclid(1_000));
             record.incident.time = time.ok().map(|time| time.to_string());
         }
         let path = self.path(uid);
@@ -564,10 +553,10 @@ fn file_name(uid: &Uid) -> String {
 /// Returns an unused name, because two subjects may have the same hash.
 fn free_name(record: &Record, files: &[StoreFile]) -> Result<Uid, StoreError> {
     (0..MAX_NAMES)
-        .map(|offset| Uid::of(&record.observed, offset))
+        .map(|offset| Uid::of(&record.key, offset))
         .find(|uid| files.iter().all(|file| file.uid != *uid))
         .ok_or_else(|| StoreError::Unwritable {
-            path: PathBuf::from(file_name(&Uid::of(&record.observed, 0))),
+            path: PathBuf::from(file_name(&Uid::of(&record.key, 0))),
             why: io::ErrorKind::AlreadyExists.into(),
         })
 }

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::recording_incidents::RecordingIncidents;
-use super::{Keep, WatchResult};
-use crate::diagnose::live::Revision;
-use crate::incidents::{
-    Evidence, Excerpt, Key, NOTICE_LIMIT, Notice, Record, Stored, Track, Uid, in_time, notify, put,
+use super::memory_store::MemoryStore;
+use super::{
+    Evidence, Excerpt, IncidentSink, NOTICE_LIMIT, Notice, Record, Stored, Track, Uid, WatchResult,
+    in_time, notify, put,
 };
+use crate::diagnose::live::Revision;
 use crate::model::event::Event;
 use crate::model::host::Hello;
 use crate::model::incident::Severity;
@@ -51,9 +51,9 @@ fn store_access() -> MutexGuard<'static, ()> {
 }
 
 pub struct IncidentSaver {
-    /// `None` for a recording.
-    keep: Option<Keep>,
-    recording: RecordingIncidents,
+    /// `None` for a recording, whose incidents are only in `recording`.
+    sink: Option<IncidentSink>,
+    recording: MemoryStore,
     report: UnboundedSender<WatchResult>,
     host: String,
     versions: BTreeMap<String, String>,
@@ -66,10 +66,10 @@ pub struct IncidentSaver {
 }
 
 impl IncidentSaver {
-    pub fn new(keep: Option<Keep>, report: UnboundedSender<WatchResult>) -> Self {
+    pub fn new(sink: Option<IncidentSink>, report: UnboundedSender<WatchResult>) -> Self {
         Self {
-            keep,
-            recording: RecordingIncidents::default(),
+            sink,
+            recording: MemoryStore::default(),
             report,
             host: String::new(),
             versions: BTreeMap::new(),
@@ -102,8 +102,8 @@ impl IncidentSaver {
     /// if it could not be saved, which is reported.
     pub fn save(&mut self, revision: &mut Revision) -> Option<Uid> {
         let record = self.record(revision);
-        if self.keep.is_none() {
-            let (key, known) = self.recording.write(revision.key.clone(), record);
+        if self.sink.is_none() {
+            let (key, known) = self.recording.write(record);
             (revision.key, revision.incident) = (key.clone(), known.incident.clone());
             return None;
         }
@@ -114,7 +114,7 @@ impl IncidentSaver {
 
     /// Writes a record to the store, or adds it to the unsaved ones.
     fn try_save(&mut self, what: UnsavedRecord, tries: u32) -> Option<Stored> {
-        let store = self.keep.as_ref()?.store.clone();
+        let store = self.sink.as_ref()?.store.clone();
         let lock = store_access();
         let result = match what.clone() {
             UnsavedRecord::Own(record) => put(store, *record),
@@ -163,14 +163,6 @@ impl IncidentSaver {
     fn record(&self, revision: &Revision) -> Record {
         let mut incident = revision.incident.clone();
         incident.host = Some(self.host.clone()).filter(|host| !host.is_empty());
-        let key = Key {
-            boot_id: revision.key.boot_id.clone(),
-            process: revision.key.process,
-            run: revision.run,
-            gpu: revision.key.gpu.clone(),
-            first: revision.key.first,
-            time: revision.time,
-        };
         let is_related = |event: &&Event| match event.process {
             Some(process) => revision.processes.contains(&process),
             None => event.gpu == revision.key.gpu,
@@ -195,7 +187,7 @@ impl IncidentSaver {
                 .chain(revision.scene.versions())
                 .collect(),
             scene: Some(Box::new(Scene::clone(&revision.scene))),
-            ..Record::new(incident, key)
+            ..Record::new(incident, revision.key.clone())
         }
     }
 
@@ -206,7 +198,7 @@ impl IncidentSaver {
 
     /// Handles a remote incident that is part of a recording. Returns `None` for a live source, which has no such events.
     pub fn replay(&mut self, remote: &RemoteIncident) -> Option<Revision> {
-        match self.keep {
+        match self.sink {
             Some(_) => None,
             None => self.recording.adopt(remote),
         }
@@ -220,8 +212,8 @@ impl IncidentSaver {
 
     /// Adds the measured values around an incident, which the charts of the dashboard have.
     pub fn add_history(&mut self, uid: &Uid, tracks: Vec<Track>) {
-        let Some(keep) = &self.keep else { return };
-        let (store, uid) = (keep.store.clone(), uid.clone());
+        let Some(sink) = &self.sink else { return };
+        let (store, uid) = (sink.store.clone(), uid.clone());
         let _lock = store_access();
         let added = in_time(move || {
             let record = store.read(&uid)?;
@@ -245,14 +237,14 @@ impl IncidentSaver {
     /// Runs `on_incident` for fatal and caught errors, but not for notes. For incidents of a remote store the command is run
     /// on that host.
     fn notify(&self, stored: &Stored) {
-        let Some(keep) = &self.keep else { return };
-        let Some(command) = keep.on_incident.clone() else {
+        let Some(sink) = &self.sink else { return };
+        let Some(command) = sink.on_incident.clone() else {
             return;
         };
         if matches!(stored.incident.severity, Severity::Note | Severity::Unknown) {
             return;
         }
-        let (store, uid) = (keep.store.clone(), stored.uid.clone());
+        let (store, uid) = (sink.store.clone(), stored.uid.clone());
         let report = self.report.clone();
         // On a thread, so that a command that hangs does not delay the next incident.
         let run = move || {
@@ -271,7 +263,8 @@ mod tests {
     use std::fs::File;
 
     use super::*;
-    use crate::incidents::Store;
+    use crate::incident::Store;
+    use crate::model::incident_key::IncidentKey;
     use crate::model::process::ProcessKey;
 
     #[test]
@@ -279,19 +272,19 @@ mod tests {
         let home = tempfile::tempdir().expect("a directory");
         let store = Store::at(&home.path().join("incidents"));
         let (report, mut results) = tokio::sync::mpsc::unbounded_channel();
-        let keep = Keep {
+        let sink = IncidentSink {
             store: store.clone(),
             on_incident: None,
         };
-        let mut saver = IncidentSaver::new(Some(keep), report);
+        let mut saver = IncidentSaver::new(Some(sink), report);
         let remote = |start: u64| {
-            let observed = Key {
+            let observed = IncidentKey {
                 boot_id: "boot".into(),
                 process: Some(ProcessKey {
                     pid: crate::model::units::Pid(418),
                     start: crate::model::units::StartTicks(start),
                 }),
-                ..Key::default()
+                ..IncidentKey::default()
             };
             Arc::new(RemoteIncident {
                 uid: "01kq3v7-x2c9".into(),

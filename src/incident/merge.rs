@@ -1,4 +1,4 @@
-//! Decides which of two conclusions about one failure to use, and merges them.
+//! Decides whether two records describe one incident, and merges them.
 //!
 //! Several observers may see one failure: a dashboard connected to the host's agent, another one elsewhere, a recorder,
 //! and `gputop run`, whose record reaches other hosts from its own store. Each has different data, none knows of the
@@ -7,7 +7,7 @@
 //! - From **one observer**, the later conclusion wins regardless of confidence, because it is based on at least as much.
 //! - From **two observers**, the better source wins: the program's own messages before counters, counters before its
 //!   exit.
-//! - With equal sources, the **better compare_information** conclusion wins. First, one with fixes replayed under other settings;
+//! - With equal sources, the **better informed** conclusion wins. First, one with fixes replayed under other settings;
 //!   then one that has all fields of the other and more (a partly read message has fewer); then one with evidence on more
 //!   causes; then the one with the higher confidence.
 //! - If they are equal, the existing one stays, so that the result does not flip.
@@ -20,15 +20,84 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::Record;
+use super::record::{Evidence, Excerpt, Record, SCHEMA, Track};
 use crate::model::event::Event;
 use crate::model::incident::{DetectedBy, Fields, Incident, Quote, Severity};
+use crate::model::process::Variable;
+use crate::model::units::Millis;
+
+/// Maximum time between an incident and the exit that it caused, as in the live diagnosis.
+const MAX_EXIT_DELAY: Millis = Millis(30_000);
+
+impl Record {
+    /// Returns true if both records describe the same incident. They do if their keys are the same, if both are about the
+    /// exit of one process, or if one is about the cause of the exit that the other describes.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let is_exit = |record: &Self| {
+            record.key.process.is_some() && record.incident.severity == Severity::Fatal
+        };
+        self.key.is_same(&other.key)
+            // A command may outlive one of its processes.
+            || (self.key.has_same_subject(&other.key) && is_exit(self) && is_exit(other))
+            || (self.key.shares_subject(&other.key)
+                && (self.is_exit_after(other) || other.is_exit_after(self)))
+    }
+
+    /// Returns true if `self` was concluded when the process exited, from log text of unknown time, and `before` may be
+    /// the error in that text. Interpreters may take long to exit.
+    fn is_exit_after(&self, before: &Self) -> bool {
+        let exited = self.key.first;
+        self.evidence.events.is_empty()
+            && before.concluded_by.is_some()
+            && self.key.process.is_some()
+            && self.incident.severity == Severity::Fatal
+            && self.incident.family == before.incident.family
+            && before.key.first <= exited
+            && exited.since(before.key.first) <= MAX_EXIT_DELAY
+    }
+
+    /// Merges both records: the better explanation, the higher severity, and all data of either. If the explanations are
+    /// equally good, this record's is used. Its name does not change.
+    #[must_use]
+    pub fn merge(self, other: Self) -> Self {
+        let is_better = is_better(&other, &self);
+        let key = self.key.merged(other.key);
+        let mut incident = merged(self.incident, other.incident, is_better);
+        if let Some(part) = key.process.filter(|_| key.run.is_some()) {
+            incident.fields.pid = Some(part.pid);
+        }
+        Self {
+            schema: SCHEMA,
+            incident,
+            key,
+            concluded_by: match is_better {
+                true => other.concluded_by,
+                false => self.concluded_by,
+            },
+            command: self.command.or(other.command),
+            excerpt: longer(self.excerpt, other.excerpt),
+            evidence: Evidence {
+                events: events(self.evidence.events, other.evidence.events),
+                measured: filled(other.evidence.measured, self.evidence.measured),
+            },
+            scene: match (self.scene, other.scene) {
+                (Some(ours), Some(theirs)) => Some(Box::new(ours.filled(*theirs))),
+                (ours, theirs) => ours.or(theirs),
+            },
+            history: tracks(self.history, other.history),
+            environment: variables(self.environment, other.environment),
+            versions: other.versions.into_iter().chain(self.versions).collect(),
+            more: filled(self.more, other.more),
+        }
+    }
+}
 
 /// Fields that describe where the failure happened instead of what happened.
 const LOCATION_FIELDS: [&str; 5] = ["pid", "gpu_index", "rank", "pci_bus", "exit_code"];
 
 /// Returns true if the conclusion of `new` replaces that of `old`.
-pub(super) fn is_better(new: &Record, old: &Record) -> bool {
+fn is_better(new: &Record, old: &Record) -> bool {
     let has_same_observer = new.concluded_by.is_some() && new.concluded_by == old.concluded_by;
     let by_source = source_rank(&new.incident).cmp(&source_rank(&old.incident));
     by_source
@@ -63,7 +132,7 @@ fn source_rank(incident: &Incident) -> u8 {
     }
 }
 
-/// Compares how well compare_information two conclusions with equal sources are.
+/// Compares how well informed two conclusions with equal sources are.
 fn compare_information(new: &Incident, old: &Incident) -> Ordering {
     let evidence = |incident: &Incident| {
         let causes = incident.causes.iter();
@@ -96,7 +165,7 @@ fn is_replayed(incident: &Incident) -> bool {
 }
 
 /// Returns `b`'s conclusion if it is better, else `a`'s, and adds the other's data. The name is `a`'s.
-pub(super) fn merge(a: Incident, b: Incident, is_better: bool) -> Incident {
+fn merged(a: Incident, b: Incident, is_better: bool) -> Incident {
     let (mut chosen, other) = if is_better {
         (b.clone(), a.clone())
     } else {
@@ -150,9 +219,47 @@ fn earlier(a: Option<String>, b: Option<String>) -> Option<String> {
 }
 
 /// Adds the entries of `b` that `a` does not have.
-pub(super) fn filled(mut a: Map<String, Value>, b: Map<String, Value>) -> Map<String, Value> {
+fn filled(mut a: Map<String, Value>, b: Map<String, Value>) -> Map<String, Value> {
     for (name, value) in b {
         a.entry(name).or_insert(value);
+    }
+    a
+}
+
+fn longer(a: Option<Excerpt>, b: Option<Excerpt>) -> Option<Excerpt> {
+    match (a, b) {
+        (Some(a), Some(b)) if b.text.len() > a.text.len() => Some(b),
+        (a, b) => a.or(b),
+    }
+}
+
+fn events(mut a: Vec<Event>, b: Vec<Event>) -> Vec<Event> {
+    let same = |x: &Event, y: &Event| x.agent == y.agent && x.seq == y.seq;
+    for event in b {
+        if !a.iter().any(|known| same(known, &event)) {
+            a.push(event);
+        }
+    }
+    a.sort_by_key(|event| event.time);
+    a
+}
+
+fn tracks(mut a: Vec<Track>, b: Vec<Track>) -> Vec<Track> {
+    for track in b {
+        match a.iter_mut().find(|known| known.series == track.series) {
+            Some(known) if track.known() > known.known() => *known = track,
+            Some(_) => {}
+            None => a.push(track),
+        }
+    }
+    a
+}
+
+fn variables(mut a: Vec<Variable>, b: Vec<Variable>) -> Vec<Variable> {
+    for variable in b {
+        if a.iter().all(|known| known.name != variable.name) {
+            a.push(variable);
+        }
     }
     a
 }

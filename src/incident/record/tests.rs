@@ -1,12 +1,12 @@
 use super::*;
 use crate::model::event::Observation;
-use crate::model::incident::{DetectedBy, Fields, Fix};
+use crate::model::incident::{DetectedBy, Fields, Fix, Severity};
 use crate::model::process::ProcessKey;
 use crate::model::replay_result::SettingResult;
 use crate::model::units::{Pid, StartTicks, UnixMillis};
 
-fn key(pid: u32, first: u64) -> Key {
-    Key {
+fn key(pid: u32, first: u64) -> IncidentKey {
+    IncidentKey {
         boot_id: "boot".into(),
         process: Some(ProcessKey {
             pid: Pid(pid),
@@ -53,13 +53,13 @@ fn merges_reports_of_one_process_within_seconds() {
     assert!(a.is_same(&near));
     assert!(!a.is_same(&far), "two caught failures of one process");
     let mut other = from_log(0);
-    other.observed.process = Some(ProcessKey {
+    other.key.process = Some(ProcessKey {
         pid: Pid(418),
         start: StartTicks(100),
     });
     assert!(!a.is_same(&other), "the PID was used again");
     let mut boot = from_log(0);
-    boot.observed.boot_id = "another".into();
+    boot.key.boot_id = "another".into();
     assert!(!a.is_same(&boot));
 }
 
@@ -72,28 +72,31 @@ fn merges_reports_of_an_exit_regardless_of_the_delay() {
 }
 
 #[test]
-fn never_merges_incidents_without_a_subject() {
+fn merges_incidents_without_a_subject_only_if_they_began_at_the_same_time() {
     let mut a = from_log(0);
-    a.observed.process = None;
-    assert!(!a.is_same(&a.clone()));
-    a.observed.gpu = Some(crate::model::units::GpuUuid("GPU-1".into()));
+    a.key.process = None;
+    assert!(a.is_same(&a.clone()));
+    let mut later = a.clone();
+    later.key.first = Mono(1);
+    assert!(!a.is_same(&later));
+    a.key.gpu = Some(crate::model::units::GpuUuid("GPU-1".into()));
     assert!(a.is_same(&a.clone()));
     let mut boot = a.clone();
-    boot.observed.boot_id = String::new();
+    boot.key.boot_id = String::new();
     assert!(!boot.is_same(&boot.clone()));
 }
 
 #[test]
 fn the_log_explains_and_the_exit_makes_it_fatal() {
     for one in [
-        from_log(900).revised_by(exit(1_000)),
-        exit(1_000).revised_by(from_log(900)),
+        from_log(900).merge(exit(1_000)),
+        exit(1_000).merge(from_log(900)),
     ] {
         assert_eq!(one.incident.id, "log");
         assert_eq!(one.incident.severity, Severity::Fatal);
         assert_eq!(one.incident.fields.requested_bytes, Some(2 << 30));
         assert_eq!(one.incident.fields.exit_code, Some(1));
-        assert_eq!(one.observed.first, Mono(900));
+        assert_eq!(one.key.first, Mono(900));
         assert_eq!(
             one.excerpt.map(|e| e.text).as_deref(),
             Some("CUDA out of memory")
@@ -117,9 +120,9 @@ fn prefers_the_later_conclusion_of_one_observer() {
     };
     let first = || seen("oom-capacity", 0.8, "a", 1);
     let later = seen("oom-other-process", 0.7, "a", 2);
-    assert_eq!(first().revised_by(later).incident.id, "oom-other-process");
+    assert_eq!(first().merge(later).incident.id, "oom-other-process");
     let of_another = seen("oom-other-process", 0.7, "b", 2);
-    assert_eq!(first().revised_by(of_another).incident.id, "oom-capacity");
+    assert_eq!(first().merge(of_another).incident.id, "oom-capacity");
 }
 
 /// Returns an observer's record of one message, of which it read the beginning or all.
@@ -157,7 +160,7 @@ fn prefers_the_reader_of_the_whole_message_in_any_order() {
         vec![complete(), partial(), complete(), again(), again()],
     ];
     for order in orders {
-        let merged = order.into_iter().reduce(Record::revised_by);
+        let merged = order.into_iter().reduce(Record::merge);
         let merged = merged.expect("some");
         assert_eq!(merged.incident.id, "oom-fragmentation");
         assert_eq!(merged.concluded_by, None);
@@ -165,14 +168,8 @@ fn prefers_the_reader_of_the_whole_message_in_any_order() {
     }
     // The same observer's reading of the rest is used, its earlier reading of less is not.
     let rest = || read("oom-fragmentation", Some("a"), 2, whole.clone());
-    assert_eq!(
-        partial().revised_by(rest()).incident.id,
-        "oom-fragmentation"
-    );
-    assert_eq!(
-        rest().revised_by(partial()).incident.id,
-        "oom-fragmentation"
-    );
+    assert_eq!(partial().merge(rest()).incident.id, "oom-fragmentation");
+    assert_eq!(rest().merge(partial()).incident.id, "oom-fragmentation");
 }
 
 #[test]
@@ -204,7 +201,7 @@ fn a_repetition_changes_nothing() {
     one.evidence.events.push(Event::default());
     one.versions.insert("gputop".into(), "0.1.0".into());
     one.more.insert("later".into(), 7.into());
-    assert_eq!(one.clone().revised_by(one.clone()), one);
+    assert_eq!(one.clone().merge(one.clone()), one);
 }
 
 #[test]
@@ -219,10 +216,7 @@ fn keeps_replayed_fixes() {
     let mut replayed = from_log(10);
     replayed.incident.fixes = vec![fix(Some(SettingResult::default()))];
     replayed.incident.needs = vec!["of the last 9 operations".into()];
-    for one in [
-        plain.clone().revised_by(replayed.clone()),
-        replayed.revised_by(plain),
-    ] {
+    for one in [plain.clone().merge(replayed.clone()), replayed.merge(plain)] {
         assert!(one.incident.fixes[0].replayed.is_some());
         assert_eq!(one.incident.needs, ["of the last 9 operations"]);
     }
@@ -261,7 +255,7 @@ fn merging_loses_no_data() {
     });
     b.incident.time = Some("2026-11-20T13:03:00+01:00".into());
     a.incident.time = Some("2026-11-20T12:03:58Z".into());
-    let one = a.revised_by(b);
+    let one = a.merge(b);
     let seqs: Vec<u64> = one.evidence.events.iter().map(|event| event.seq).collect();
     assert_eq!(seqs, [1, 2]);
     assert_eq!(one.evidence.measured["retries"], 2, "the later measurement");
@@ -347,13 +341,13 @@ fn merges_two_scenes_and_limits_the_map() {
         map: Some(map(MAX_PARTS + 1)),
         ..Scene::default()
     });
-    let both = first.revised_by(second.clone()).bounded();
+    let both = first.merge(second.clone()).bounded();
     let scene = both.scene.as_deref().expect("a scene");
     assert_eq!((scene.at, &scene.stacks[..]), (Mono(7), &[stack(40)][..]));
     let map = scene.map.as_ref().expect("its figures");
     assert!(map.whole.is_none(), "too many blocks");
     // A record without a scene does not remove it, and the result can be read again.
-    let again = from_log(0).revised_by(both.clone());
+    let again = from_log(0).merge(both.clone());
     assert_eq!(again.scene, both.scene);
     let text = serde_json::to_string(&again).expect("plain data");
     let read: Record = serde_json::from_str(&text).expect("a record");

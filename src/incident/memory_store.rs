@@ -1,36 +1,37 @@
-//! Incidents of a recording, which are not written to the store. A recording is diagnosed each time it is played, and
-//! incidents that a remote host's store sent while it was recorded are part of it as events.
+//! The store for a recording, in memory. A recording is diagnosed each time it is played, and incidents that a remote
+//! host's store sent while it was recorded are part of it as events.
 
 use std::sync::Arc;
 
-use crate::diagnose::live::{CaseKey, Revision};
-use crate::incidents::Record;
+use super::record::Record;
+use crate::diagnose::live::Revision;
+use crate::model::incident_key::IncidentKey;
 use crate::model::remote_incident::RemoteIncident;
 
-/// The same as the limit of the store.
+/// The same as the limit of the store on disk.
 const MAX_INCIDENTS: usize = 200;
 
 #[derive(Debug, Default)]
-pub struct RecordingIncidents {
-    /// Each with the key under which it was first reported.
-    entries: Vec<(CaseKey, Record)>,
+pub struct MemoryStore {
+    /// Each with the key under which it was first reported, which takes the place of the name in a store on disk.
+    entries: Vec<(IncidentKey, Record)>,
 }
 
-impl RecordingIncidents {
+impl MemoryStore {
     /// Merges a record. Returns the result and the key under which it is reported.
-    pub fn write(&mut self, key: CaseKey, record: Record) -> (&CaseKey, &Record) {
-        let known = |(_, known): &(CaseKey, Record)| known.is_same(&record);
-        let at = match self.entries.iter().rposition(known) {
+    pub fn write(&mut self, record: Record) -> (&IncidentKey, &Record) {
+        let is_known = |(_, known): &(IncidentKey, Record)| known.is_same(&record);
+        let at = match self.entries.iter().rposition(is_known) {
             Some(at) => {
                 let known = &mut self.entries[at].1;
-                *known = std::mem::take(known).revised_by(record);
+                *known = std::mem::take(known).merge(record);
                 at
             }
             None => {
                 if self.entries.len() == MAX_INCIDENTS {
                     self.entries.remove(0);
                 }
-                self.entries.push((key, record));
+                self.entries.push((record.key.clone(), record));
                 self.entries.len() - 1
             }
         };
@@ -40,29 +41,15 @@ impl RecordingIncidents {
 
     /// Merges an incident of a remote host's store and returns it as a revision; `None` if it is invalid.
     pub fn adopt(&mut self, remote: &RemoteIncident) -> Option<Revision> {
-        let remote = Record::from_remote(remote)?;
-        let observed = remote.observed.clone();
-        let key = CaseKey {
-            boot_id: observed.boot_id,
-            process: observed.process,
-            gpu: observed.gpu,
-            first: observed.first,
-        };
-        let (key, record) = self.write(key, remote);
-        let scene = record.scene.as_deref().cloned().unwrap_or_default();
+        let (key, record) = self.write(Record::from_remote(remote)?);
         let excerpt = record.excerpt.as_ref();
-        let mut processes = scene.processes.clone();
-        processes.extend(key.process.filter(|process| !processes.contains(process)));
         Some(Revision {
+            key: key.clone(),
             incident: record.incident.clone(),
-            at: record.observed.first,
-            time: record.observed.time,
-            processes,
-            run: record.observed.run,
+            processes: record.processes(),
             command: record.command.clone(),
             excerpt: excerpt.map_or_else(String::new, |excerpt| excerpt.text.clone()),
-            scene: Arc::new(scene),
-            key: key.clone(),
+            scene: Arc::new(record.scene.as_deref().cloned().unwrap_or_default()),
         })
     }
 
@@ -75,7 +62,6 @@ impl RecordingIncidents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::incidents::Key;
     use crate::model::incident::{DetectedBy, Fields, Incident, Severity};
     use crate::model::process::ProcessKey;
     use crate::model::units::{Mono, Pid};
@@ -93,22 +79,13 @@ mod tests {
             fields,
             ..Incident::default()
         };
-        let observed = Key {
+        let key = IncidentKey {
             boot_id: "boot".into(),
             process: PROCESS,
             first: Mono(first),
-            ..Key::default()
+            ..IncidentKey::default()
         };
-        Record::new(incident, observed)
-    }
-
-    fn key(first: u64) -> CaseKey {
-        CaseKey {
-            boot_id: "boot".into(),
-            process: PROCESS,
-            gpu: None,
-            first: Mono(first),
-        }
+        Record::new(incident, key)
     }
 
     fn part(first: u64) -> Record {
@@ -128,22 +105,22 @@ mod tests {
 
     #[test]
     fn merges_remote_and_local_incidents_in_any_order() {
-        let mut recording = RecordingIncidents::default();
-        recording.write(key(5_000), part(5_000));
+        let mut recording = MemoryStore::default();
+        recording.write(part(5_000));
         let revision = recording.adopt(&whole(5_900)).expect("an incident");
         assert_eq!(
             (&revision.key, &*revision.incident.id),
-            (&key(5_000), "oom-fragmentation")
+            (&part(5_000).key, "oom-fragmentation")
         );
-        let (again, known) = recording.write(key(5_000), part(5_000));
+        let (again, known) = recording.write(part(5_000));
         assert_eq!(
             (again, &*known.incident.id),
-            (&key(5_000), "oom-fragmentation")
+            (&part(5_000).key, "oom-fragmentation")
         );
 
         recording.forget();
         let revision = recording.adopt(&whole(5_900)).expect("an incident");
-        let (again, known) = recording.write(key(5_000), part(5_000));
+        let (again, known) = recording.write(part(5_000));
         assert_eq!(
             (again, &*known.incident.id),
             (&revision.key, "oom-fragmentation")

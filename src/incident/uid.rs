@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::key::Key;
+use crate::model::incident_key::IncidentKey;
 
 /// Digits and lower-case letters in byte order, without characters that look alike (Crockford's base 32).
 const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
@@ -24,15 +24,20 @@ pub struct InvalidUid;
 
 impl Uid {
     /// Returns the name for an incident. `offset` seconds are added to the time if the name is already in use.
-    pub(super) fn of(key: &Key, offset: u64) -> Self {
+    pub(super) fn of(key: &IncidentKey, offset: u64) -> Self {
         let seconds = u64::try_from(key.time.0 / 1_000).unwrap_or(0);
         let time = letters(seconds.saturating_add(offset), TIME_LENGTH);
         Self(format!("{time}-{}", Self::subject_suffix(key)))
     }
 
     /// Returns the suffix of the names of all incidents with the key's subject.
-    pub(super) fn subject_suffix(key: &Key) -> String {
-        letters(hash(&key.subject()), SUBJECT_LENGTH)
+    pub(super) fn subject_suffix(key: &IncidentKey) -> String {
+        // A command and the processes that it started have the same suffix.
+        let process = key.run.or(key.process);
+        let process = process.map(|key| (key.pid.0, key.start.0));
+        let gpu = key.gpu.as_ref().filter(|_| process.is_none());
+        let subject = format!("{} {process:?} {gpu:?}", key.boot_id);
+        letters(hash(&subject), SUBJECT_LENGTH)
     }
 
     #[must_use]
@@ -94,8 +99,8 @@ mod tests {
     use crate::model::process::ProcessKey;
     use crate::model::units::{Mono, Pid, StartTicks, UnixMillis};
 
-    fn key(pid: u32, time: i64) -> Key {
-        Key {
+    fn key(pid: u32, time: i64) -> IncidentKey {
+        IncidentKey {
             boot_id: "b".into(),
             process: Some(ProcessKey {
                 pid: Pid(pid),

@@ -1,0 +1,213 @@
+//! The collectors that work on request or at an event, each on a thread of its own.
+//!
+//! To add one, implement [`Collector`] and add a row to [`COLLECTORS`]. It hands over what it reads as a
+//! [`Section::Update`] or a [`Section::Observation`]. An answer to a request may go straight to the feed.
+//!
+//! The collectors that every frame consists of (GPUs, host, allocators, exits) are wired in `start.rs`, because the
+//! agent waits for each of them in a tick.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+
+use super::{Agent, Options, Section};
+use crate::collect::logs::{self, Logs};
+use crate::collect::probe;
+use crate::collect::process::detail;
+use crate::collect::python::{Python, StackRequest};
+use crate::collect::torch::allocation_spike::AllocationSpike;
+use crate::model::event::Observation;
+use crate::model::frame::Frame;
+use crate::model::probe::ProbeRequest;
+use crate::model::process::ProcessKey;
+use crate::model::reading::{Missing, Reason};
+use crate::model::stack::StackWhy;
+use crate::source::stream::Feed;
+use crate::source::{Request, Update};
+
+/// A reader with a thread of its own. No method may block.
+pub(super) trait Collector: Send + Sync {
+    /// Sets the processes that compute on a GPU.
+    fn watch(&self, _processes: &[ProcessKey]) {}
+
+    /// Serves a request. Returns false if it is for another collector.
+    fn serve(&self, _request: &Request, _agent: &Agent) -> bool {
+        false
+    }
+
+    /// Called on the sampler's thread when an allocation failed, or allocated memory rose to a new maximum.
+    fn allocation_spike(&self, _spike: &AllocationSpike) {}
+
+    fn exited(&self, _process: ProcessKey) {}
+}
+
+/// What a collector needs to start.
+pub(super) struct Context<'a> {
+    pub options: &'a Options,
+    pub sections: &'a Sender<Section>,
+    pub feed: &'a Arc<Feed>,
+}
+
+type Start = fn(&Context<'_>) -> io::Result<Box<dyn Collector>>;
+
+const COLLECTORS: &[Start] = &[start_details, start_probes, start_python, start_logs];
+
+pub(super) type Collectors = Arc<[Box<dyn Collector>]>;
+
+pub(super) fn start_collectors(context: &Context<'_>) -> io::Result<Collectors> {
+    COLLECTORS.iter().map(|start| start(context)).collect()
+}
+
+/// Starts a thread that passes every job to `work`, until the sender is dropped.
+pub(super) fn job_thread<T: Send + 'static>(
+    name: &str,
+    mut work: impl FnMut(T) + Send + 'static,
+) -> io::Result<Sender<T>> {
+    let (jobs, inbox) = mpsc::channel();
+    let thread = std::thread::Builder::new().name(name.into());
+    thread.spawn(move || {
+        while let Ok(job) = inbox.recv() {
+            work(job);
+        }
+    })?;
+    Ok(jobs)
+}
+
+/// Reads one process in detail.
+struct Details(Sender<ProcessKey>);
+
+fn start_details(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
+    let (feed, proc_root) = (Arc::clone(context.feed), context.options.proc_root.clone());
+    let read = move |key| feed.push(Update::Detail(key, Box::new(detail(&proc_root, key))));
+    Ok(Box::new(Details(job_thread("detail", read)?)))
+}
+
+impl Collector for Details {
+    fn serve(&self, request: &Request, _: &Agent) -> bool {
+        let Request::Detail(key) = request else {
+            return false;
+        };
+        let _ = self.0.send(*key);
+        true
+    }
+}
+
+/// Probes one GPU at a time, because each probe waits for a child process.
+struct Probes(Sender<(ProbeRequest, Frame)>);
+
+fn start_probes(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
+    let (feed, proc_root) = (Arc::clone(context.feed), context.options.proc_root.clone());
+    let run = move |(request, known)| {
+        let probe = probe::probe(&request, &known, &proc_root);
+        feed.push(Update::Probed(Arc::new(probe)));
+    };
+    Ok(Box::new(Probes(job_thread("probe", run)?)))
+}
+
+impl Collector for Probes {
+    fn serve(&self, request: &Request, agent: &Agent) -> bool {
+        let Request::Probe(request) = request else {
+            return false;
+        };
+        if let Err(why) = agent.options.permissions.probes {
+            let refused = probe::refused(&request.gpu, why.into());
+            agent.feed.push(Update::Probed(Arc::new(refused)));
+            return true;
+        }
+        let known = Frame {
+            gpus: agent.gpus.values().cloned().collect(),
+            pools: Some(agent.pools.clone()),
+            ..Frame::default()
+        };
+        let _ = self.0.send((request.clone(), known));
+        true
+    }
+}
+
+fn start_python(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
+    let sections = context.sections.clone();
+    let python = Python::start(move |key, stack| {
+        let _ = sections.send(Section::Update(Update::Stacks(key, Arc::new(stack))));
+    })?;
+    Ok(Box::new(python))
+}
+
+impl Collector for Python {
+    fn watch(&self, processes: &[ProcessKey]) {
+        Self::watch(self, processes.to_vec());
+    }
+
+    fn serve(&self, request: &Request, _: &Agent) -> bool {
+        let Request::Stacks(key) = request else {
+            return false;
+        };
+        self.take(StackRequest::by_user(*key));
+        true
+    }
+
+    fn allocation_spike(&self, spike: &AllocationSpike) {
+        self.take(StackRequest {
+            process: spike.process,
+            why: match spike.is_oom() {
+                true => StackWhy::Oom,
+                false => StackWhy::NewMaximum,
+            },
+            since: spike.since,
+            allocated: Some(spike.allocated),
+        });
+    }
+}
+
+fn start_logs(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
+    let options = context.options;
+    let (tmux, tmux_folder) = (options.tmux.as_deref(), options.tmux_folder.as_deref());
+    let settings = logs::Settings {
+        is_remote: options.is_remote,
+        ..logs::Settings::new(&options.proc_root, tmux, tmux_folder)
+    };
+    let sections = context.sections.clone();
+    let logs = logs::start(settings, move |log| {
+        let observation = Observation::Log(Box::new(log.excerpt));
+        let _ = sections.send(Section::Observation(log.process, observation));
+    })?;
+    Ok(Box::new(logs))
+}
+
+impl Collector for Logs {
+    fn watch(&self, processes: &[ProcessKey]) {
+        Self::watch(self, processes);
+    }
+
+    fn serve(&self, request: &Request, agent: &Agent) -> bool {
+        let feed = Arc::clone(&agent.feed);
+        match request {
+            Request::Log(key) => {
+                self.view(*key, move |view| feed.push(Update::Log(Arc::new(view))))
+            }
+            Request::Watch { process, path } => {
+                let process = *process;
+                match agent.options.permissions.watches {
+                    Ok(()) => self.name(process, path.into(), move |name| {
+                        feed.push(Update::Watched(process, name));
+                    }),
+                    Err(why) => {
+                        let refused = Err(Missing::new(Reason::Denied, why));
+                        feed.push(Update::Watched(process, refused));
+                    }
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn allocation_spike(&self, spike: &AllocationSpike) {
+        if spike.is_oom() {
+            self.ooms_rose(spike.process);
+        }
+    }
+
+    fn exited(&self, process: ProcessKey) {
+        Self::exited(self, process);
+    }
+}

@@ -1,0 +1,94 @@
+//! The driver's threads: one for each GPU, and one for Xid events.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+
+use super::Section;
+use crate::collect::nvml::library::Library;
+use crate::collect::nvml::worker::{self, WorkerCommand};
+use crate::collect::nvml::xid;
+use crate::model::gpu::Gpu;
+use crate::model::units::{GpuUuid, Millis};
+
+/// Limits the threads that are started if a driver reports an absurd count.
+const MAX_GPUS: u32 = 256;
+
+pub(super) struct Workers {
+    library: Arc<Library>,
+    sections: Sender<Section>,
+    by_index: BTreeMap<u32, Sender<WorkerCommand>>,
+    /// Stops the thread of the driver's Xid events when it is dropped.
+    xid_thread: Option<Sender<()>>,
+    /// The GPU whose screen is open.
+    focus: Option<GpuUuid>,
+}
+
+impl Workers {
+    pub(super) fn new(library: Arc<Library>, sections: Sender<Section>) -> Self {
+        Self {
+            library,
+            sections,
+            by_index: BTreeMap::new(),
+            xid_thread: None,
+            focus: None,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_index.len()
+    }
+
+    pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
+        self.by_index.keys().copied()
+    }
+
+    /// Starts the workers of the first `count` GPUs. Existing workers stay if the driver is briefly unavailable: each
+    /// waits for its own GPU.
+    pub(super) fn start(&mut self, count: u32, interval: Millis) {
+        for index in 0..count.min(MAX_GPUS) {
+            if self.by_index.contains_key(&index) {
+                continue;
+            }
+            let (commands, inbox) = mpsc::channel();
+            let (library, sections) = (Arc::clone(&self.library), self.sections.clone());
+            match worker::spawn(index, library, interval, inbox, sections) {
+                Ok(()) => drop(self.by_index.insert(index, commands)),
+                Err(error) => tracing::error!(index, %error, "cannot start a GPU worker thread"),
+            }
+        }
+        if !self.by_index.is_empty() && self.xid_thread.is_none() {
+            let (alive, is_alive) = mpsc::channel();
+            match xid::spawn(Arc::clone(&self.library), is_alive, self.sections.clone()) {
+                Ok(()) => self.xid_thread = Some(alive),
+                Err(error) => tracing::error!(%error, "cannot start the Xid thread"),
+            }
+        }
+    }
+
+    pub(super) fn set_interval(&self, interval: Millis) {
+        for worker in self.by_index.values() {
+            let _ = worker.send(WorkerCommand::Interval(interval));
+        }
+    }
+
+    pub(super) fn set_focus(&mut self, focus: Option<GpuUuid>, gpus: &BTreeMap<u32, Gpu>) {
+        if self.focus == focus {
+            return;
+        }
+        for (index, worker) in &self.by_index {
+            let uuid = gpus.get(index).map(|gpu| &gpu.uuid);
+            let (had, has) = (uuid == self.focus.as_ref(), uuid == focus.as_ref());
+            if uuid.is_some() && had != has {
+                let _ = worker.send(WorkerCommand::Focus(has));
+            }
+        }
+        self.focus = focus;
+    }
+
+    /// Makes a worker read its GPU immediately. Returns true if it will.
+    pub(super) fn read_now(&self, index: u32) -> bool {
+        let worker = self.by_index.get(&index);
+        worker.is_some_and(|worker| worker.send(WorkerCommand::Now).is_ok())
+    }
+}

@@ -1,0 +1,46 @@
+//! Incidents: from the observations of this host, remote hosts and recordings to one saved record for each failure.
+//!
+//! ```text
+//! Update ─► Watcher::see ─► thread "incidents": live::Observer ─► Revision ─► IncidentSaver ─┐ is_same, merge
+//! Update::RemoteIncident (from the store of a remote host) ───────────────────────────────────┼─► Store (live)
+//! gputop run ─► save() ───────────────────────────────────────────────────────────────────────┘   MemoryStore (recording)
+//!                                                                     WatchResult ◄────────────────────┘
+//!                                                                         └─► banner and incident screen
+//! ```
+//!
+//! Several observers may see one failure. An [`IncidentKey`](crate::model::incident_key::IncidentKey) identifies it for
+//! all of them. Each observer writes its conclusion with [`Store::write`], which finds the record of the same incident
+//! ([`Record::is_same`]) and merges both ([`Record::merge`]), in whatever order they arrive. The incident's name does
+//! not change. It stays marked as read, unless it got worse or turned out to be something else.
+//!
+//! ```text
+//! $XDG_STATE_HOME/gputop/incidents/          mode 0700, owned by this user
+//!   01kq3v7-x2c9.json                        one incident (see `record`), written to a temporary file and renamed
+//!   state.json                               which incidents were read, and for which on_incident was run
+//!   lock                                     held while any of these is written
+//! ```
+//!
+//! If the store cannot be written, read or locked in time, gputop reports that in one line and continues. The store does
+//! not redact secrets: the collectors have removed them before a [`Record`] is made.
+
+mod memory_store;
+mod merge;
+mod on_incident;
+mod record;
+mod save;
+mod saver;
+mod state;
+mod store;
+mod store_changes;
+mod timeout;
+mod uid;
+mod watcher;
+
+pub use on_incident::{NOTICE_LIMIT, Notice, notify};
+pub use record::{Evidence, Excerpt, Record, Track};
+pub use save::{SaveResult, in_time, put, save};
+pub use store::{Entry, Listing, Store, StoreError, Stored, Unreadable, Written};
+pub use store_changes::Changes;
+pub use timeout::with_timeout;
+pub use uid::Uid;
+pub use watcher::{IncidentSink, MAX_WAITING_FRAMES, WatchResult, Watcher};

@@ -1,0 +1,324 @@
+//! The definition of a figure of a GPU: everything that lists, formats or exports figures reads it.
+
+use super::{Gpu, Throttle};
+use crate::model::reading::{Missing, Reading};
+use crate::model::units::{
+    Bytes, BytesPerSecond, Celsius, MegaHertz, MilliJoules, MilliWatts, Millis, Percent,
+};
+
+/// A figure that NVML reports about one GPU.
+#[derive(Debug, Clone, Copy)]
+pub struct GpuFigure {
+    /// Name of the CSV column, without the unit.
+    pub name: &'static str,
+    /// Name on the GPU screen and in doctor's schedule.
+    pub title: &'static str,
+    pub section: Section,
+    pub period: Period,
+    pub field: Field,
+    /// Names of the `nvidia-smi --query-gpu` field, newest first. Empty if there is none.
+    pub nvidia_smi: &'static [&'static str],
+    /// Its column in the table of GPUs, if it has one.
+    pub column: Option<FigureColumn>,
+    /// Whether the user should act on the value.
+    pub is_bad: fn(&Gpu) -> bool,
+}
+
+/// A column of the table of GPUs.
+#[derive(Debug, Clone, Copy)]
+pub struct FigureColumn {
+    pub title: &'static str,
+    pub width: u16,
+    /// Columns with smaller values are placed first while there is room.
+    pub priority: u8,
+    /// Sentence for the help screen.
+    pub help: &'static str,
+}
+
+/// The heading on the GPU screen that a figure is listed under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Section {
+    /// Shown as an accounting in parts that add up.
+    Memory,
+    Activity,
+    Power,
+    Links,
+    Errors,
+    Identity,
+}
+
+impl Section {
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Memory => "Memory",
+            Self::Activity => "Activity",
+            Self::Power => "Power, heat, clocks",
+            Self::Links => "Links",
+            Self::Errors => "Memory errors",
+            Self::Identity => "Board",
+        }
+    }
+}
+
+/// Interval between two reads of figures that change rarely or whose calls are expensive.
+pub const SLOW_INTERVAL: Millis = Millis(10_000);
+
+/// How often a figure is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Period {
+    Tick,
+    /// Every [`SLOW_INTERVAL`].
+    Slow,
+    /// Only while the GPU's screen is open, because the call takes 2 to 40 ms.
+    WhileShown,
+    /// When the GPU is opened.
+    Once,
+}
+
+impl Period {
+    /// Returns the description that the GPU screen shows beside the value.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Tick => "every sample",
+            Self::Slow => "10 s",
+            Self::WhileShown => "while shown",
+            Self::Once => "once",
+        }
+    }
+}
+
+/// Declares the types of figures: how to reach one in a [`Gpu`], and its value.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident($type:ty)),* $(,)?) => {
+        /// Access to a figure: a function that reads it, and one to store it.
+        #[derive(Debug, Clone, Copy)]
+        pub enum Field {
+            $($(#[$doc])* $kind(fn(&Gpu) -> &Reading<$type>, fn(&mut Gpu) -> &mut Reading<$type>),)*
+        }
+
+        /// The value of a figure.
+        #[derive(Debug, Clone, Copy, PartialEq)]
+        pub enum Value<'a> {
+            $($kind(&'a $type),)*
+        }
+
+        impl Field {
+            /// Returns the value, or the reason for its absence.
+            pub fn read<'g>(&self, gpu: &'g Gpu) -> Result<Value<'g>, &'g Missing> {
+                match self {
+                    $(Self::$kind(get, _) => match get(gpu) {
+                        Reading::Value(value) => Ok(Value::$kind(value)),
+                        Reading::Missing(why) => Err(why),
+                    },)*
+                }
+            }
+
+            pub fn set_missing(&self, gpu: &mut Gpu, why: Missing) {
+                match self {
+                    $(Self::$kind(_, get_mut) => *get_mut(gpu) = Reading::Missing(why),)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    Bytes(Bytes),
+    Percent(Percent),
+    Power(MilliWatts),
+    Energy(MilliJoules),
+    Temperature(Celsius),
+    Clock(MegaHertz),
+    Rate(BytesPerSecond),
+    Count(u32),
+    LongCount(u64),
+    /// PCIe lanes: `x16`.
+    Lanes(u32),
+    /// The N of /dev/nvidiaN.
+    DeviceFile(u32),
+    PState(u8),
+    /// A state: yes or no.
+    Flag(bool),
+    /// A mode: on or off.
+    Switch(bool),
+    Text(String),
+    Throttle(Vec<Throttle>),
+}
+
+impl Value<'_> {
+    /// Returns the value with its unit: `124.7 W`.
+    pub fn text(self) -> String {
+        match self {
+            Self::Bytes(bytes) => bytes.to_string(),
+            Self::Percent(share) => format!("{:.0} %", share.0),
+            Self::Power(power) => format!("{:.1} W", f64::from(power.0) / 1_000.0),
+            Self::Energy(energy) => format!(
+                "{:.2} kWh since the driver was loaded",
+                energy.0 as f64 / 3.6e9
+            ),
+            Self::Temperature(celsius) => format!("{} °C", celsius.0),
+            Self::Clock(clock) => format!("{} MHz", clock.0),
+            Self::Rate(rate) => rate_text(*rate),
+            Self::Lanes(width) => format!("x{width}"),
+            Self::DeviceFile(minor) => format!("/dev/nvidia{minor}"),
+            Self::PState(state) => format!("P{state}"),
+            Self::Flag(flag) => if *flag { "yes" } else { "no" }.to_owned(),
+            Self::Switch(is_on) => if *is_on { "on" } else { "off" }.to_owned(),
+            Self::Throttle(reasons) if reasons.is_empty() => "none".to_owned(),
+            Self::Throttle(_) | Self::Count(_) | Self::LongCount(_) | Self::Text(_) => self.raw(),
+        }
+    }
+
+    /// Returns the value for a column whose title states the unit: watts and whole numbers.
+    pub fn cell(self) -> String {
+        match self {
+            Self::Percent(share) => format!("{:.0}", share.0),
+            Self::Power(power) => (power.0.saturating_add(500) / 1_000).to_string(),
+            Self::PState(_) => self.text(),
+            _ => self.raw(),
+        }
+    }
+
+    /// Returns the bare value for other programs, in the [`unit`](GpuFigure::unit) of the model.
+    pub fn raw(self) -> String {
+        match self {
+            Self::Bytes(bytes) => bytes.0.to_string(),
+            Self::Percent(share) => share.0.to_string(),
+            Self::Power(power) => power.0.to_string(),
+            Self::Energy(energy) => energy.0.to_string(),
+            Self::Temperature(celsius) => celsius.0.to_string(),
+            Self::Clock(clock) => clock.0.to_string(),
+            Self::Rate(rate) => rate.0.to_string(),
+            Self::Count(n) | Self::Lanes(n) | Self::DeviceFile(n) => n.to_string(),
+            Self::LongCount(n) => n.to_string(),
+            Self::PState(state) => state.to_string(),
+            Self::Flag(flag) | Self::Switch(flag) => flag.to_string(),
+            Self::Text(text) => text.clone(),
+            Self::Throttle(reasons) => {
+                let words: Vec<_> = reasons.iter().map(|reason| reason.words()).collect();
+                words.join(", ")
+            }
+        }
+    }
+}
+
+fn rate_text(rate: BytesPerSecond) -> String {
+    match rate.0 {
+        n if n < 10_000_000 => format!("{:.1} MB/s", n as f64 / 1e6),
+        n if n < 10_000_000_000 => format!("{:.0} MB/s", n as f64 / 1e6),
+        n => format!("{:.1} GB/s", n as f64 / 1e9),
+    }
+}
+
+/// Returns a figure that is not in the table of GPUs and that `nvidia-smi` does not report.
+pub(super) const fn figure(
+    name: &'static str,
+    title: &'static str,
+    section: Section,
+    period: Period,
+    field: Field,
+) -> GpuFigure {
+    GpuFigure {
+        name,
+        title,
+        section,
+        period,
+        field,
+        nvidia_smi: &[],
+        column: None,
+        is_bad: |_| false,
+    }
+}
+
+impl GpuFigure {
+    pub(super) const fn nvidia_smi(self, nvidia_smi: &'static [&'static str]) -> Self {
+        Self { nvidia_smi, ..self }
+    }
+
+    pub(super) const fn column(
+        self,
+        title: &'static str,
+        width: u16,
+        priority: u8,
+        help: &'static str,
+    ) -> Self {
+        let column = Some(FigureColumn {
+            title,
+            width,
+            priority,
+            help,
+        });
+        Self { column, ..self }
+    }
+
+    pub(super) const fn bad_if(self, is_bad: fn(&Gpu) -> bool) -> Self {
+        Self { is_bad, ..self }
+    }
+
+    /// Returns the title, with the section where the title alone is ambiguous: `memory total`.
+    pub fn label(&self) -> String {
+        match self.section {
+            Section::Memory => format!("memory {}", self.title),
+            _ => self.title.to_owned(),
+        }
+    }
+
+    /// Returns the unit of [`Value::raw`] as the end of a CSV heading.
+    pub fn unit(&self) -> &'static str {
+        match self.field {
+            Field::Bytes(..) => "_bytes",
+            Field::Percent(..) => "_percent",
+            Field::Power(..) => "_milliwatts",
+            Field::Energy(..) => "_millijoules",
+            Field::Temperature(..) => "_celsius",
+            Field::Clock(..) => "_mhz",
+            Field::Rate(..) => "_bytes_per_second",
+            _ => "",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::GPU_FIGURES;
+    use super::*;
+    use crate::model::reading::Reason;
+
+    #[test]
+    fn slow_figures_are_labelled_with_their_interval() {
+        let seconds = SLOW_INTERVAL.0 / 1_000;
+        assert_eq!(Period::Slow.words(), format!("{seconds} s"));
+    }
+
+    #[test]
+    fn rounds_power_up_to_the_largest_reading() {
+        assert_eq!(Value::Power(&MilliWatts(131_500)).cell(), "132");
+        assert_eq!(Value::Power(&MilliWatts(u32::MAX)).cell(), "4294967");
+    }
+
+    #[test]
+    fn each_figure_reads_the_field_that_it_stores() {
+        for figure in GPU_FIGURES {
+            let mut gpu = Gpu::default();
+            figure
+                .field
+                .set_missing(&mut gpu, Missing::new(Reason::Unknown, "stored"));
+            let stored: Vec<_> = GPU_FIGURES
+                .iter()
+                .filter(|other| {
+                    other
+                        .field
+                        .read(&gpu)
+                        .is_err_and(|why| why.to_string() == "stored")
+                })
+                .map(|other| other.name)
+                .collect();
+            assert_eq!(stored, [figure.name]);
+            assert!(
+                serde_json::to_string(&gpu)
+                    .expect("it serializes")
+                    .contains("stored")
+            );
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The driver's process list of one GPU, and the memory that no listed process explains.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::process::ProcessKey;
+use crate::model::reading::Reading;
+use crate::model::units::{Bytes, Percent, Pid};
+
+/// An entry in the driver's process list of one GPU.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GpuProcess {
+    /// PID in the driver's namespace, which is the host's.
+    pub pid: Pid,
+    /// The matching kernel process, if it was found at the same time. This is the only link between this entry and
+    /// [`Process`](super::process::Process). Absent inside a container, where PIDs do not match.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessKey>,
+    pub kind: ContextKind,
+    /// Device memory of this process as counted by the driver; NVML under-reports managed memory.
+    #[serde(skip_serializing_if = "Reading::is_not_read")]
+    pub vram: Reading<Bytes>,
+    /// Share of the GPU's SM time since the last sample.
+    #[serde(skip_serializing_if = "Reading::is_not_read")]
+    pub sm: Reading<Percent>,
+    #[serde(skip_serializing_if = "Reading::is_not_read")]
+    pub memory_bandwidth: Reading<Percent>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_instance: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compute_instance: Option<u32>,
+}
+
+impl GpuProcess {
+    /// Returns the key of this process's history: the kernel's if known, otherwise the driver's PID alone.
+    pub fn key(&self) -> ProcessKey {
+        self.process.unwrap_or(ProcessKey {
+            pid: self.pid,
+            ..ProcessKey::default()
+        })
+    }
+}
+
+/// A part of a GPU's used memory that cannot be attributed to a visible process.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Unattributed {
+    pub bytes: Bytes,
+    pub cause: UnattributedCause,
+    /// The processes that the sentence mentions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pids: Vec<Pid>,
+    /// The explanation with its figures, ending with a period.
+    pub sentence: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnattributedCause {
+    /// gputop runs in a container, and the holder runs in another container or on the host.
+    OutsideContainer,
+    /// The driver lists processes that this user is not permitted to see.
+    Hidden,
+    /// The driver lists a process that does not exist.
+    Gone,
+    /// A process has exited, but some of its threads may still run.
+    Zombie,
+    /// A process has the GPU open, but the driver lists no memory for it.
+    HeldOpen,
+    /// The MPS server is running, and not all of its clients are listed.
+    MpsServer,
+    /// Not examined yet; the next frame has the result.
+    NotRead,
+    /// No observation explains it.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContextKind {
+    #[default]
+    Compute,
+    Graphics,
+    /// Listed as both.
+    Mixed,
+    #[serde(other)]
+    Unknown,
+}

@@ -1,0 +1,71 @@
+//! Reasons for reduced clocks.
+
+use serde::{Deserialize, Serialize};
+
+/// Reasons for clocks below the requested ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Throttle {
+    Idle,
+    ApplicationsClocks,
+    SwPowerCap,
+    HwSlowdown,
+    SyncBoost,
+    SwThermal,
+    HwThermal,
+    HwPowerBrake,
+    DisplayClocks,
+    #[serde(other)]
+    Unknown,
+}
+
+/// Bit order of nvmlClocksEventReason… in nvml.h.
+const THROTTLE_BITS: [Throttle; 9] = [
+    Throttle::Idle,
+    Throttle::ApplicationsClocks,
+    Throttle::SwPowerCap,
+    Throttle::HwSlowdown,
+    Throttle::SyncBoost,
+    Throttle::SwThermal,
+    Throttle::HwThermal,
+    Throttle::HwPowerBrake,
+    Throttle::DisplayClocks,
+];
+
+impl Throttle {
+    /// Returns the reasons in a mask from NVML. Unknown bits are ignored.
+    pub fn of_mask(mask: u64) -> Vec<Self> {
+        let bits = THROTTLE_BITS.into_iter().enumerate();
+        bits.filter(|(bit, _)| mask >> bit & 1 == 1)
+            .map(|(_, reason)| reason)
+            .collect()
+    }
+
+    /// Returns a noun phrase for a narrow column: `power cap`.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::ApplicationsClocks => "clocks set by user",
+            Self::SwPowerCap => "power cap",
+            Self::HwSlowdown => "hardware slowdown",
+            Self::SyncBoost => "sync boost",
+            Self::SwThermal => "too warm",
+            Self::HwThermal => "too hot",
+            Self::HwPowerBrake => "power brake",
+            Self::DisplayClocks => "display clocks",
+            Self::Unknown => "throttled, reason unknown",
+        }
+    }
+
+    /// Returns true if the user should act: heat or the power supply slows the card down.
+    pub fn is_trouble(self) -> bool {
+        matches!(
+            self,
+            Self::HwSlowdown
+                | Self::SwThermal
+                | Self::HwThermal
+                | Self::HwPowerBrake
+                | Self::Unknown
+        )
+    }
+}

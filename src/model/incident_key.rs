@@ -1,0 +1,85 @@
+//! The identity of an incident, which is the same for every observer: its subject and the time of its first observation.
+
+use serde::{Deserialize, Serialize};
+
+use super::process::ProcessKey;
+use super::units::{GpuUuid, Millis, Mono, UnixMillis};
+
+/// Maximum time between first observations of the same incident. Two dashboards sample at different times.
+const MAX_DISTANCE: Millis = Millis(5_000);
+
+/// The subject of an incident, and the time of its first observation.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IncidentKey {
+    pub boot_id: String,
+    /// The first process that failed, or `None` if a GPU failed without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessKey>,
+    /// The command under `gputop run` that started the process. The record of that run has this command as its subject.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<ProcessKey>,
+    /// For incidents of a GPU that are not about a process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuUuid>,
+    /// Time of the first observation by the monotonic clock, for comparisons.
+    pub first: Mono,
+    /// The same by the wall clock, for display and sorting.
+    pub time: UnixMillis,
+}
+
+impl IncidentKey {
+    /// Returns true if both describe the same incident: they have the same subject and began within a few seconds.
+    /// Incidents without a known subject are the same only if they began at the same time.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let has_no_subject = |key: &Self| key.process.is_none() && key.gpu.is_none();
+        if has_no_subject(self) && has_no_subject(other) {
+            return self.is_same_boot(other) && self.first == other.first;
+        }
+        self.shares_subject(other) && self.first.0.abs_diff(other.first.0) <= MAX_DISTANCE.0
+    }
+
+    /// Returns true if both are about the same process, or one is about a process that the other's command started.
+    #[must_use]
+    pub fn shares_subject(&self, other: &Self) -> bool {
+        let is_child = |part: &Self, whole: &Self| {
+            part.run.is_some() && part.run == whole.process && whole.run.is_none()
+        };
+        self.has_same_subject(other)
+            || self.is_same_boot(other) && (is_child(self, other) || is_child(other, self))
+    }
+
+    /// Returns true if both are about the same process or, without a process, about the same GPU.
+    #[must_use]
+    pub fn has_same_subject(&self, other: &Self) -> bool {
+        self.is_same_boot(other)
+            && self.process == other.process
+            && (self.process.is_some() || (self.gpu.is_some() && self.gpu == other.gpu))
+    }
+
+    fn is_same_boot(&self, other: &Self) -> bool {
+        !self.boot_id.is_empty() && self.boot_id == other.boot_id
+    }
+
+    /// Returns the key of an incident that two observers saw: the earlier time, and the process inside the command
+    /// instead of the command itself.
+    #[must_use]
+    pub fn merged(self, other: Self) -> Self {
+        let (first, then) = if other.first < self.first {
+            (other, self)
+        } else {
+            (self, other)
+        };
+        let part = [&first, &then].into_iter().find(|key| key.run.is_some());
+        let (process, run) = part.map_or((first.process, None), |part| (part.process, part.run));
+        Self {
+            process,
+            run,
+            gpu: first.gpu.or(then.gpu),
+            boot_id: first.boot_id,
+            first: first.first,
+            time: first.time,
+        }
+    }
+}
