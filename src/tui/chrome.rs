@@ -317,98 +317,120 @@ pub fn message(app: &App, message: &str, area: Rect, buffer: &mut Buffer) {
     put_line(buffer, last, message, Role::Warn, &app.theme);
 }
 
-/// A key in the footer, with its position for the mouse.
+/// A key in the footer, with its position.
 #[derive(Debug, Clone)]
 pub struct Hint {
     pub columns: Range<u16>,
     pub action: Action,
+    key: String,
+    word: &'static str,
+    is_right: bool,
 }
 
-/// Draws the keys of the screen, or the current message. Returns the clickable keys.
-pub fn footer(
-    app: &App,
-    screen: &dyn Screen,
-    is_first: bool,
-    area: Rect,
-    buffer: &mut Buffer,
-) -> Vec<Hint> {
-    let theme = &app.theme;
-    if let Some(message) = &app.message {
-        put_line(buffer, margin(area), message, Role::Warn, theme);
-        return Vec::new();
+impl Hint {
+    fn new(action: Action, word: &'static str, app: &App) -> Option<Self> {
+        let keys = app.keymap.keys(action);
+        (!keys.is_empty()).then(|| Self {
+            columns: 0..0,
+            action,
+            key: app.keymap.label(action),
+            word,
+            is_right: false,
+        })
+    }
+
+    fn width(&self) -> u16 {
+        u16::try_from(columns(&self.key) + 1 + columns(self.word)).unwrap_or(u16::MAX)
+    }
+}
+
+/// Returns true if an action of the footer can be used.
+fn is_available(action: Action, app: &App) -> bool {
+    match action {
+        Action::Signal => signal_targets::is_allowed(app).is_ok(),
+        Action::Connect => app.fleet.iter().any(FleetRow::is_lost),
+        Action::Probe => probe_question::is_allowed(app).is_ok(),
+        // Recordings contain no logs, and their stacks cannot be read again.
+        Action::Log => app.recording.is_none(),
+        _ => true,
+    }
+}
+
+/// Returns the keys in the footer, and the column at which the arrangement of the table ends. Quit and help are shown even
+/// in the narrowest pane. There are none while a message is shown.
+pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec<Hint>, u16) {
+    let mut right = area.right().saturating_sub(1);
+    if app.message.is_some() {
+        return (Vec::new(), right);
     }
     let quit = if is_first { "quit" } else { "back" };
-    // Quit and help are shown even in the narrowest pane.
     let mut hints = Vec::new();
-    let mut right = area.right().saturating_sub(1);
     for (action, word) in [
         (Action::Quit, quit),
         (Action::Help, Action::Help.def().short),
     ] {
-        if app.keymap.keys(action).is_empty() {
-            continue;
+        if let Some(hint) = Hint::new(action, word, app) {
+            let start = right - hint.width().min(right.saturating_sub(area.x));
+            hints.push(Hint {
+                columns: start..right,
+                is_right: true,
+                ..hint
+            });
+            right = start.saturating_sub(2);
         }
-        let end = right;
-        let text = format!("{} {word}", app.keymap.label(action));
-        let start = put_right(buffer, area.x, end, area.y, &text, theme.style(Role::Dim));
-        hints.push(Hint {
-            columns: start..end,
-            action,
-        });
-        right = start.saturating_sub(2);
     }
-    let arrangement = arrangement(app);
-    if !arrangement.is_empty() {
-        right = put_right(
-            buffer,
-            area.x,
-            right,
-            area.y,
-            &arrangement,
-            theme.style(Role::Warn),
-        );
-    }
-    let mut at = area.x + 1;
+    let arrangement_end = right;
+    let width = u16::try_from(columns(&arrangement(app))).unwrap_or(u16::MAX);
+    right -= width.min(right.saturating_sub(area.x));
     // The keys for scrolled charts come first, then those for playback.
     let play: &[Action] = match (app.time_window.end().is_some(), app.recording.is_some()) {
         (true, _) => &[Action::Now, Action::ScrollBack, Action::ScrollForward],
         (false, true) => &[Action::SkipBack, Action::SkipForward, Action::Pause],
         (false, false) => &[],
     };
-    let own = screen
-        .footer()
-        .iter()
-        .filter(|action| !play.contains(action))
-        .filter(|action| match action {
-            Action::Signal => signal_targets::is_allowed(app).is_ok(),
-            Action::Connect => app.fleet.iter().any(FleetRow::is_lost),
-            Action::Probe => probe_question::is_allowed(app).is_ok(),
-            // Recordings contain no logs.
-            Action::Log => app.recording.is_none(),
-            _ => true,
-        });
+    let own = screen.footer().iter();
+    let own = own.filter(|action| !play.contains(action) && is_available(**action, app));
+    let mut at = area.x + 1;
     for action in play.iter().chain(own) {
-        if app.keymap.keys(*action).is_empty() {
+        let Some(hint) = Hint::new(*action, action.def().short, app) else {
             continue;
-        }
-        let (key, word) = (app.keymap.label(*action), action.def().short);
-        let width = u16::try_from(columns(&key) + columns(word) + 3).unwrap_or(u16::MAX);
-        if at + width > right {
+        };
+        let end = at + hint.width();
+        if end + 2 > right {
             break;
         }
-        let style = theme.style(Role::Dim);
-        let pieces = [
-            (key.as_str(), theme.style(Role::Key)),
-            (" ", style),
-            (word, style),
-            ("  ", style),
-        ];
-        let from = at;
-        at = put_all(buffer, at, area.y, right, &pieces);
         hints.push(Hint {
-            columns: from..at.saturating_sub(2),
-            action: *action,
+            columns: at..end,
+            ..hint
         });
+        at = end + 2;
     }
-    hints
+    (hints, arrangement_end)
+}
+
+/// Draws the keys of the screen, or the current message.
+pub fn footer(app: &App, screen: &dyn Screen, is_first: bool, area: Rect, buffer: &mut Buffer) {
+    let (theme, dim) = (&app.theme, app.theme.style(Role::Dim));
+    if let Some(message) = &app.message {
+        put_line(buffer, margin(area), message, Role::Warn, theme);
+        return;
+    }
+    let (hints, end) = hints(app, screen, is_first, area);
+    let warn = theme.style(Role::Warn);
+    put_right(buffer, area.x, end, area.y, &arrangement(app), warn);
+    for hint in hints {
+        let key = if hint.is_right {
+            dim
+        } else {
+            theme.style(Role::Key)
+        };
+        let pieces = [(hint.key.as_str(), key), (" ", dim), (hint.word, dim)];
+        put_all(
+            buffer,
+            hint.columns.start,
+            area.y,
+            hint.columns.end,
+            &pieces,
+        );
+    }
 }

@@ -8,7 +8,7 @@ use ratatui::layout::{Position, Rect};
 
 use super::action::{Action, Scope};
 use super::app::App;
-use super::chrome::{self, Hint};
+use super::chrome;
 use super::columns::PROCESS_COLUMNS;
 use super::copy_text;
 use super::effect::Effect;
@@ -34,7 +34,7 @@ use crate::model::process::ProcessKey;
 use crate::model::signal::Signal;
 use crate::model::units::{GpuUuid, Mono};
 use crate::source::{Play, Request};
-use crate::tui::widgets::area::row;
+use crate::tui::widgets::area::{row, split_bottom};
 
 /// The display of one host.
 pub struct View {
@@ -516,11 +516,9 @@ impl View {
         }
     }
 
-    fn footer(&self, app: &App, area: Rect, buffer: &mut Buffer) -> Vec<Hint> {
-        let last = row(area, area.bottom() - 1);
-        // With several hosts, the first screen of a host returns to the host list.
-        let is_first = self.stack.len() == 1 && app.name.is_none();
-        chrome::footer(app, self.top(), is_first, last, buffer)
+    /// Returns true if `q` quits. With several hosts, the first screen of a host returns to the host list.
+    fn is_first(&self, app: &App) -> bool {
+        self.stack.len() == 1 && app.name.is_none()
     }
 
     /// Handles the mouse. A click selects a row, and a click on the selected row opens it. A click on a heading sorts, and a
@@ -568,8 +566,7 @@ impl View {
         }
         let body = self.body(app, area);
         if !is_small(area) && position.y + 1 == area.bottom() {
-            // Drawn into a scratch buffer, because only the positions of the keys are needed.
-            let hints = self.footer(app, area, &mut Buffer::empty(area));
+            let (hints, _) = chrome::hints(app, self.top(), self.is_first(app), area);
             let hit = hints.iter().find(|hint| hint.columns.contains(&position.x));
             return hit.map(|hint| hint.action);
         }
@@ -603,7 +600,8 @@ impl View {
             screen.draw(app, body, buffer);
         }
         if footer > 0 {
-            self.footer(app, area, buffer);
+            let [_, last] = split_bottom(area, 1);
+            chrome::footer(app, screen, self.is_first(app), last, buffer);
         } else if let Some(message) = &app.message {
             // Without a footer, messages replace the last line.
             chrome::message(app, message, area, buffer);

@@ -1,21 +1,20 @@
 //! Layout and drawing of the memory screen. Its parts are placed from the top; the lowest are omitted first.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::{Constraint, Layout, Margin, Rect};
+use ratatui::layout::{Constraint, Layout, Position, Rect};
 
-use super::analysed_map::AnalysedMap;
+use super::AnalysedMap;
 use super::figures::down;
 use super::text::{card_name, process_name};
 use super::{Pane, Shown};
 use crate::model::units::Bytes;
 use crate::tui::marks;
 use crate::tui::theme::Role;
+use crate::tui::widgets::area::{margin, split_top};
 use crate::tui::widgets::bar::{self, Part};
 use crate::tui::widgets::cells::{fit, put, put_all, put_line, put_lines, put_right, wrap_words};
 use crate::tui::widgets::histogram;
 use crate::tui::widgets::pool_chart::PoolChart;
-use crate::tui::widgets::segment_map;
-use crate::tui::widgets::table::scrolled;
 
 /// Areas of the parts. Parts without room are empty.
 #[derive(Default)]
@@ -47,7 +46,7 @@ pub(super) struct PaneAreas {
 
 impl PaneAreas {
     /// Returns the pane at a position.
-    pub(super) fn pane_at(&self, at: ratatui::layout::Position) -> Option<Pane> {
+    pub(super) fn pane_at(&self, at: Position) -> Option<Pane> {
         [
             (Pane::Metrics, self.metrics),
             (Pane::Histogram, self.histogram),
@@ -62,11 +61,6 @@ fn rows(count: usize) -> u16 {
     u16::try_from(count).unwrap_or(u16::MAX)
 }
 
-/// Splits off rows at the top.
-fn top(area: Rect, height: u16) -> [Rect; 2] {
-    Layout::vertical([Constraint::Length(height), Constraint::Fill(1)]).areas(area)
-}
-
 impl Shown<'_> {
     fn is_small(area: Rect) -> bool {
         area.height < 12 || area.width < 60
@@ -76,7 +70,7 @@ impl Shown<'_> {
         if Self::is_small(area) {
             return self.small_areas(area);
         }
-        let inner = area.inner(Margin::new(1, 0));
+        let inner = margin(area);
         let stack = rows(self.large_stack(area).len());
         let note = u16::from(!self.notes.is_empty() && area.height >= 16);
         let [title, headline, table, fits, note, stack, rest] = Layout::vertical([
@@ -95,7 +89,7 @@ impl Shown<'_> {
             14..=20 => 5,
             more => (more / 4).clamp(6, 12),
         };
-        let [chart, panes] = top(rest, height);
+        let [chart, panes] = split_top(rest, height);
         Areas {
             title,
             headline,
@@ -147,10 +141,10 @@ impl Shown<'_> {
             return areas;
         }
         let metrics = rows(self.metric_lines().len()).min(area.height / 2);
-        let [upper, metrics] = top(area, area.height - if both { metrics } else { 0 });
+        let [upper, metrics] = split_top(area, area.height - if both { metrics } else { 0 });
         areas.metrics = metrics;
         let line = u16::from(upper.height >= 4 && !self.screen.is_embedded);
-        let [blocks, under] = top(upper, upper.height - line);
+        let [blocks, under] = split_top(upper, upper.height - line);
         if blocks.width >= 76 {
             let right = Constraint::Length((area.width * 2 / 5).clamp(32, 60));
             let split = Layout::horizontal([Constraint::Fill(1), right]).spacing(2);
@@ -162,7 +156,7 @@ impl Shown<'_> {
         }
         if areas.map.height > 0 {
             areas.under = under;
-            [_, areas.map] = top(areas.map, 1);
+            [_, areas.map] = split_top(areas.map, 1);
         }
         areas
     }
@@ -220,31 +214,13 @@ impl Shown<'_> {
         put_lines(buffer, area, &lines, self.theme);
     }
 
-    /// Returns the first row of the map to draw, so that the cursor is visible.
-    pub(super) fn first_row(&self, read: &AnalysedMap, cells: Rect) -> usize {
-        let layout = read.layout(segment_map::cells_per_row(cells), usize::from(cells.height));
-        let cursor = layout.nearest(self.screen.cursor);
-        scrolled(cursor.row, layout.rows(), usize::from(cells.height))
-    }
-
-    /// Draws the map with its title, and the contents of the cell under the cursor.
+    /// Draws the map, and the contents of the cell under the cursor.
     fn map(&self, read: &AnalysedMap, areas: &PaneAreas, buffer: &mut Buffer) {
-        let (theme, cells) = (self.theme, areas.map);
-        let layout = read.layout(segment_map::cells_per_row(cells), usize::from(cells.height));
-        let cursor = layout.nearest(self.screen.cursor);
-        let title = layout.title(read.map.exact, cells.width);
-        let pieces = [
-            ("MAP  ", theme.style(Role::Title)),
-            (title.as_str(), theme.style(Role::Dim)),
-        ];
-        put_all(buffer, cells.x, cells.y - 1, cells.right(), &pieces);
-        let marked = (!self.screen.is_embedded).then_some(cursor);
-        let first = self.first_row(read, cells);
-        layout.draw(&read.map, first, marked, cells, buffer, theme);
-        if let Some(under) = layout
-            .under(&read.map, cursor)
-            .filter(|_| !areas.under.is_empty())
-        {
+        let (pane, theme) = (&self.screen.map, self.theme);
+        let flags = (read.map.exact, !self.screen.is_embedded);
+        pane.draw(&read.map, flags, areas.map, buffer, theme);
+        let under = pane.under(&read.map).filter(|_| !areas.under.is_empty());
+        if let Some(under) = under {
             let shown = if areas.under.width >= 96 { 8 } else { 4 };
             put_line(
                 buffer,

@@ -4,7 +4,7 @@
 //! while it is as fresh as the statistics, because only the map shows what is stuck. Otherwise they come from the
 //! statistics.
 
-use super::analysed_map::AnalysedMap;
+use super::AnalysedMap;
 use crate::allocator::fits::{Fits, returnable, stuck};
 use crate::allocator::fragmentation::Fragmentation;
 use crate::model::frame::Frame;

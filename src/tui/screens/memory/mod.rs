@@ -4,25 +4,26 @@
 //! Statistics arrive with every frame. The map is requested while this screen is open and may be a second older. In a
 //! small area the lowest parts are omitted; in a very small pane the screen is a few lines.
 
-mod analysed_map;
 mod draw;
 mod figures;
 mod text;
 mod unavailable;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use self::analysed_map::AnalysedMap;
 use self::figures::Figures;
 use super::{Hit, Screen, ScreenDef, moved};
+use crate::allocator::fits::{Around, Fits};
+use crate::allocator::fragmentation::{Fragmentation, unusable_curve};
 use crate::allocator::warnings::Note;
 use crate::model::gpu::Gpu;
-use crate::model::pool::Pool;
+use crate::model::pool::{Pool, PoolMap};
 use crate::model::process::ProcessKey;
-use crate::model::units::{GpuUuid, Mono};
+use crate::model::units::{Bytes, GpuUuid, Millis, Mono};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
@@ -31,7 +32,7 @@ use crate::tui::marks;
 use crate::tui::pools;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Theme;
-use crate::tui::widgets::segment_map::{Cursor, cell_at};
+use crate::tui::widgets::segment_map::MapPane;
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "memory",
@@ -112,7 +113,7 @@ pub struct MemoryScreen {
     /// Device ordinal in the process, if chosen with [ and ].
     ordinal: Option<u32>,
     pane: Pane,
-    cursor: Cursor,
+    map: MapPane,
     scroll: usize,
     /// True if this is a part of another screen, which has the keys. The map then has no cursor.
     is_embedded: bool,
@@ -132,7 +133,7 @@ impl MemoryScreen {
             gpu: id.gpu,
             ordinal: None,
             pane: Pane::Map,
-            cursor: Cursor::default(),
+            map: MapPane::default(),
             scroll: 0,
             is_embedded: false,
             analysed_map: None,
@@ -207,22 +208,8 @@ impl MemoryScreen {
         let next = at.and_then(|at| devices.get(at.checked_add_signed(step)?));
         if let Some(pool) = next {
             self.ordinal = Some(pool.ordinal);
-            (self.analysed_map, self.cursor, self.scroll) = (None, Cursor::default(), 0);
+            (self.analysed_map, self.map, self.scroll) = (None, MapPane::default(), 0);
         }
-    }
-
-    fn move_cursor(&mut self, action: Action) -> Option<()> {
-        let layout = self.analysed_map.as_ref().and_then(AnalysedMap::drawn)?;
-        let at = layout.nearest(self.cursor);
-        self.cursor = match action {
-            Action::Left => layout.left(at),
-            Action::Right => layout.right(at),
-            _ => Cursor {
-                row: moved(at.row, layout.rows(), 10, action)?,
-                ..self.cursor
-            },
-        };
-        Some(())
     }
 }
 
@@ -267,7 +254,7 @@ impl Screen for MemoryScreen {
                 if !moves {
                     return Effect::Ignored;
                 }
-                self.move_cursor(action);
+                self.map.act(action, 10);
             }
         }
         Effect::Done
@@ -283,13 +270,10 @@ impl Screen for MemoryScreen {
         let Some(pane) = panes.pane_at(place) else {
             return Hit::Nothing;
         };
-        let cell = self.analysed_map.as_ref().filter(|_| pane == Pane::Map);
-        let cursor = cell.and_then(|read| {
-            let row = shown.first_row(read, panes.map) + usize::from(place.y - panes.map.y);
-            let x = cell_at(panes.map, place.x)?;
-            Some(read.drawn()?.nearest(Cursor { row, x }))
-        });
-        self.cursor = cursor.unwrap_or(self.cursor);
+        let cells = panes.map;
+        if let Some(read) = self.analysed_map.as_ref().filter(|_| pane == Pane::Map) {
+            self.map.click(&read.map, cells, place);
+        }
         self.pane = pane;
         Hit::Row
     }
@@ -312,6 +296,7 @@ impl Screen for MemoryScreen {
             .is_some_and(|read| Arc::ptr_eq(&read.map, map))
         {
             self.analysed_map = Some(AnalysedMap::new(Arc::clone(map)));
+            self.map.set_map();
         }
     }
 
@@ -343,6 +328,44 @@ impl Screen for MemoryScreen {
 
     fn def(&self) -> &'static ScreenDef {
         &DEF
+    }
+}
+
+/// Maximum age of a map that is used for the accounting. An older one is still drawn.
+const MAX_AGE: Millis = Millis(3_000);
+
+/// A map and everything computed from it once.
+#[derive(Debug)]
+struct AnalysedMap {
+    map: Arc<PoolMap>,
+    fragmentation: Fragmentation,
+    curve: Vec<(Bytes, f64)>,
+    /// Result for the free memory of the driver at that time.
+    fits: RefCell<Option<(Around, Fits)>>,
+}
+
+impl AnalysedMap {
+    fn new(map: Arc<PoolMap>) -> Self {
+        Self {
+            fragmentation: Fragmentation::of(&map),
+            curve: unusable_curve(&map),
+            map,
+            fits: RefCell::new(None),
+        }
+    }
+
+    /// Returns true if the map and the statistics of the pool are of about the same time.
+    fn is_fresh(&self, pool: &Pool) -> bool {
+        let (map, stats) = (self.map.at, pool.at);
+        map.since(stats).max(stats.since(map)) <= MAX_AGE
+    }
+
+    fn fits(&self, around: Around) -> Fits {
+        let mut cached = self.fits.borrow_mut();
+        match *cached {
+            Some((same, fits)) if same == around => fits,
+            _ => cached.insert((around, Fits::of_map(&self.map, &around))).1,
+        }
     }
 }
 

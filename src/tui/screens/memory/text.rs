@@ -3,8 +3,8 @@
 
 use std::fmt::Write as _;
 
+use super::AnalysedMap;
 use super::Shown;
-use super::analysed_map::AnalysedMap;
 use super::figures::{Card, STEP, down, gib};
 use crate::allocator::fragmentation::StreamPool;
 use crate::allocator::warnings::Note;
