@@ -24,13 +24,3 @@ pub fn split_top(area: Rect, height: u16) -> [Rect; 2] {
 pub fn split_bottom(area: Rect, height: u16) -> [Rect; 2] {
     split_top(area, area.height.saturating_sub(height))
 }
-
-/// Returns the area of the columns of a chart, with room for a title above, an axis below, and labels on the left.
-pub fn plot(area: Rect, labels: u16) -> Rect {
-    Rect {
-        x: area.x + labels,
-        y: area.y + 1,
-        width: area.width.saturating_sub(labels),
-        height: area.height.saturating_sub(2),
-    }
-}

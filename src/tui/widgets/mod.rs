@@ -6,6 +6,7 @@ pub mod cells;
 pub mod facts;
 pub mod heat;
 pub mod histogram;
+pub mod plot;
 pub mod pool_chart;
 pub mod scroll;
 pub mod segment_map;

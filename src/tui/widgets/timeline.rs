@@ -4,12 +4,12 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::cells::{put, put_line, put_right};
+use super::cells::{put, put_line};
+use super::plot::{edge_labels, plot};
 use super::time_axis::{AxisMark, TimeAxis};
 use crate::model::history::{Series, Span};
 use crate::model::units::{Bytes, Millis, Mono};
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::area::plot;
 
 /// A chart with its labels.
 pub struct Timeline<'a> {
@@ -40,9 +40,6 @@ impl Mark {
         })
     }
 }
-
-/// Width of the labels of the y axis.
-const LABELS: u16 = 6;
 
 impl<'a> Timeline<'a> {
     /// Returns a chart of memory up to `top`.
@@ -76,12 +73,9 @@ impl<'a> Timeline<'a> {
         buffer: &mut Buffer,
         theme: &Theme,
     ) {
-        if area.height < 3 || area.width < LABELS + 10 {
-            return;
-        }
+        let Some(plot) = plot(area) else { return };
         put_line(buffer, area, &self.title, Role::Dim, theme);
-        let plot = plot(area, LABELS);
-        self.labels(plot, buffer, theme);
+        edge_labels(plot, &self.top_label, buffer, theme);
         let marks: Vec<_> = marks
             .iter()
             .filter_map(|mark| mark.on(axis, plot))
@@ -90,15 +84,6 @@ impl<'a> Timeline<'a> {
         let Some(series) = self.series else { return };
         let spans = series.window(axis.end, axis.length, usize::from(plot.width));
         columns(&spans, self.top, self.role, plot, buffer, theme);
-    }
-
-    fn labels(&self, plot: Rect, buffer: &mut Buffer, theme: &Theme) {
-        let style = theme.style(Role::Dim);
-        let left = plot.x - LABELS;
-        put_right(buffer, left, plot.x - 1, plot.y, &self.top_label, style);
-        if plot.height > 1 {
-            put_right(buffer, left, plot.x - 1, plot.bottom() - 1, "0", style);
-        }
     }
 }
 
