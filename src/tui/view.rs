@@ -140,7 +140,7 @@ impl View {
     fn perform(&mut self, effect: Effect, app: &mut App) -> Effect {
         match effect {
             Effect::Open(screen) => self.stack.push(screen),
-            Effect::Overlay(overlay) => self.overlay = Some(overlay),
+            Effect::Overlay(overlay) => self.overlay = Some(*overlay),
             Effect::Close if self.overlay.take().is_some() => {}
             Effect::Close if self.stack.len() == 1 => return Effect::Leave,
             Effect::Close => drop(self.stack.pop()),
@@ -218,14 +218,16 @@ impl View {
     pub(super) fn list_incidents(&mut self, _app: &mut App) -> Effect {
         let mut ids = self.stack.iter().map(|screen| screen.def().id);
         match ids.position(|id| id == incidents::DEF.id) {
-            Some(at) => self.stack.truncate(at + 1).into(),
-            None => Effect::Open(Box::new(IncidentList::default())),
+            Some(at) => self.stack.truncate(at + 1),
+            None => self.stack.push(Box::new(IncidentList::default())),
         }
+        Effect::Done
     }
 
     pub(super) fn scroll(&mut self, direction: ScrollDirection, app: &mut App) -> Effect {
         let ended = self.top().exited_at(app);
-        app.scroll(direction, ended).into()
+        app.scroll(direction, ended);
+        Effect::Done
     }
 
     /// Copies the subject of the screen, or else the process or group under the cursor.
@@ -300,9 +302,7 @@ impl View {
             return Effect::Message(why.into());
         }
         let process = self.process(app).and_then(log::key_of);
-        process
-            .map(|process| Effect::Overlay(Overlay::watch(process)))
-            .into()
+        process.map(|process| Overlay::watch(process).into()).into()
     }
 
     pub(super) fn ask_to_probe(&mut self, app: &mut App) -> Effect {
@@ -342,9 +342,10 @@ impl View {
 
     pub(super) fn pause(&mut self, app: &mut App) -> Effect {
         match &app.recording {
-            Some(recording) => play(Play::Pause(!recording.position.paused)),
-            None => app.set_paused(!app.paused).into(),
+            Some(recording) => return play(Play::Pause(!recording.position.paused)),
+            None => app.set_paused(!app.paused),
         }
+        Effect::Done
     }
 
     /// Returns scrolled charts to now. Otherwise ends a pause, or goes to the start of a recording.
@@ -352,10 +353,11 @@ impl View {
         let is_scrolled = app.time_window.end().is_some();
         app.time_window.to_now();
         match app.recording {
-            Some(_) if is_scrolled => Effect::Done,
-            Some(_) => play(Play::Start),
-            None => app.set_paused(false).into(),
+            Some(_) if is_scrolled => {}
+            Some(_) => return play(Play::Start),
+            None => app.set_paused(false),
         }
+        Effect::Done
     }
 
     /// Moves within a recording; from the end of the charts if they are scrolled back.
