@@ -122,7 +122,7 @@ actions! {
     PreviousGpu: Screens, "previous_gpu", ["["], "previous GPU", "Show the previous GPU",
         View::pass;
     Filter: Screens, "filter", ["/", "f4", "\\"], "filter", "Show only matching processes (see FILTER), or matching stacks in a snapshot",
-        |_, app| Effect::Overlay(Overlay::filter(app));
+        |_, app| Overlay::filter(app).into();
     Signal: Screens, "signal", ["f9", "x"], "signal", "Send a signal to the tagged processes, or the one under the cursor; asks first",
         |view, app| view.choose_signal(Signal::Term, app);
     SignalTerm: Screens, "signal_term", ["T"], "send TERM", "Send TERM, which requests termination; asks first",
@@ -132,7 +132,7 @@ actions! {
     Tag: Screens, "tag", ["space"], "tag", "Tag or untag the process or group under the cursor; in a snapshot, mark the time",
         View::tag;
     Untag: Screens, "untag", ["U"], "untag", "Remove all tags",
-        |_, app| app.tags.clear().into();
+        |_, app| { app.tags.clear(); Effect::Done };
     Group: Screens, "group", ["t", "f5"], "group", "Group processes by parent, user, container, job or rank, or not at all",
         View::group;
     Columns: Screens, "columns", ["C", "f2"], "choose columns", "Choose the columns of the process table",
@@ -146,11 +146,11 @@ actions! {
     SortPrevious: Screens, "sort_previous", ["<"], "sort", "Sort by the previous column",
         |_, app| cycle_sort(app, -1);
     Invert: Screens, "invert", ["I"], "invert", "Reverse the sort order",
-        |_, app| app.set_sort(app.sort, !app.inverted).into();
+        |_, app| { app.set_sort(app.sort, !app.inverted); Effect::Done };
     ZoomIn: Screens, "zoom_in", ["}"], "zoom in", "Show a shorter time range in charts",
-        |_, app| app.time_window.zoom_by(-1, app.frame.mono).into();
+        |_, app| { app.time_window.zoom_by(-1, app.frame.mono); Effect::Done };
     ZoomOut: Screens, "zoom_out", ["{"], "zoom out", "Show a longer time range in charts",
-        |_, app| app.time_window.zoom_by(1, app.frame.mono).into();
+        |_, app| { app.time_window.zoom_by(1, app.frame.mono); Effect::Done };
     ScrollBack: Screens, "scroll_back", ["(", ","], "scroll back", "Scroll the charts back in time by a quarter of their range",
         |view, app| view.scroll(ScrollDirection::Back, app);
     ScrollForward: Screens, "scroll_forward", [")", "."], "scroll forward", "Scroll the charts forward in time by a quarter of their range",
@@ -184,7 +184,7 @@ actions! {
     Faster: Recording, "faster", ["+", "="], "speed up", "Play at twice the speed",
         |_, app| set_speed(app, 2.0);
     Help: Screens, "help", ["?", "f1"], "help", "Explain the keys of this screen; again for all keys, terms and columns",
-        |_, _| Effect::Overlay(Overlay::Help(Help::default()));
+        |_, _| Overlay::Help(Help::default()).into();
     Redraw: Program, "redraw", ["ctrl-l"], "redraw", "Redraw the whole screen",
         |_, _| Effect::Redraw;
     Suspend: Program, "suspend", ["ctrl-z"], "suspend", "Suspend gputop and return to the shell; `fg` resumes",

@@ -17,12 +17,15 @@ use super::screens::fleet::FleetRow;
 use super::screens::incident::role;
 use super::signal_targets;
 use super::theme::Role;
-use super::widgets::cells::{columns, fit, put, put_all, put_line, put_right, wrap_words};
+use super::widgets::cells::{
+    columns, fit, put, put_all, put_line, put_line_right, put_right, wrap_words,
+};
 use super::widgets::timeline::span_words;
 use crate::model::frame::Frame;
 use crate::model::incident::{Incident, Severity};
 use crate::model::link::Link;
 use crate::model::units::Millis;
+use crate::tui::widgets::area::{margin, row};
 
 /// Describes the GPUs of a host: `8xH200`, or `2xA100 1xT4` if they differ.
 pub fn gpus_words(frame: &Frame) -> String {
@@ -101,14 +104,7 @@ pub fn link_words(link: &Link) -> Option<(String, Role)> {
 pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
     let clock = theme.clock(app.frame.time, " %H:%M:%S ");
-    let clock_at = put_right(
-        buffer,
-        area.x,
-        area.right(),
-        area.y,
-        &clock,
-        theme.style(Role::Text),
-    );
+    let clock_at = put_line_right(buffer, area, &clock, Role::Text, theme);
     let (text, role) = match &app.recording {
         Some(recording) => (replay_words(recording), Role::Banner),
         None if let Some(state) = app.link.as_ref().and_then(link_words) => state,
@@ -167,11 +163,7 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
 
 /// Draws the header of a screen that shows a file instead of a host.
 pub fn headline(app: &App, text: &str, area: Rect, buffer: &mut Buffer) {
-    let line = Rect {
-        x: area.x + 1,
-        width: area.width.saturating_sub(2),
-        ..area
-    };
+    let line = margin(area);
     put_line(buffer, line, text, Role::Title, &app.theme);
 }
 
@@ -216,14 +208,7 @@ pub fn notice_lines(app: &App, width: u16) -> Vec<String> {
 pub fn notice(app: &App, area: Rect, buffer: &mut Buffer) {
     let lines = notice_lines(app, area.width);
     for (y, line) in (area.y..area.bottom()).zip(lines) {
-        put(
-            buffer,
-            area.x + 1,
-            y,
-            &line,
-            area.width,
-            app.theme.style(Role::Warn),
-        );
+        put_line(buffer, row(margin(area), y), &line, Role::Warn, &app.theme);
     }
 }
 
@@ -332,105 +317,120 @@ pub fn message(app: &App, message: &str, area: Rect, buffer: &mut Buffer) {
     put_line(buffer, last, message, Role::Warn, &app.theme);
 }
 
-/// A key in the footer, with its position for the mouse.
+/// A key in the footer, with its position.
 #[derive(Debug, Clone)]
 pub struct Hint {
     pub columns: Range<u16>,
     pub action: Action,
+    key: String,
+    word: &'static str,
+    is_right: bool,
 }
 
-/// Draws the keys of the screen, or the current message. Returns the clickable keys.
-pub fn footer(
-    app: &App,
-    screen: &dyn Screen,
-    is_first: bool,
-    area: Rect,
-    buffer: &mut Buffer,
-) -> Vec<Hint> {
-    let theme = &app.theme;
-    if let Some(message) = &app.message {
-        put(
-            buffer,
-            area.x + 1,
-            area.y,
-            message,
-            area.width,
-            theme.style(Role::Warn),
-        );
-        return Vec::new();
+impl Hint {
+    fn new(action: Action, word: &'static str, app: &App) -> Option<Self> {
+        let keys = app.keymap.keys(action);
+        (!keys.is_empty()).then(|| Self {
+            columns: 0..0,
+            action,
+            key: app.keymap.label(action),
+            word,
+            is_right: false,
+        })
+    }
+
+    fn width(&self) -> u16 {
+        u16::try_from(columns(&self.key) + 1 + columns(self.word)).unwrap_or(u16::MAX)
+    }
+}
+
+/// Returns true if an action of the footer can be used.
+fn is_available(action: Action, app: &App) -> bool {
+    match action {
+        Action::Signal => signal_targets::is_allowed(app).is_ok(),
+        Action::Connect => app.fleet.iter().any(FleetRow::is_lost),
+        Action::Probe => probe_question::is_allowed(app).is_ok(),
+        // Recordings contain no logs, and their stacks cannot be read again.
+        Action::Log => app.recording.is_none(),
+        _ => true,
+    }
+}
+
+/// Returns the keys in the footer, and the column at which the arrangement of the table ends. Quit and help are shown even
+/// in the narrowest pane. There are none while a message is shown.
+pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec<Hint>, u16) {
+    let mut right = area.right().saturating_sub(1);
+    if app.message.is_some() {
+        return (Vec::new(), right);
     }
     let quit = if is_first { "quit" } else { "back" };
-    // Quit and help are shown even in the narrowest pane.
     let mut hints = Vec::new();
-    let mut right = area.right().saturating_sub(1);
     for (action, word) in [
         (Action::Quit, quit),
         (Action::Help, Action::Help.def().short),
     ] {
-        if app.keymap.keys(action).is_empty() {
-            continue;
+        if let Some(hint) = Hint::new(action, word, app) {
+            let start = right - hint.width().min(right.saturating_sub(area.x));
+            hints.push(Hint {
+                columns: start..right,
+                is_right: true,
+                ..hint
+            });
+            right = start.saturating_sub(2);
         }
-        let end = right;
-        let text = format!("{} {word}", app.keymap.label(action));
-        let start = put_right(buffer, area.x, end, area.y, &text, theme.style(Role::Dim));
-        hints.push(Hint {
-            columns: start..end,
-            action,
-        });
-        right = start.saturating_sub(2);
     }
-    let arrangement = arrangement(app);
-    if !arrangement.is_empty() {
-        right = put_right(
-            buffer,
-            area.x,
-            right,
-            area.y,
-            &arrangement,
-            theme.style(Role::Warn),
-        );
-    }
-    let mut at = area.x + 1;
+    let arrangement_end = right;
+    let width = u16::try_from(columns(&arrangement(app))).unwrap_or(u16::MAX);
+    right -= width.min(right.saturating_sub(area.x));
     // The keys for scrolled charts come first, then those for playback.
     let play: &[Action] = match (app.time_window.end().is_some(), app.recording.is_some()) {
         (true, _) => &[Action::Now, Action::ScrollBack, Action::ScrollForward],
         (false, true) => &[Action::SkipBack, Action::SkipForward, Action::Pause],
         (false, false) => &[],
     };
-    let own = screen
-        .footer()
-        .iter()
-        .filter(|action| !play.contains(action))
-        .filter(|action| match action {
-            Action::Signal => signal_targets::is_allowed(app).is_ok(),
-            Action::Connect => app.fleet.iter().any(FleetRow::is_lost),
-            Action::Probe => probe_question::is_allowed(app).is_ok(),
-            // Recordings contain no logs.
-            Action::Log => app.recording.is_none(),
-            _ => true,
-        });
+    let own = screen.footer().iter();
+    let own = own.filter(|action| !play.contains(action) && is_available(**action, app));
+    let mut at = area.x + 1;
     for action in play.iter().chain(own) {
-        if app.keymap.keys(*action).is_empty() {
+        let Some(hint) = Hint::new(*action, action.def().short, app) else {
             continue;
-        }
-        let (key, word) = (app.keymap.label(*action), action.def().short);
-        let width = u16::try_from(columns(&key) + columns(word) + 3).unwrap_or(u16::MAX);
-        if at + width > right {
+        };
+        let end = at + hint.width();
+        if end + 2 > right {
             break;
         }
-        let style = theme.style(Role::Dim);
-        let pieces = [
-            (key.as_str(), theme.style(Role::Key)),
-            (" ", style),
-            (word, style),
-            ("  ", style),
-        ];
-        let from = at;
-        at = put_all(buffer, at, area.y, right, &pieces);
         hints.push(Hint {
-            columns: from..at.saturating_sub(2),
-            action: *action,
+            columns: at..end,
+            ..hint
         });
+        at = end + 2;
     }
-    hints
+    (hints, arrangement_end)
+}
+
+/// Draws the keys of the screen, or the current message.
+pub fn footer(app: &App, screen: &dyn Screen, is_first: bool, area: Rect, buffer: &mut Buffer) {
+    let (theme, dim) = (&app.theme, app.theme.style(Role::Dim));
+    if let Some(message) = &app.message {
+        put_line(buffer, margin(area), message, Role::Warn, theme);
+        return;
+    }
+    let (hints, end) = hints(app, screen, is_first, area);
+    let warn = theme.style(Role::Warn);
+    put_right(buffer, area.x, end, area.y, &arrangement(app), warn);
+    for hint in hints {
+        let key = if hint.is_right {
+            dim
+        } else {
+            theme.style(Role::Key)
+        };
+        let pieces = [(hint.key.as_str(), key), (" ", dim), (hint.word, dim)];
+        put_all(
+            buffer,
+            hint.columns.start,
+            area.y,
+            hint.columns.end,
+            &pieces,
+        );
+    }
 }

@@ -4,7 +4,7 @@
 use super::pools;
 use super::rows::ProcessRow;
 use super::theme::{Role, Theme};
-use super::widgets::table::{Align, Cell, Column, First, Hidden, Sort, SortKey};
+use super::widgets::table::{Cell, Column, First, Hidden, SortKey};
 use super::widgets::timeline::span_words;
 use crate::allocator::fits::stuck;
 use crate::model::frame::Frame;
@@ -51,10 +51,6 @@ fn cpu(row: &ProcessRow, theme: &Theme) -> Cell {
 
 fn rss(row: &ProcessRow, theme: &Theme) -> Cell {
     Cell::reading(&row.live_fact(|f| &f.rss), theme, |b| b.short())
-}
-
-fn age(row: &ProcessRow, theme: &Theme) -> Cell {
-    Cell::known(row.shown_age().map(span_words), theme)
 }
 
 fn command(row: &ProcessRow, theme: &Theme) -> Cell {
@@ -104,34 +100,6 @@ fn pool_key(row: &ProcessRow, of: fn(&PoolStats) -> Option<u64>) -> SortKey {
     SortKey::whole(row.pool().and_then(|pool| of(&pool.stats)))
 }
 
-const fn right(
-    title: &'static str,
-    width: u16,
-    priority: u8,
-    cell: fn(&ProcessRow, &Theme) -> Cell,
-    sort: Option<Sort<ProcessRow>>,
-    help: &'static str,
-) -> Column<ProcessRow> {
-    Column {
-        sort,
-        ..Column::right(title, width, priority, cell, help)
-    }
-}
-
-const fn largest(key: fn(&ProcessRow) -> SortKey) -> Option<Sort<ProcessRow>> {
-    Some(Sort {
-        first: First::Largest,
-        key,
-    })
-}
-
-const fn smallest(key: fn(&ProcessRow) -> SortKey) -> Option<Sort<ProcessRow>> {
-    Some(Sort {
-        first: First::Smallest,
-        key,
-    })
-}
-
 pub const CONTAINER: &str = "CONTAINER";
 
 /// Columns with data from pools only. Without any pool they are hidden first.
@@ -155,157 +123,69 @@ pub fn late(frame: &Frame) -> &'static [&'static str] {
     if pools::any(frame) { &[] } else { POOL_COLUMNS }
 }
 
-pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
-    right(
-        "RANK",
-        4,
-        7,
-        |row, theme| Cell::reading(&row.fact(|f| &f.rank), theme, u32::to_string),
-        smallest(|row| SortKey::number(row.fact(|f| &f.rank).get().map(f64::from))),
-        "Rank of the process in its job, from RANK or SLURM_PROCID in its environment.",
-    ),
-    right(
-        "GPU",
-        4,
-        1,
-        |row, theme| Cell::known(row.gpu_label(), theme),
-        smallest(|row| SortKey::Number(f64::from(row.gpu_index()))),
-        "NVML index of the GPU, followed by :N for a MIG instance.",
-    ),
-    right(
-        "PID",
-        7,
-        0,
-        |row, _| Cell::text(row.pid().to_string()),
-        smallest(|row| SortKey::Number(f64::from(row.pid().0))),
-        "Process ID.",
-    ),
-    Column {
-        title: "USER",
-        width: 8,
-        align: Align::Left,
-        priority: 8,
-        cell: |row, theme| Cell::reading(&row.fact(|f| &f.user), theme, String::clone),
-        sort: smallest(|row| SortKey::text(row.fact(|f| &f.user).value())),
-        help: "Owner of the process.",
-    },
-    right(
-        "VRAM",
-        6,
-        1,
-        vram,
-        largest(|row| SortKey::whole(row.vram().get().map(|v| v.0))),
-        "Device memory of the process in GiB, as reported by the driver; ^ marks the peak of an exited process.",
-    ),
-    right(
-        "ALLOC",
-        5,
-        3,
-        |row, theme| size(row.allocated(), theme),
-        largest(|row| size_key(row.allocated())),
-        "Memory in live tensors, in GiB.",
-    ),
-    right(
-        "RESV",
-        5,
-        12,
-        |row, theme| size(row.reserved(), theme),
-        largest(|row| size_key(row.reserved())),
-        "Memory that the allocator has reserved from the driver, in GiB.",
-    ),
-    right(
-        "IDLE",
-        5,
-        3,
-        |row, theme| size(row.idle(), theme),
-        largest(|row| size_key(row.idle())),
-        "Memory cached by the allocator and not in use by tensors, in GiB.",
-    ),
-    right(
-        "STUCK",
-        5,
-        4,
-        |row, theme| size(row.pool().and_then(|pool| stuck(&pool.stats)), theme),
-        largest(|row| size_key(row.pool().and_then(|pool| stuck(&pool.stats)))),
-        "The part of IDLE in segments with live tensors, usable only for smaller requests; unknown (-) with expandable \
-         segments, see the memory map (M).",
-    ),
-    right(
-        "FITS",
-        5,
-        4,
-        |row, theme| Cell::known(row.fits().map(gib_down), theme),
-        smallest(|row| SortKey::whole(row.fits().map(|size| size.0))),
-        "Largest request that would succeed now, in GiB; with expandable segments this is a lower bound, see the memory \
-         map (M).",
-    ),
-    right(
-        "RETRY",
-        5,
-        5,
-        |row, theme| count(row, theme, Role::Warn, |stats| stats.num_alloc_retries),
-        largest(|row| pool_key(row, |stats| Some(stats.num_alloc_retries))),
-        "Number of times the allocator flushed its cache.",
-    ),
-    right(
-        "OOM",
-        3,
-        5,
-        |row, theme| count(row, theme, Role::Bad, |stats| stats.num_ooms),
-        largest(|row| pool_key(row, |stats| Some(stats.num_ooms))),
-        "Number of failed requests.",
-    ),
-    right(
-        "SM%",
-        3,
-        9,
-        sm,
-        largest(|row| SortKey::number(row.sm().get().map(|v| v.0))),
-        "Share of the GPU's compute time used by the process.",
-    ),
-    right(
-        "CPU%",
-        5,
-        10,
-        cpu,
-        largest(|row| SortKey::number(row.live_fact(|f| &f.cpu).get().map(|v| v.0))),
-        "CPU usage of the process; 100 is one core.",
-    ),
-    right(
-        "RSS",
-        5,
-        11,
-        rss,
-        largest(|row| SortKey::whole(row.live_fact(|f| &f.rss).get().map(|v| v.0))),
-        "Resident host memory of the process.",
-    ),
-    right(
-        "AGE",
-        5,
-        6,
-        age,
-        largest(|row| SortKey::whole(row.shown_age().map(|v| v.0))),
-        "Run time of the process, until its exit.",
-    ),
-    Column {
-        title: CONTAINER,
-        width: 16,
-        align: Align::Left,
-        priority: 13,
-        cell: |row, theme| Cell::known(row.facts().and_then(Process::container_words), theme),
-        sort: smallest(|row| {
-            SortKey::text(row.facts().and_then(Process::container_words).as_ref())
-        }),
-        help: "Name of the container, or its ID; shown if any process is in a container and the screen is wide enough.",
-    },
-    Column {
-        title: "COMMAND",
-        width: 12,
-        align: Align::Rest,
-        priority: 2,
-        cell: command,
-        sort: smallest(|row| SortKey::text(row.command().value())),
-        help: "Command line, without secrets, preceded by the exit time and cause, the state, or a warning explained on the \
-               memory screen (M): oom, flushing, hoarding, growing.",
-    },
-];
+/// Alignment, title, width, priority and cell; which value comes first when sorted by which key; and the help.
+macro_rules! columns {
+    ($($align:ident $title:tt $width:literal $priority:literal, $cell:expr, $first:ident $key:expr, $help:literal;)*) => {
+        pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[$(
+            Column::<ProcessRow>::$align($title, $width, $priority, $cell, $help)
+                .sorted(First::$first, $key),
+        )*];
+    };
+}
+
+columns! {
+    right "RANK" 4 7, |row, theme| Cell::reading(&row.fact(|f| &f.rank), theme, u32::to_string),
+        Smallest |row| SortKey::number(row.fact(|f| &f.rank).get().map(f64::from)),
+        "Rank of the process in its job, from RANK or SLURM_PROCID in its environment.";
+    right "GPU" 4 1, |row, theme| Cell::known(row.gpu_label(), theme),
+        Smallest |row| SortKey::Number(f64::from(row.gpu_index())),
+        "NVML index of the GPU, followed by :N for a MIG instance.";
+    right "PID" 7 0, |row, _| Cell::text(row.pid().to_string()),
+        Smallest |row| SortKey::Number(f64::from(row.pid().0)),
+        "Process ID.";
+    left "USER" 8 8, |row, theme| Cell::reading(&row.fact(|f| &f.user), theme, String::clone),
+        Smallest |row| SortKey::text(row.fact(|f| &f.user).value()),
+        "Owner of the process.";
+    right "VRAM" 6 1, vram,
+        Largest |row| SortKey::whole(row.vram().get().map(|v| v.0)),
+        "Device memory of the process in GiB, as reported by the driver; ^ marks the peak of an exited process.";
+    right "ALLOC" 5 3, |row, theme| size(row.allocated(), theme),
+        Largest |row| size_key(row.allocated()),
+        "Memory in live tensors, in GiB.";
+    right "RESV" 5 12, |row, theme| size(row.reserved(), theme),
+        Largest |row| size_key(row.reserved()),
+        "Memory that the allocator has reserved from the driver, in GiB.";
+    right "IDLE" 5 3, |row, theme| size(row.idle(), theme),
+        Largest |row| size_key(row.idle()),
+        "Memory cached by the allocator and not in use by tensors, in GiB.";
+    right "STUCK" 5 4, |row, theme| size(row.pool().and_then(|pool| stuck(&pool.stats)), theme),
+        Largest |row| size_key(row.pool().and_then(|pool| stuck(&pool.stats))),
+        "The part of IDLE in segments with live tensors, usable only for smaller requests; unknown (-) with expandable segments, see the memory map (M).";
+    right "FITS" 5 4, |row, theme| Cell::known(row.fits().map(gib_down), theme),
+        Smallest |row| SortKey::whole(row.fits().map(|size| size.0)),
+        "Largest request that would succeed now, in GiB; with expandable segments this is a lower bound, see the memory map (M).";
+    right "RETRY" 5 5, |row, theme| count(row, theme, Role::Warn, |stats| stats.num_alloc_retries),
+        Largest |row| pool_key(row, |stats| Some(stats.num_alloc_retries)),
+        "Number of times the allocator flushed its cache.";
+    right "OOM" 3 5, |row, theme| count(row, theme, Role::Bad, |stats| stats.num_ooms),
+        Largest |row| pool_key(row, |stats| Some(stats.num_ooms)),
+        "Number of failed requests.";
+    right "SM%" 3 9, sm,
+        Largest |row| SortKey::number(row.sm().get().map(|v| v.0)),
+        "Share of the GPU's compute time used by the process.";
+    right "CPU%" 5 10, cpu,
+        Largest |row| SortKey::number(row.live_fact(|f| &f.cpu).get().map(|v| v.0)),
+        "CPU usage of the process; 100 is one core.";
+    right "RSS" 5 11, rss,
+        Largest |row| SortKey::whole(row.live_fact(|f| &f.rss).get().map(|v| v.0)),
+        "Resident host memory of the process.";
+    right "AGE" 5 6, |row, theme| Cell::known(row.shown_age().map(span_words), theme),
+        Largest |row| SortKey::whole(row.shown_age().map(|v| v.0)),
+        "Run time of the process, until its exit.";
+    left CONTAINER 16 13, |row, theme| Cell::known(row.facts().and_then(Process::container_words), theme),
+        Smallest |row| SortKey::text(row.facts().and_then(Process::container_words).as_ref()),
+        "Name of the container, or its ID; shown if any process is in a container and the screen is wide enough.";
+    rest "COMMAND" 12 2, command,
+        Smallest |row| SortKey::text(row.command().value()),
+        "Command line, without secrets, preceded by the exit time and cause, the state, or a warning explained on the memory screen (M): oom, flushing, hoarding, growing.";
+}

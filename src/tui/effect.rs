@@ -17,7 +17,7 @@ pub enum Effect {
     /// Not handled, so that the handler in the action table runs.
     Ignored,
     Open(Box<dyn Screen>),
-    Overlay(Overlay),
+    Overlay(Box<Overlay>),
     /// Closes the overlay or else the screen.
     Close,
     /// Shows the incident and marks it as read.
@@ -42,9 +42,9 @@ pub enum Effect {
     Redraw,
 }
 
-impl From<()> for Effect {
-    fn from((): ()) -> Self {
-        Self::Done
+impl From<Overlay> for Effect {
+    fn from(overlay: Overlay) -> Self {
+        Self::Overlay(Box::new(overlay))
     }
 }
 

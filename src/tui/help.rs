@@ -15,8 +15,9 @@ use super::screens::Screen;
 use super::screens::gpu_columns::GPU_COLUMNS;
 use super::text_field::TextField;
 use super::theme::Role;
-use super::widgets::cells::{put, put_right, wrap_words};
+use super::widgets::cells::{put, put_line, put_right, wrap_words};
 use super::widgets::scroll::Scroll;
+use crate::tui::widgets::area::row;
 
 /// Actions listed with those of every screen.
 const COMMON: [Action; 5] = [
@@ -88,25 +89,14 @@ impl Help {
         }
         if rows.is_empty() {
             let text = "No key or term matches";
-            put(
-                buffer,
-                inner.x,
-                inner.y,
-                text,
-                inner.width,
-                theme.style(Role::Warn),
-            );
+            put_line(buffer, inner, text, Role::Warn, theme);
         }
         self.draw_edge(below, inner, app, buffer);
     }
 
     /// Draws the lower edge: the search term, or the available keys.
     fn draw_edge(&self, below: usize, inner: Rect, app: &App, buffer: &mut Buffer) {
-        let line = Rect {
-            y: inner.bottom(),
-            height: 1,
-            ..inner
-        };
+        let line = row(inner, inner.bottom());
         let key = app.theme.style(Role::Key);
         if self.search.is_typing() {
             self.search.draw(" search: ", line, app, buffer);

@@ -74,10 +74,8 @@ fn hideable() -> Vec<usize> {
 
 impl Menu {
     fn open(subject: Subject, cursor: Option<usize>) -> Effect {
-        Effect::Overlay(Overlay::Menu(Self {
-            subject,
-            cursor: cursor.unwrap_or(0),
-        }))
+        let cursor = cursor.unwrap_or(0);
+        Overlay::Menu(Self { subject, cursor }).into()
     }
 
     pub fn sort(app: &App) -> Effect {

@@ -16,9 +16,10 @@ use super::menu::Menu;
 use super::screens::Screen;
 use super::text_field::TextField;
 use super::theme::Role;
-use super::widgets::cells::{columns, put, put_right, wrap_anywhere};
+use super::widgets::cells::{columns, put, put_line, put_line_right, put_right, wrap_anywhere};
 use crate::model::process::ProcessKey;
 use crate::protocol::Request;
+use crate::tui::widgets::area::row;
 
 /// Maximum length of a filter, in characters. The rest of a longer paste is dropped.
 const MAX_FILTER_CHARS: usize = 200;
@@ -218,7 +219,7 @@ fn draw_sent(app: &App, copied: &Copied, area: Rect, buffer: &mut Buffer) {
     let (theme, end) = (&app.theme, panel.bottom());
     let rule = theme.glyphs.rule.repeat(width);
     for y in [panel.y, end.saturating_sub(1)] {
-        put(buffer, area.x, y, &rule, area.width, theme.style(Role::Dim));
+        put_line(buffer, row(area, y), &rule, Role::Dim, theme);
     }
     let title = format!(" {} ", copied.what);
     put(
@@ -236,16 +237,15 @@ fn draw_sent(app: &App, copied: &Copied, area: Rect, buffer: &mut Buffer) {
         0 => " press any key to close ".into(),
         more => format!(" {more} more lines copied  press any key to close "),
     };
-    put_right(
+    put_line_right(
         buffer,
-        area.x,
-        area.right(),
-        end.saturating_sub(1),
+        row(area, end.saturating_sub(1)),
         &close,
-        theme.style(Role::Key),
+        Role::Key,
+        theme,
     );
-    for (y, row) in (panel.y + 1..end.saturating_sub(1)).zip(&rows) {
-        put(buffer, area.x, y, row, area.width, theme.style(Role::Text));
+    for (y, line) in (panel.y + 1..end.saturating_sub(1)).zip(&rows) {
+        put_line(buffer, row(area, y), line, Role::Text, theme);
     }
 }
 
@@ -276,11 +276,7 @@ fn draw_input(
     buffer: &mut Buffer,
 ) {
     let y = area.bottom().saturating_sub(1);
-    let line = Rect {
-        y,
-        height: 1,
-        ..area
-    };
+    let line = row(area, y);
     let theme = &app.theme;
     let caret = field.draw(label, line, app, buffer);
     // An error that does not fit on the line is shown above it.

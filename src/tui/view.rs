@@ -8,7 +8,7 @@ use ratatui::layout::{Position, Rect};
 
 use super::action::{Action, Scope};
 use super::app::App;
-use super::chrome::{self, Hint};
+use super::chrome;
 use super::columns::PROCESS_COLUMNS;
 use super::copy_text;
 use super::effect::Effect;
@@ -34,6 +34,7 @@ use crate::model::process::ProcessKey;
 use crate::model::signal::Signal;
 use crate::model::units::{GpuUuid, Mono};
 use crate::protocol::{Play, Request};
+use crate::tui::widgets::area::{row, split_bottom};
 
 /// The display of one host.
 pub struct View {
@@ -139,7 +140,7 @@ impl View {
     fn perform(&mut self, effect: Effect, app: &mut App) -> Effect {
         match effect {
             Effect::Open(screen) => self.stack.push(screen),
-            Effect::Overlay(overlay) => self.overlay = Some(overlay),
+            Effect::Overlay(overlay) => self.overlay = Some(*overlay),
             Effect::Close if self.overlay.take().is_some() => {}
             Effect::Close if self.stack.len() == 1 => return Effect::Leave,
             Effect::Close => drop(self.stack.pop()),
@@ -217,14 +218,16 @@ impl View {
     pub(super) fn list_incidents(&mut self, _app: &mut App) -> Effect {
         let mut ids = self.stack.iter().map(|screen| screen.def().id);
         match ids.position(|id| id == incidents::DEF.id) {
-            Some(at) => self.stack.truncate(at + 1).into(),
-            None => Effect::Open(Box::new(IncidentList::default())),
+            Some(at) => self.stack.truncate(at + 1),
+            None => self.stack.push(Box::new(IncidentList::default())),
         }
+        Effect::Done
     }
 
     pub(super) fn scroll(&mut self, direction: ScrollDirection, app: &mut App) -> Effect {
         let ended = self.top().exited_at(app);
-        app.scroll(direction, ended).into()
+        app.scroll(direction, ended);
+        Effect::Done
     }
 
     /// Copies the subject of the screen, or else the process or group under the cursor.
@@ -299,9 +302,7 @@ impl View {
             return Effect::Message(why.into());
         }
         let process = self.process(app).and_then(log::key_of);
-        process
-            .map(|process| Effect::Overlay(Overlay::watch(process)))
-            .into()
+        process.map(|process| Overlay::watch(process).into()).into()
     }
 
     pub(super) fn ask_to_probe(&mut self, app: &mut App) -> Effect {
@@ -341,9 +342,10 @@ impl View {
 
     pub(super) fn pause(&mut self, app: &mut App) -> Effect {
         match &app.recording {
-            Some(recording) => play(Play::Pause(!recording.position.paused)),
-            None => app.set_paused(!app.paused).into(),
+            Some(recording) => return play(Play::Pause(!recording.position.paused)),
+            None => app.set_paused(!app.paused),
         }
+        Effect::Done
     }
 
     /// Returns scrolled charts to now. Otherwise ends a pause, or goes to the start of a recording.
@@ -351,10 +353,11 @@ impl View {
         let is_scrolled = app.time_window.end().is_some();
         app.time_window.to_now();
         match app.recording {
-            Some(_) if is_scrolled => Effect::Done,
-            Some(_) => play(Play::Start),
-            None => app.set_paused(false).into(),
+            Some(_) if is_scrolled => {}
+            Some(_) => return play(Play::Start),
+            None => app.set_paused(false),
         }
+        Effect::Done
     }
 
     /// Moves within a recording; from the end of the charts if they are scrolled back.
@@ -475,11 +478,7 @@ impl View {
             true => area.bottom() - 1,
             false => area.y + self.rows_above(app, area),
         };
-        Some(Rect {
-            y,
-            height: 1,
-            ..area
-        })
+        Some(row(area, y))
     }
 
     /// Returns the area of the screen between the lines above it and the footer.
@@ -500,7 +499,7 @@ impl View {
     /// Draws the lines above a screen.
     fn surround(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let header = self.header_rows(area);
-        let line = Rect { height: 1, ..area };
+        let line = row(area, area.y);
         match self.stack.first().and_then(|screen| screen.headline()) {
             _ if header == 0 => {}
             Some(text) => chrome::headline(app, &text, line, buffer),
@@ -519,15 +518,9 @@ impl View {
         }
     }
 
-    fn footer(&self, app: &App, area: Rect, buffer: &mut Buffer) -> Vec<Hint> {
-        let last = Rect {
-            y: area.bottom() - 1,
-            height: 1,
-            ..area
-        };
-        // With several hosts, the first screen of a host returns to the host list.
-        let is_first = self.stack.len() == 1 && app.name.is_none();
-        chrome::footer(app, self.top(), is_first, last, buffer)
+    /// Returns true if `q` quits. With several hosts, the first screen of a host returns to the host list.
+    fn is_first(&self, app: &App) -> bool {
+        self.stack.len() == 1 && app.name.is_none()
     }
 
     /// Handles the mouse. A click selects a row, and a click on the selected row opens it. A click on a heading sorts, and a
@@ -575,8 +568,7 @@ impl View {
         }
         let body = self.body(app, area);
         if !is_small(area) && position.y + 1 == area.bottom() {
-            // Drawn into a scratch buffer, because only the positions of the keys are needed.
-            let hints = self.footer(app, area, &mut Buffer::empty(area));
+            let (hints, _) = chrome::hints(app, self.top(), self.is_first(app), area);
             let hit = hints.iter().find(|hint| hint.columns.contains(&position.x));
             return hit.map(|hint| hint.action);
         }
@@ -610,7 +602,8 @@ impl View {
             screen.draw(app, body, buffer);
         }
         if footer > 0 {
-            self.footer(app, area, buffer);
+            let [_, last] = split_bottom(area, 1);
+            chrome::footer(app, screen, self.is_first(app), last, buffer);
         } else if let Some(message) = &app.message {
             // Without a footer, messages replace the last line.
             chrome::message(app, message, area, buffer);

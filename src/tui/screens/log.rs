@@ -19,7 +19,8 @@ use crate::tui::app::App;
 use crate::tui::effect::Effect;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Role;
-use crate::tui::widgets::cells::{put, put_line, put_right, wrap_words};
+use crate::tui::widgets::area::row;
+use crate::tui::widgets::cells::{put, put_line, put_line_right, wrap_words};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "log",
@@ -218,14 +219,7 @@ impl Screen for LogScreen {
         }
         let position = format!(" {} ", self.position(app));
         let bottom = area.bottom() - 1;
-        put_right(
-            buffer,
-            area.x,
-            area.right(),
-            bottom,
-            &position,
-            theme.style(Role::Dim),
-        );
+        put_line_right(buffer, row(area, bottom), &position, Role::Dim, theme);
     }
 
     fn act(&mut self, action: Action, _app: &App) -> Effect {

@@ -3,7 +3,7 @@
 //! With a single GPU, the spare rows show the memory of its fullest PyTorch process instead.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::{Position, Rect};
+use ratatui::layout::{Constraint, Layout as Areas, Position, Rect};
 use unicode_width::UnicodeWidthStr;
 
 use super::gpu::GpuScreen;
@@ -29,7 +29,8 @@ use crate::tui::marks;
 use crate::tui::pools::unread_words;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Role;
-use crate::tui::widgets::cells::{put, put_all, put_right};
+use crate::tui::widgets::area::{row, split_bottom, split_top};
+use crate::tui::widgets::cells::{put, put_all, put_line_right};
 use crate::tui::widgets::table::scrolled;
 use crate::tui::widgets::time_axis::TimeAxis;
 use crate::tui::widgets::timeline::{Timeline, sparkline};
@@ -96,11 +97,11 @@ pub struct Overview {
 
 /// Areas of the parts of the screen.
 struct Layout {
-    host: Option<Rect>,
+    host: Rect,
     gpus: Rect,
     processes: Rect,
-    /// The line with the number of unreadable processes, if there are any.
-    unread: Option<Rect>,
+    /// The line with the number of unreadable processes; empty if there are none.
+    unread: Rect,
     below: Option<Below>,
 }
 
@@ -186,21 +187,17 @@ impl Overview {
 
     fn layout(&self, app: &App, gpu_rows: usize, area: Rect) -> Layout {
         let unread = u16::from(area.height >= 12 && unread_words(&app.frame).is_some());
-        let whole = area;
-        let area = Rect {
-            height: area.height - unread,
-            ..area
-        };
+        let [rest, unread] = split_bottom(area, unread);
         let compact = app.density.is_compact();
-        let host = u16::from(!compact && area.height >= 12);
+        let host = u16::from(!compact && rest.height >= 12);
+        let [host, tables] = split_top(rest, host);
         let rows = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
-        let below = area.height - host;
         // The process table always keeps its heading and three rows.
         let gpus = rows(gpu_rows + 1)
-            .min(below.saturating_sub(5))
+            .min(tables.height.saturating_sub(5))
             .max(2)
-            .min(below);
-        let left = below - gpus;
+            .min(tables.height);
+        let left = tables.height - gpus;
         let gap = u16::from(left >= 10);
         let wanted = rows(app.lines.len().max(1) + 2);
         let spare = left.saturating_sub(gap).saturating_sub(wanted);
@@ -212,38 +209,23 @@ impl Overview {
             spare => spare.min(14),
         };
         let gap = if compact { 0 } else { gap };
-        let top = area.y + host;
-        let full = Rect {
-            x: area.x,
-            y: top,
-            width: area.width,
-            height: gpus,
-        };
+        let [gpus, _, processes, below] = Areas::vertical([
+            Constraint::Length(gpus),
+            Constraint::Length(gap),
+            Constraint::Fill(1),
+            Constraint::Length(below),
+        ])
+        .areas(tables);
         Layout {
-            host: (host > 0).then_some(Rect { height: 1, ..area }),
-            gpus: full,
-            processes: Rect {
-                y: top + gpus + gap,
-                height: left - gap - below,
-                ..full
+            host,
+            gpus,
+            processes,
+            unread,
+            below: match memory {
+                _ if below.is_empty() => None,
+                true => Some(Below::Memory(below)),
+                false => Some(Below::Chart(below)),
             },
-            unread: (unread > 0).then_some(Rect {
-                y: whole.bottom() - 1,
-                height: 1,
-                ..whole
-            }),
-            below: (below > 0).then(|| {
-                let rows = Rect {
-                    y: area.bottom() - below,
-                    height: below,
-                    ..full
-                };
-                if memory {
-                    Below::Memory(rows)
-                } else {
-                    Below::Chart(rows)
-                }
-            }),
         }
     }
 
@@ -292,13 +274,12 @@ impl Overview {
         }
         if below > 0 && area.height > 2 {
             let text = format!("{} {below} more ", app.theme.glyphs.ellipsis);
-            put_right(
+            put_line_right(
                 buffer,
-                area.x,
-                area.right(),
-                area.bottom() - 1,
+                row(area, area.bottom() - 1),
                 &text,
-                app.theme.style(Role::Dim),
+                Role::Dim,
+                &app.theme,
             );
         }
     }
@@ -435,14 +416,7 @@ fn draw_range(rows: &[GpuRow], offset: usize, area: Rect, app: &App, buffer: &mu
     let shown = usize::from(area.height.saturating_sub(1)).min(rows.len() - offset.min(rows.len()));
     if shown < rows.len() {
         let text = format!(" {} to {} of {} ", offset + 1, offset + shown, rows.len());
-        put_right(
-            buffer,
-            area.x,
-            area.right(),
-            area.y,
-            &text,
-            app.theme.style(Role::Warn),
-        );
+        put_line_right(buffer, area, &text, Role::Warn, &app.theme);
     }
 }
 
@@ -453,8 +427,8 @@ impl Screen for Overview {
         }
         let rows = GpuRow::of_frame(&app.frame);
         let layout = self.layout(app, rows.len(), area);
-        if let Some(host) = layout.host {
-            draw_host(app, host, buffer);
+        if !layout.host.is_empty() {
+            draw_host(app, layout.host, buffer);
         }
         let on_gpu = self.process_cursor(app).is_none();
         let (at, offset) = self.gpu_rows(app, &rows, layout.gpus);
@@ -478,8 +452,8 @@ impl Screen for Overview {
             (Some(Below::Chart(rows)), _) => self.draw_chart(app, rows, buffer),
             _ => {}
         }
-        if let Some(line) = layout.unread {
-            draw_unread(app, line, buffer);
+        if !layout.unread.is_empty() {
+            draw_unread(app, layout.unread, buffer);
         }
     }
 

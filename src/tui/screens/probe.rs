@@ -18,6 +18,7 @@ use crate::tui::clipboard::Copied;
 use crate::tui::effect::Effect;
 use crate::tui::probe_question::{gpu_words, is_allowed};
 use crate::tui::theme::Role;
+use crate::tui::widgets::area::margin;
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
 use crate::tui::widgets::timeline::span_words;
 use crate::tui::widgets::{heat, histogram};
@@ -173,11 +174,7 @@ const MAX_BARS: u16 = 20;
 impl Screen for ProbeScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let theme = &app.theme;
-        let mut rest = Rect {
-            x: area.x + 1,
-            width: area.width.saturating_sub(2),
-            ..area
-        };
+        let mut rest = margin(area);
         put_line(buffer, rest, &self.title(app), Role::Title, theme);
         rest = below(rest, 1);
         let Some(probe) = self.newest(app) else {

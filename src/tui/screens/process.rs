@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Constraint, Layout, Rect};
 
 use super::incident::role;
 use super::{Screen, ScreenDef};
@@ -17,7 +17,7 @@ use crate::model::incident::Incident;
 use crate::model::process::{Process, ProcessDetail, ProcessKey, RunState, Variable};
 use crate::model::reading::{Missing, Reading};
 use crate::model::reported_pool::ReportedPool;
-use crate::model::units::{Bytes, Mono, UnixMillis};
+use crate::model::units::{Bytes, Mono, Percent, UnixMillis};
 use crate::protocol::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
@@ -27,7 +27,8 @@ use crate::tui::marks;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::stacks;
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::cells::{put, put_all, put_right};
+use crate::tui::widgets::area::{margin, row};
+use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
 use crate::tui::widgets::facts::{self, Fact};
 use crate::tui::widgets::scroll::Scroll;
 use crate::tui::widgets::timeline::{Timeline, span_words};
@@ -168,12 +169,18 @@ impl ProcessScreen {
     }
 }
 
-/// Returns the height of the charts below the title.
-fn chart_rows(area: Rect) -> u16 {
-    match area.height.saturating_sub(1) {
+/// Returns the areas of the title, the charts, which may be empty, and the facts.
+fn areas(area: Rect) -> [Rect; 3] {
+    let chart = match area.height.saturating_sub(1) {
         left if left >= 14 => (left / 3).clamp(6, 14),
         _ => 0,
-    }
+    };
+    Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(chart),
+        Constraint::Fill(1),
+    ])
+    .areas(area)
 }
 
 /// Returns the sources of VRAM, utilisation and context type.
@@ -196,36 +203,19 @@ fn gpu_facts(rows: &[&ProcessRow], is_nvidia_smi: bool, theme: &Theme) -> Vec<Fa
         } else {
             "VRAM"
         };
-        list.push(Fact::reading(
-            name,
-            &row.vram(),
-            vram_source,
-            theme,
-            |vram| format!("{vram}  on {gpu}"),
-        ));
+        let words = |vram: &Bytes| format!("{vram}  on {gpu}");
+        list.push(Fact::reading(name, &row.vram(), vram_source, theme, words));
+        let share = |name, share: &Reading<Percent>| {
+            let words = |percent: &Percent| format!("{:.0} %", percent.0);
+            Fact::reading(name, share, utilization_source, theme, words)
+        };
         if row.ended().is_none() {
-            list.push(Fact::reading(
-                "SM",
-                &row.sm(),
-                utilization_source,
-                theme,
-                |p| format!("{:.0} %", p.0),
-            ));
+            list.push(share("SM", &row.sm()));
         }
         if let Some(listed) = row.listed() {
-            list.push(Fact::reading(
-                "memory bandwidth",
-                &listed.memory_bandwidth,
-                utilization_source,
-                theme,
-                |p| format!("{:.0} %", p.0),
-            ));
-            list.push(Fact::Value(
-                "context",
-                context_words(listed.kind).into(),
-                Role::Text,
-                context_source,
-            ));
+            list.push(share("memory bandwidth", &listed.memory_bandwidth));
+            let words = context_words(listed.kind).into();
+            list.push(Fact::Value("context", words, Role::Text, context_source));
         }
     }
     list.extend(rows.iter().flat_map(|row| pool_facts(row, theme)));
@@ -370,35 +360,15 @@ fn host_facts(process: &Process, has_exited: bool, app: &App) -> Vec<Fact> {
         Fact::Value("started", started, Role::Text, "/proc"),
     ];
     if !has_exited {
-        list.push(Fact::reading(
-            "CPU",
-            &process.cpu,
-            "every sample",
-            theme,
-            |p| format!("{:.0} % of one core", p.0),
-        ));
-        list.push(Fact::reading(
-            "RSS",
-            &process.rss,
-            "every sample",
-            theme,
-            ToString::to_string,
-        ));
+        let source = "every sample";
+        let cpu = |percent: &Percent| format!("{:.0} % of one core", percent.0);
+        list.push(Fact::reading("CPU", &process.cpu, source, theme, cpu));
+        let rss = Bytes::to_string;
+        list.push(Fact::reading("RSS", &process.rss, source, theme, rss));
     }
-    list.push(Fact::reading(
-        "rank",
-        &process.rank,
-        "environment",
-        theme,
-        u32::to_string,
-    ));
-    list.push(Fact::reading(
-        "local rank",
-        &process.local_rank,
-        "environment",
-        theme,
-        u32::to_string,
-    ));
+    let rank = |name, rank| Fact::reading(name, rank, "environment", theme, u32::to_string);
+    list.push(rank("rank", &process.rank));
+    list.push(rank("local rank", &process.local_rank));
     list.push(text("job", &process.job));
     list.extend(container_facts(process, theme));
     if let Reading::Value(command) = &process.command {
@@ -566,53 +536,27 @@ impl Screen for ProcessScreen {
         let rows = self.rows(app);
         if rows.is_empty() {
             let text = format!("Process {} no longer uses a GPU", self.id.key.pid);
-            put(
-                buffer,
-                area.x + 1,
-                area.y,
-                &text,
-                area.width,
-                app.theme.style(Role::Warn),
-            );
+            put_line(buffer, margin(area), &text, Role::Warn, &app.theme);
             return;
         }
         draw_title(&rows, self.id.key, app, area, buffer);
-        let left = area.height.saturating_sub(1);
-        let chart = chart_rows(area);
-        let inner = Rect {
-            x: area.x + 1,
-            width: area.width.saturating_sub(2),
-            ..area
-        };
-        if chart > 0 {
-            self.draw_charts(
-                app,
-                Rect {
-                    y: area.y + 1,
-                    height: chart,
-                    ..inner
-                },
-                buffer,
-            );
+        let [_, chart, area] = areas(area);
+        if !chart.is_empty() {
+            self.draw_charts(app, margin(chart), buffer);
         }
-        let area = Rect {
-            y: area.y + 1 + chart,
-            height: left - chart,
-            ..inner
-        };
+        let area = margin(area);
         let lines = facts::lines(&self.facts(app), area.width);
         let first = self.scroll.first(lines.len(), usize::from(area.height));
         facts::draw(&lines, first, area, area.width, buffer, &app.theme);
         let hidden = lines.len().saturating_sub(first + usize::from(area.height));
         if hidden > 0 && area.height > 1 {
             let hint = format!(" {} {hidden} more ", app.theme.glyphs.ellipsis);
-            put_right(
+            put_line_right(
                 buffer,
-                area.x,
-                area.right(),
-                area.bottom() - 1,
+                row(area, area.bottom() - 1),
                 &hint,
-                app.theme.style(Role::Dim),
+                Role::Dim,
+                &app.theme,
             );
         }
     }
@@ -636,11 +580,8 @@ impl Screen for ProcessScreen {
     }
 
     fn charts(&self, _app: &App, body: Rect) -> Option<Rect> {
-        Some(Rect {
-            y: body.y + 1,
-            height: chart_rows(body),
-            ..body
-        })
+        let [_, chart, _] = areas(body);
+        Some(chart)
     }
 
     fn exited_at(&self, app: &App) -> Option<Mono> {

@@ -16,8 +16,9 @@ use crate::tui::columns::{gib, gib_down};
 use crate::tui::pools;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::area::{row, split_top};
 use crate::tui::widgets::bar;
-use crate::tui::widgets::cells::{put, put_all, put_line, put_right};
+use crate::tui::widgets::cells::{put, put_all, put_line, put_line_right, put_lines, put_right};
 use crate::tui::widgets::table::mark;
 use crate::tui::widgets::timeline::{columns, span_words};
 
@@ -25,13 +26,12 @@ use crate::tui::widgets::timeline::{columns, span_words};
 pub fn draw(app: &App, selected: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
     match app.frame.gpus.as_slice() {
         [] => {
-            put(
+            put_line(
                 buffer,
-                area.x,
-                area.y,
+                area,
                 &super::overview::why_no_gpus(&app.frame),
-                area.width,
-                app.theme.style(Role::Dim),
+                Role::Dim,
+                &app.theme,
             );
         }
         [gpu] => draw_gpu(app, gpu, area, buffer),
@@ -46,62 +46,30 @@ fn draw_gpu(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
         app,
         gpu,
         &format!("GPU{}", gpu.index),
-        Rect { height: 1, ..area },
+        row(area, area.y),
         buffer,
     );
-    let mut y = area.y + 1;
-    let mut line = |text: &str, role: Role, buffer: &mut Buffer| {
-        if y < area.bottom() {
-            put_line(buffer, Rect { y, ..area }, text, role, theme);
-        }
-        y += 1;
-    };
-    let figures_row = y_of(area, 1);
-    line("", Role::Text, buffer);
-    line(&split_words(app, gpu), Role::Dim, buffer);
-    let spark_row = y_of(area, 3);
-    line("", Role::Text, buffer);
-    if let Some(row) = app
-        .rows
-        .iter()
-        .find(|row| row.ended().is_none())
-        .or(app.rows.first())
-    {
-        line(&process_words(row, theme), Role::Text, buffer);
-    }
+    let mut lines = vec![
+        (String::new(), Role::Text),
+        (split_words(app, gpu), Role::Dim),
+        (String::new(), Role::Text),
+    ];
+    let running = app.rows.iter().find(|row| row.ended().is_none());
+    let process = running.or(app.rows.first());
+    lines.extend(process.map(|row| (process_words(row, theme), Role::Text)));
     if let Some(note) = notes(gpu, &app.frame).into_iter().next() {
-        line(&note.text, note.role, buffer);
+        lines.push((note.text, note.role));
     } else if let Some(note) = warning(app, gpu) {
-        line(&note.text, Role::Warn, buffer);
+        lines.push((note.text, Role::Warn));
     }
-    if let Some(y) = figures_row {
-        figures(
-            app,
-            gpu,
-            Rect {
-                y,
-                height: 1,
-                ..area
-            },
-            buffer,
-        );
+    let [_, below] = split_top(area, 1);
+    put_lines(buffer, below, &lines, theme);
+    if area.height > 1 {
+        figures(app, gpu, row(area, area.y + 1), buffer);
     }
-    if let Some(y) = spark_row {
-        history(
-            app,
-            gpu,
-            Rect {
-                y,
-                height: 1,
-                ..area
-            },
-            buffer,
-        );
+    if area.height > 3 {
+        history(app, gpu, row(area, area.y + 3), buffer);
     }
-}
-
-fn y_of(area: Rect, row: u16) -> Option<u16> {
-    (row < area.height).then_some(area.y + row)
 }
 
 /// Draws `GPU0 ####....  91%`: a bar with its parts, and the share in use.
@@ -337,11 +305,7 @@ fn history(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
 /// Draws a headline, a cell for each GPU in as many columns as fit, and the most urgent message.
 fn draw_grid(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
     let headline = headline(app, area, buffer);
-    let body = Rect {
-        y: area.y + headline,
-        height: area.height - headline,
-        ..area
-    };
+    let [_, body] = split_top(area, headline);
     if body.height == 0 {
         return;
     }
@@ -369,17 +333,7 @@ fn draw_grid(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer
         }
     }
     if body.height > 2 {
-        draw_message(
-            app,
-            gpus,
-            selected,
-            Rect {
-                y: body.bottom() - 1,
-                height: 1,
-                ..body
-            },
-            buffer,
-        );
+        draw_message(app, gpus, selected, row(body, body.bottom() - 1), buffer);
     }
 }
 
@@ -398,14 +352,7 @@ fn headline(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
         (None, None) => ("live", Role::Good),
     };
     let clock = app.theme.clock(app.frame.time, " %H:%M:%S");
-    let left = put_right(
-        buffer,
-        area.x,
-        area.right(),
-        area.y,
-        &clock,
-        theme.style(Role::Text),
-    );
+    let left = put_line_right(buffer, area, &clock, Role::Text, theme);
     let left = put_right(buffer, area.x, left, area.y, source, theme.style(role));
     let gpus = chrome::gpus_words(&app.frame);
     let job = chrome::job_words(&app.frame).unwrap_or_default();

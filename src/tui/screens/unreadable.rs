@@ -12,6 +12,7 @@ use crate::tui::clipboard::Copied;
 use crate::tui::effect::Effect;
 use crate::tui::pools::kind_words;
 use crate::tui::theme::Role;
+use crate::tui::widgets::area::margin;
 use crate::tui::widgets::cells::put_lines;
 use crate::tui::widgets::cells::wrap_words;
 
@@ -114,11 +115,7 @@ fn lines(app: &App, width: u16) -> Vec<(String, Role)> {
 impl Screen for Unreadable {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let theme = &app.theme;
-        let inner = Rect {
-            x: area.x + 1,
-            width: area.width.saturating_sub(2),
-            ..area
-        };
+        let inner = margin(area);
         let lines = lines(app, inner.width);
         let first = self
             .scroll

@@ -17,7 +17,9 @@ use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
 use crate::tui::effect::Effect;
 use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::area::{margin, row};
 use crate::tui::widgets::cells::{put, put_all, put_line, put_right};
+use crate::tui::widgets::plot::{LABELS, edge_labels, plot};
 use crate::tui::widgets::pool_chart;
 use crate::tui::widgets::table::{self, Align, Cell, Column, Hidden, scrolled};
 
@@ -113,7 +115,6 @@ pub struct WhatifScreen {
     selected: usize,
 }
 
-const LABELS: u16 = 6;
 /// Minimum height of a useful chart.
 const MIN_CHART: u16 = 5;
 
@@ -222,21 +223,15 @@ impl WhatifScreen {
 
     /// Draws the chart. It needs a row for the legend, some for the columns and one for the axis.
     fn chart(&self, device: &Device, area: Rect, buffer: &mut Buffer, theme: &Theme) {
-        let Some(selected) = self.played() else {
+        let (Some(selected), Some(mut plot)) = (self.played(), plot(area)) else {
             return;
         };
-        let plot = Rect {
-            x: area.x + LABELS,
-            y: area.y + 1,
-            width: area.width.saturating_sub(LABELS + 1),
-            height: area.height.saturating_sub(2),
-        };
+        plot.width -= 1;
         self.legend(selected, area, buffer, theme);
         let peaks = device.settings.iter().map(|p| p.outlook.peak_reserved);
         let top = peaks.max().unwrap_or_default();
         let dim = theme.style(Role::Dim);
-        put_right(buffer, area.x, plot.x - 1, plot.y, &top.short(), dim);
-        put_right(buffer, area.x, plot.x - 1, plot.bottom() - 1, "0", dim);
+        edge_labels(plot, &top.short(), buffer, theme);
         let operations = device.recording.operations;
         let columns = Columns {
             operations,
@@ -372,16 +367,8 @@ impl Screen for WhatifScreen {
         if area.height < 2 || area.width < 10 {
             return;
         }
-        let inner = Rect {
-            x: area.x + 1,
-            width: area.width - 2,
-            ..area
-        };
-        let line = |y: u16| Rect {
-            y,
-            height: 1,
-            ..inner
-        };
+        let inner = margin(area);
+        let line = |y: u16| row(inner, y);
         // In a small area, the table matters most.
         let is_small = area.height < 14;
         let about = if is_small {

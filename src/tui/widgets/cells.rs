@@ -9,6 +9,7 @@ use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
 use crate::tui::theme::{ASCII, Role, Theme};
+use crate::tui::widgets::area::row;
 
 /// Returns the number of columns of `text`.
 pub fn columns(text: &str) -> usize {
@@ -117,7 +118,7 @@ pub fn put_lines<'l>(
     theme: &Theme,
 ) {
     for (y, (text, role)) in (area.y..area.bottom()).zip(lines) {
-        put_line(buffer, Rect { y, ..area }, text, *role, theme);
+        put_line(buffer, row(area, y), text, *role, theme);
     }
 }
 
@@ -144,6 +145,18 @@ pub fn put_right(
         .min(right.saturating_sub(left));
     put(buffer, right - width, y, text, width, style);
     right - width
+}
+
+/// Writes a line that ends at the right edge of `area`. Returns its first column.
+pub fn put_line_right(
+    buffer: &mut Buffer,
+    area: Rect,
+    text: &str,
+    role: Role,
+    theme: &Theme,
+) -> u16 {
+    let style = theme.style(role);
+    put_right(buffer, area.x, area.right(), area.y, text, style)
 }
 
 /// Replaces other characters if only ASCII can be shown. gputop draws only ASCII then, but text of other programs may

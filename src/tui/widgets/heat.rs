@@ -4,7 +4,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::cells::{put, put_right};
+use super::cells::{put, put_line, put_right};
 use super::histogram::{merged, size_words};
 use crate::allocator::fragmentation::Bucket;
 use crate::model::units::Bytes;
@@ -19,14 +19,7 @@ pub fn draw(title: &str, columns: &[Vec<Bucket>], area: Rect, buffer: &mut Buffe
         return;
     }
     let dim = theme.style(Role::Dim);
-    put(
-        buffer,
-        area.x,
-        area.y,
-        title,
-        area.width,
-        theme.style(Role::Title),
-    );
+    put_line(buffer, area, title, Role::Title, theme);
     put_right(buffer, area.x, area.right(), area.y, "now", dim);
     let shown = &columns[..columns.len().min(usize::from(area.width - LABEL))];
     let rows = merged(&sizes(shown), usize::from(area.height) - 1);

@@ -3,10 +3,11 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::cells::{put, put_right};
+use super::cells::{put, put_line, put_right};
 use crate::allocator::fragmentation::Bucket;
 use crate::model::units::{Bytes, apportion};
 use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::area::row;
 
 /// Width of `<=   1M `.
 const LABEL: u16 = 8;
@@ -59,25 +60,14 @@ pub fn draw_titled(
     heading(title, area, buffer, theme);
     let shown = merged(buckets, usize::from(area.height) - 1);
     if shown.is_empty() {
-        put(
-            buffer,
-            area.x,
-            area.y + 1,
-            empty,
-            area.width,
-            theme.style(Role::Dim),
-        );
+        put_line(buffer, row(area, area.y + 1), empty, Role::Dim, theme);
         return;
     }
     let sizes: Vec<Bytes> = shown.iter().map(|b| b.bytes).collect();
     let largest = sizes.iter().max().copied().unwrap_or_default();
     let printed = apportion(&sizes, STEP);
     for (y, (bucket, printed)) in (area.y + 1..area.bottom()).zip(shown.iter().zip(printed)) {
-        let row = Rect {
-            y,
-            height: 1,
-            ..area
-        };
+        let row = row(area, y);
         draw_row(bucket, printed, largest, row, buffer, theme);
     }
 }

@@ -1,10 +1,12 @@
 //! Parts of screens. A widget borrows what it shows and does not depend on keys or sources.
 
+pub mod area;
 pub mod bar;
 pub mod cells;
 pub mod facts;
 pub mod heat;
 pub mod histogram;
+pub mod plot;
 pub mod pool_chart;
 pub mod scroll;
 pub mod segment_map;

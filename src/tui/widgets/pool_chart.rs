@@ -3,7 +3,8 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::cells::{put, put_right};
+use super::cells::put;
+use super::plot::{edge_labels, plot};
 use super::time_axis::{AxisMark, TimeAxis};
 use super::timeline::{Mark, span_words};
 use crate::model::history::{History, PoolMetric, SeriesKey, Span};
@@ -22,8 +23,6 @@ pub struct PoolChart<'a> {
     pub top: Bytes,
 }
 
-const LABELS: u16 = 6;
-
 /// Edges of one column in eighths of a cell: minimum of allocated memory, its maximum, and reserved memory.
 struct Edges {
     low: u32,
@@ -34,21 +33,9 @@ struct Edges {
 impl PoolChart<'_> {
     /// Draws the chart. It needs three rows: the legend, at least one row of columns, and the axis.
     pub fn draw(&self, area: Rect, buffer: &mut Buffer, theme: &Theme) {
-        if area.height < 3 || area.width < LABELS + 10 {
-            return;
-        }
+        let Some(plot) = plot(area) else { return };
         self.legend(area, buffer, theme);
-        let plot = Rect {
-            x: area.x + LABELS,
-            y: area.y + 1,
-            width: area.width - LABELS,
-            height: area.height - 2,
-        };
-        let dim = theme.style(Role::Dim);
-        put_right(buffer, area.x, plot.x - 1, plot.y, &self.top.short(), dim);
-        if plot.height > 1 {
-            put_right(buffer, area.x, plot.x - 1, plot.bottom() - 1, "0", dim);
-        }
+        edge_labels(plot, &self.top.short(), buffer, theme);
         self.axis
             .draw(&self.marks(plot, theme), plot, buffer, theme);
         self.columns(plot, buffer, theme);

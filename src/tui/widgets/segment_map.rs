@@ -6,13 +6,20 @@
 //! is a single cell. The layout is computed once for a map and a width, whatever the number of blocks. Drawing only
 //! visits the visible rows.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use std::cell::RefCell;
+use std::rc::Rc;
 
-use super::cells::{fit, put, put_right};
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+
+use super::cells::{fit, put, put_all, put_line_right};
+use super::table::scrolled;
 use crate::model::pool::{Block, BlockState, PoolKind, PoolMap, Segment};
 use crate::model::units::Bytes;
+use crate::tui::action::Action;
+use crate::tui::screens::moved;
 use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::area::row;
 
 /// State that fills most of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,14 +151,6 @@ impl SegmentLayout {
             cells_per_row,
             Bytes(1 << power.unwrap_or(MAX_CELL_POWER)),
         )
-    }
-
-    /// Returns the layout with cells of 16 MiB, or larger ones if it needs more than a thousand rows.
-    pub fn new(map: &PoolMap, cells_per_row: usize) -> Self {
-        let order = row_order(map);
-        let fits = |power: &u32| count_rows(map, &order, 1 << *power, cells_per_row) <= 1_000;
-        let power = (24..MAX_CELL_POWER).find(fits).unwrap_or(MAX_CELL_POWER);
-        Self::with_cell(map, cells_per_row, Bytes(1 << power))
     }
 
     pub fn with_cell(map: &PoolMap, cells_per_row: usize, cell: Bytes) -> Self {
@@ -323,15 +322,106 @@ impl SegmentLayout {
             let rows = if below == 1 { "row" } else { "rows" };
             let text = format!(" {} {below} {rows} below", theme.glyphs.ellipsis);
             let y = area.bottom() - 1;
-            put_right(
-                buffer,
-                area.x,
-                area.right(),
-                y,
-                &text,
-                theme.style(Role::Dim),
-            );
+            put_line_right(buffer, row(area, y), &text, Role::Dim, theme);
         }
+    }
+}
+
+/// A map with its cursor. The layout of the cells is computed for the first drawing and after a change of size.
+#[derive(Debug, Default)]
+pub struct MapPane {
+    pub cursor: Cursor,
+    cached: RefCell<Option<(usize, usize, Rc<SegmentLayout>)>>,
+}
+
+impl MapPane {
+    /// Forgets the layout of the previous map. The cursor stays.
+    pub fn set_map(&mut self) {
+        self.cached = RefCell::default();
+    }
+
+    /// Returns the layout for an area of cells.
+    pub fn layout(&self, map: &PoolMap, cells: Rect) -> Rc<SegmentLayout> {
+        let (across, down) = (cells_per_row(cells), usize::from(cells.height));
+        let mut cached = self.cached.borrow_mut();
+        if let Some((a, d, layout)) = &*cached
+            && (*a, *d) == (across, down)
+        {
+            return Rc::clone(layout);
+        }
+        let layout = Rc::new(SegmentLayout::fitting(map, across, down));
+        *cached = Some((across, down, Rc::clone(&layout)));
+        layout
+    }
+
+    /// Returns the layout drawn last.
+    fn drawn(&self) -> Option<Rc<SegmentLayout>> {
+        self.cached
+            .borrow()
+            .as_ref()
+            .map(|cached| Rc::clone(&cached.2))
+    }
+
+    /// Returns true if the action moves the cursor.
+    pub fn act(&mut self, action: Action, page: usize) -> bool {
+        let Some(layout) = self.drawn() else {
+            return false;
+        };
+        let row = layout.nearest(self.cursor).row;
+        self.cursor = match (action, moved(row, layout.rows(), page, action)) {
+            (Action::Left, _) => layout.left(self.cursor),
+            (Action::Right, _) => layout.right(self.cursor),
+            (_, Some(row)) => Cursor { row, ..self.cursor },
+            (_, None) => return false,
+        };
+        true
+    }
+
+    /// Moves the cursor to the cell at a position.
+    pub fn click(&mut self, map: &PoolMap, cells: Rect, at: Position) {
+        let layout = self.layout(map, cells);
+        if let Some(x) = at.x.checked_sub(cells.x + LABEL + 1).map(usize::from) {
+            let row = self.first_row(&layout, cells) + usize::from(at.y - cells.y);
+            self.cursor = layout.nearest(Cursor { row, x });
+        }
+    }
+
+    /// Returns the first row to draw, so that the cursor is visible.
+    fn first_row(&self, layout: &SegmentLayout, cells: Rect) -> usize {
+        let row = layout.nearest(self.cursor).row;
+        scrolled(row, layout.rows(), usize::from(cells.height))
+    }
+
+    /// Returns the contents of the cell under the cursor, in the layout drawn last.
+    pub fn under<'m>(&self, map: &'m PoolMap) -> Option<CellContents<'m>> {
+        self.drawn()?.under(map, self.cursor)
+    }
+
+    /// Draws the title above the cells, and the cells with the cursor if the map has the keys.
+    pub fn draw(
+        &self,
+        map: &PoolMap,
+        (is_exact, has_cursor): (bool, bool),
+        cells: Rect,
+        buffer: &mut Buffer,
+        theme: &Theme,
+    ) {
+        let layout = self.layout(map, cells);
+        let title = layout.title(is_exact, cells.width);
+        let pieces = [
+            ("MAP  ", theme.style(Role::Title)),
+            (title.as_str(), theme.style(Role::Dim)),
+        ];
+        put_all(
+            buffer,
+            cells.x,
+            cells.y.saturating_sub(1),
+            cells.right(),
+            &pieces,
+        );
+        let cursor = has_cursor.then_some(self.cursor);
+        let first = self.first_row(&layout, cells);
+        layout.draw(map, first, cursor, cells, buffer, theme);
     }
 }
 
@@ -358,12 +448,6 @@ impl Columns {
             },
         }
     }
-}
-
-/// Returns the cell of the row at a column of an area, or `None` left of the cells.
-pub fn cell_at(area: Rect, x: u16) -> Option<usize> {
-    x.checked_sub(area.x + Columns::of(area).cells)
-        .map(usize::from)
 }
 
 /// Returns the number of cells per row in an area.

@@ -10,6 +10,7 @@ use ratatui::style::Style;
 use super::cells::{columns, fit, put};
 use crate::model::reading::Reading;
 use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::area::row;
 
 /// A column of a table with rows of type `T`.
 pub struct Column<T: ?Sized> {
@@ -356,12 +357,7 @@ pub fn mark(area: Rect, y: u16, buffer: &mut Buffer, theme: &Theme) {
         theme.style(Role::Key),
     );
     buffer.set_style(
-        Rect {
-            y,
-            height: 1,
-            ..area
-        }
-        .intersection(buffer.area),
+        row(area, y).intersection(buffer.area),
         theme.style(Role::Cursor),
     );
 }

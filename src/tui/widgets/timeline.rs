@@ -4,7 +4,8 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::cells::{put, put_right};
+use super::cells::{put, put_line};
+use super::plot::{edge_labels, plot};
 use super::time_axis::{AxisMark, TimeAxis};
 use crate::model::history::{Series, Span};
 use crate::model::units::{Bytes, Millis, Mono};
@@ -40,9 +41,6 @@ impl Mark {
     }
 }
 
-/// Width of the labels of the y axis.
-const LABELS: u16 = 6;
-
 impl<'a> Timeline<'a> {
     /// Returns a chart of memory up to `top`.
     pub fn bytes(title: impl Into<String>, series: Option<&'a Series>, top: Bytes) -> Self {
@@ -74,24 +72,9 @@ impl<'a> Timeline<'a> {
         buffer: &mut Buffer,
         theme: &Theme,
     ) {
-        if area.height < 3 || area.width < LABELS + 10 {
-            return;
-        }
-        put(
-            buffer,
-            area.x,
-            area.y,
-            &self.title,
-            area.width,
-            theme.style(Role::Dim),
-        );
-        let plot = Rect {
-            x: area.x + LABELS,
-            y: area.y + 1,
-            width: area.width - LABELS,
-            height: area.height - 2,
-        };
-        self.labels(plot, buffer, theme);
+        let Some(plot) = plot(area) else { return };
+        put_line(buffer, area, &self.title, Role::Dim, theme);
+        edge_labels(plot, &self.top_label, buffer, theme);
         let marks: Vec<_> = marks
             .iter()
             .filter_map(|mark| mark.on(axis, plot))
@@ -100,15 +83,6 @@ impl<'a> Timeline<'a> {
         let Some(series) = self.series else { return };
         let spans = series.window(axis.end, axis.length, usize::from(plot.width));
         columns(&spans, self.top, self.role, plot, buffer, theme);
-    }
-
-    fn labels(&self, plot: Rect, buffer: &mut Buffer, theme: &Theme) {
-        let style = theme.style(Role::Dim);
-        let left = plot.x - LABELS;
-        put_right(buffer, left, plot.x - 1, plot.y, &self.top_label, style);
-        if plot.height > 1 {
-            put_right(buffer, left, plot.x - 1, plot.bottom() - 1, "0", style);
-        }
     }
 }
 

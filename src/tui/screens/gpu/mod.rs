@@ -22,8 +22,9 @@ use crate::tui::effect::Effect;
 use crate::tui::marks;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
+use crate::tui::widgets::area::{margin, row};
 use crate::tui::widgets::bar;
-use crate::tui::widgets::cells::{put, put_all, put_right};
+use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
 use crate::tui::widgets::facts::{capacity, draw as draw_facts, line_width, lines as fact_lines};
 use crate::tui::widgets::scroll::Scroll;
 
@@ -147,14 +148,7 @@ impl GpuScreen {
             let text = gpu.map_or("No process uses this GPU".into(), |why| {
                 format!("Process list not available: {why}")
             });
-            put(
-                buffer,
-                area.x + 1,
-                area.y,
-                &text,
-                area.width,
-                app.theme.style(Role::Dim),
-            );
+            put_line(buffer, margin(area), &text, Role::Dim, &app.theme);
             return;
         }
         let marked = self.pane == Pane::Processes;
@@ -174,13 +168,12 @@ impl GpuScreen {
         draw_facts(&lines, first, area, MIN_FACTS, buffer, &app.theme);
         if last > 0 && self.pane == Pane::Processes {
             let hint = format!("{} more ", last.min(lines.len()));
-            put_right(
+            put_line_right(
                 buffer,
-                area.x,
-                area.right(),
-                area.y - 1,
+                row(area, area.y - 1),
                 &format!("{hint} Tab Scroll "),
-                app.theme.style(Role::Dim),
+                Role::Dim,
+                &app.theme,
             );
         }
     }
@@ -207,13 +200,12 @@ fn draw_title(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
 impl Screen for GpuScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let Some(gpu) = self.gpu(app) else {
-            put(
+            put_line(
                 buffer,
-                area.x + 1,
-                area.y,
+                margin(area),
                 "This GPU is not listed any more",
-                area.width,
-                app.theme.style(Role::Warn),
+                Role::Warn,
+                &app.theme,
             );
             return;
         };

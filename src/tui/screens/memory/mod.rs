@@ -4,22 +4,9 @@
 //! Statistics arrive with every frame. The map is requested while this screen is open and may be a second older. In a
 //! small area the lowest parts are omitted; in a very small pane the screen is a few lines.
 
-mod accounting;
-mod analysed_map;
-mod copy_text;
-mod cursor_line;
+mod draw;
 mod figures;
-mod fits;
-mod headline;
-mod large;
-mod map;
-mod metrics;
-mod notes;
-mod panes;
-mod small;
-mod stack;
-mod table;
-mod title;
+mod text;
 mod unavailable;
 
 use std::cell::RefCell;
@@ -28,14 +15,15 @@ use std::sync::Arc;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use self::analysed_map::AnalysedMap;
 use self::figures::Figures;
 use super::{Hit, Screen, ScreenDef, moved};
+use crate::allocator::fits::{Around, Fits};
+use crate::allocator::fragmentation::{Fragmentation, unusable_curve};
 use crate::allocator::warnings::Note;
 use crate::model::gpu::Gpu;
-use crate::model::pool::Pool;
+use crate::model::pool::{Pool, PoolMap};
 use crate::model::process::ProcessKey;
-use crate::model::units::{GpuUuid, Mono};
+use crate::model::units::{Bytes, GpuUuid, Millis, Mono};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
@@ -44,7 +32,7 @@ use crate::tui::marks;
 use crate::tui::pools;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Theme;
-use crate::tui::widgets::segment_map::{Cursor, cell_at};
+use crate::tui::widgets::segment_map::MapPane;
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "memory",
@@ -117,15 +105,6 @@ enum Pane {
     Metrics,
 }
 
-/// Area in which a pane was drawn last, for mouse presses.
-#[derive(Debug, Clone, Copy)]
-struct DrawnPane {
-    pane: Pane,
-    area: Rect,
-    /// The first visible row.
-    first: usize,
-}
-
 #[derive(Debug)]
 pub struct MemoryScreen {
     process: ProcessKey,
@@ -134,11 +113,10 @@ pub struct MemoryScreen {
     /// Device ordinal in the process, if chosen with [ and ].
     ordinal: Option<u32>,
     pane: Pane,
-    cursor: Cursor,
+    map: MapPane,
     scroll: usize,
     /// True if this is a part of another screen, which has the keys. The map then has no cursor.
     is_embedded: bool,
-    drawn: RefCell<Vec<DrawnPane>>,
     /// Newest map of this pool.
     analysed_map: Option<AnalysedMap>,
 }
@@ -155,10 +133,9 @@ impl MemoryScreen {
             gpu: id.gpu,
             ordinal: None,
             pane: Pane::Map,
-            cursor: Cursor::default(),
+            map: MapPane::default(),
             scroll: 0,
             is_embedded: false,
-            drawn: RefCell::default(),
             analysed_map: None,
         }
     }
@@ -224,20 +201,6 @@ impl MemoryScreen {
         rows.find(|row| row.id().gpu == self.gpu).or(first)
     }
 
-    /// Draws the screen and returns the area of the chart, if there is one.
-    fn paint(&self, app: &App, area: Rect, buffer: &mut Buffer) -> Option<Rect> {
-        let Some(pool) = self.pool(app) else {
-            return unavailable::draw(self, app, area, buffer);
-        };
-        self.drawn.borrow_mut().clear();
-        let view = self.shown(app, pool, area.width >= 96);
-        if area.height < 12 || area.width < 60 {
-            view.small(area, buffer);
-            return None;
-        }
-        Some(view.large(area, buffer))
-    }
-
     fn switch(&mut self, app: &App, step: isize) {
         let devices = self.devices(app);
         let now = self.pool(app).map(|pool| pool.ordinal);
@@ -245,33 +208,24 @@ impl MemoryScreen {
         let next = at.and_then(|at| devices.get(at.checked_add_signed(step)?));
         if let Some(pool) = next {
             self.ordinal = Some(pool.ordinal);
-            (self.analysed_map, self.cursor, self.scroll) = (None, Cursor::default(), 0);
+            (self.analysed_map, self.map, self.scroll) = (None, MapPane::default(), 0);
         }
-    }
-
-    fn move_cursor(&mut self, action: Action) -> Option<()> {
-        let layout = self.analysed_map.as_ref().and_then(AnalysedMap::drawn)?;
-        let at = layout.nearest(self.cursor);
-        self.cursor = match action {
-            Action::Left => layout.left(at),
-            Action::Right => layout.right(at),
-            _ => Cursor {
-                row: moved(at.row, layout.rows(), 10, action)?,
-                ..self.cursor
-            },
-        };
-        Some(())
     }
 }
 
 impl Screen for MemoryScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        self.paint(app, area, buffer);
+        match self.pool(app) {
+            Some(pool) => self.shown(app, pool, area.width >= 96).draw(area, buffer),
+            None => unavailable::draw(self, app, area, buffer),
+        }
     }
 
     fn charts(&self, app: &App, body: Rect) -> Option<Rect> {
-        // The buffer is discarded. Only the area of the chart is needed.
-        self.paint(app, body, &mut Buffer::empty(body))
+        match self.pool(app) {
+            Some(pool) => Some(self.shown(app, pool, body.width >= 96).areas(body).chart),
+            None => unavailable::chart_area(self, app, body),
+        }
     }
 
     fn exited_at(&self, app: &App) -> Option<Mono> {
@@ -300,25 +254,27 @@ impl Screen for MemoryScreen {
                 if !moves {
                     return Effect::Ignored;
                 }
-                self.move_cursor(action);
+                self.map.act(action, 10);
             }
         }
         Effect::Done
     }
 
     /// Moves the cursor to the pressed cell of the map, or selects another pane.
-    fn click(&mut self, _app: &App, place: Position, _body: Rect) -> Hit {
-        let drawn = self.drawn.get_mut().iter();
-        let hit = drawn.rev().find(|drawn| drawn.area.contains(place));
-        let Some(DrawnPane { pane, area, first }) = hit.copied() else {
+    fn click(&mut self, app: &App, place: Position, body: Rect) -> Hit {
+        let Some(pool) = self.pool(app) else {
             return Hit::Nothing;
         };
-        self.pane = pane;
-        let layout = self.analysed_map.as_ref().and_then(AnalysedMap::drawn);
-        if let (Pane::Map, Some(layout), Some(x)) = (pane, layout, cell_at(area, place.x)) {
-            let row = first + usize::from(place.y - area.y);
-            self.cursor = layout.nearest(Cursor { row, x });
+        let shown = self.shown(app, pool, body.width >= 96);
+        let panes = shown.areas(body).panes;
+        let Some(pane) = panes.pane_at(place) else {
+            return Hit::Nothing;
+        };
+        let cells = panes.map;
+        if let Some(read) = self.analysed_map.as_ref().filter(|_| pane == Pane::Map) {
+            self.map.click(&read.map, cells, place);
         }
+        self.pane = pane;
         Hit::Row
     }
 
@@ -340,6 +296,7 @@ impl Screen for MemoryScreen {
             .is_some_and(|read| Arc::ptr_eq(&read.map, map))
         {
             self.analysed_map = Some(AnalysedMap::new(Arc::clone(map)));
+            self.map.set_map();
         }
     }
 
@@ -374,10 +331,41 @@ impl Screen for MemoryScreen {
     }
 }
 
-impl Shown<'_> {
-    fn remember(&self, pane: Pane, area: Rect, first: usize) {
-        let drawn = DrawnPane { pane, area, first };
-        self.screen.drawn.borrow_mut().push(drawn);
+/// Maximum age of a map that is used for the accounting. An older one is still drawn.
+const MAX_AGE: Millis = Millis(3_000);
+
+/// A map and everything computed from it once.
+#[derive(Debug)]
+struct AnalysedMap {
+    map: Arc<PoolMap>,
+    fragmentation: Fragmentation,
+    curve: Vec<(Bytes, f64)>,
+    /// Result for the free memory of the driver at that time.
+    fits: RefCell<Option<(Around, Fits)>>,
+}
+
+impl AnalysedMap {
+    fn new(map: Arc<PoolMap>) -> Self {
+        Self {
+            fragmentation: Fragmentation::of(&map),
+            curve: unusable_curve(&map),
+            map,
+            fits: RefCell::new(None),
+        }
+    }
+
+    /// Returns true if the map and the statistics of the pool are of about the same time.
+    fn is_fresh(&self, pool: &Pool) -> bool {
+        let (map, stats) = (self.map.at, pool.at);
+        map.since(stats).max(stats.since(map)) <= MAX_AGE
+    }
+
+    fn fits(&self, around: Around) -> Fits {
+        let mut cached = self.fits.borrow_mut();
+        match *cached {
+            Some((same, fits)) if same == around => fits,
+            _ => cached.insert((around, Fits::of_map(&self.map, &around))).1,
+        }
     }
 }
 

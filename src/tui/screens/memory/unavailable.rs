@@ -1,12 +1,11 @@
 //! The screen of a process whose allocator cannot be shown: the title and the reason.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Constraint, Layout, Margin, Rect};
 
 use super::super::Screen;
 use super::MemoryScreen;
-use super::stack::stack_lines;
-use super::title::process_name;
+use super::text::{process_name, stack_lines};
 use crate::model::reported_pool::ReportedPool;
 use crate::model::units::{Bytes, GpuUuid};
 use crate::tui::app::App;
@@ -14,24 +13,12 @@ use crate::tui::marks;
 use crate::tui::pools;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
-use crate::tui::widgets::cells::{put, put_lines, wrap_words};
+use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
 use crate::tui::widgets::pool_chart::PoolChart;
 
-/// Draws the title and the reason. For an exited process, it also draws its pool over time and returns the area of that
-/// chart.
-pub(super) fn draw(
-    screen: &MemoryScreen,
-    app: &App,
-    area: Rect,
-    buffer: &mut Buffer,
-) -> Option<Rect> {
-    let theme = &app.theme;
+/// Returns the lines below the title: what the program reports, or the reason why nothing is known.
+fn lines(screen: &MemoryScreen, app: &App, width: u16) -> Vec<(String, Role)> {
     let row = screen.row(app);
-    let name = row.map_or("process".into(), process_name);
-    let title = format!("{name} {}", screen.process.pid);
-    let x = area.x + 1;
-    let width = area.width.saturating_sub(2);
-    put(buffer, x, area.y, &title, width, theme.style(Role::Title));
     let why = match row {
         Some(row) if row.ended().is_some() => "the process has exited".to_owned(),
         None => "the process no longer uses the GPU".to_owned(),
@@ -47,38 +34,48 @@ pub(super) fn draw(
     if let Some(vram) = row.and_then(|row| row.vram().get()) {
         lines.push(format!("VRAM reported by the driver: {vram}"));
     }
-    let lines = lines
-        .iter()
-        .flat_map(|line| wrap_words(line, usize::from(width.max(10))));
-    let mut y = area.y + 1;
-    for line in lines.take(usize::from(area.height.saturating_sub(1))) {
-        put(buffer, x, y, &line, width, theme.style(Role::Warn));
-        y += 1;
-    }
-    let chart = exited_chart(
-        screen,
-        app,
-        Rect {
-            x,
-            y,
-            width,
-            ..area
-        },
-        area.bottom(),
-    );
-    if let Some((chart, place)) = &chart {
-        chart.draw(*place, buffer, theme);
-        y = place.bottom();
-    }
-    let stack = stack_lines(app, screen.process, width, 3);
-    let rest = Rect {
-        x,
-        y: y.min(area.bottom()),
-        width,
-        height: area.bottom().saturating_sub(y),
+    let lines = lines.iter();
+    let lines = lines.flat_map(|line| wrap_words(line, usize::from(width.max(10))));
+    lines.map(|line| (line, Role::Warn)).collect()
+}
+
+/// Returns the areas of the title, the lines, the pool chart of an exited process, and the stack.
+fn areas(screen: &MemoryScreen, app: &App, area: Rect) -> [Rect; 4] {
+    let inner = area.inner(Margin::new(1, 0));
+    let lines = u16::try_from(lines(screen, app, inner.width).len()).unwrap_or(u16::MAX);
+    let left = inner.height.saturating_sub(1).saturating_sub(lines);
+    let chart = match left.saturating_sub(1).min(14) {
+        4.. if chart(screen, app).is_some() => left.saturating_sub(1).min(14),
+        _ => 0,
     };
+    let [title, lines, _, chart, stack] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(lines),
+        Constraint::Length(u16::from(chart > 0)),
+        Constraint::Length(chart),
+        Constraint::Fill(1),
+    ])
+    .areas(inner);
+    [title, lines, chart, stack]
+}
+
+pub(super) fn chart_area(screen: &MemoryScreen, app: &App, area: Rect) -> Option<Rect> {
+    let [_, _, chart, _] = areas(screen, app, area);
+    (!chart.is_empty()).then_some(chart)
+}
+
+pub(super) fn draw(screen: &MemoryScreen, app: &App, area: Rect, buffer: &mut Buffer) {
+    let theme = &app.theme;
+    let name = screen.row(app).map_or("process".into(), process_name);
+    let [title, below, plot, rest] = areas(screen, app, area);
+    let words = format!("{name} {}", screen.process.pid);
+    put_line(buffer, title, &words, Role::Title, theme);
+    put_lines(buffer, below, &lines(screen, app, below.width), theme);
+    if let Some(chart) = chart(screen, app).filter(|_| !plot.is_empty()) {
+        chart.draw(plot, buffer, theme);
+    }
+    let stack = stack_lines(app, screen.process, rest.width, 3);
     put_lines(buffer, rest, &stack, theme);
-    chart.map(|(_, place)| place)
 }
 
 /// Returns `JAX, XLA BFC, device 0: allocated 1.2 GiB, reserved 3.0 GiB, idle 1.8 GiB`, with the figures that are
@@ -102,33 +99,21 @@ fn reported_words(pool: &ReportedPool) -> String {
     format!("{}, device {}: {words}", pool.name(), pool.ordinal)
 }
 
-/// Returns the pool chart of an exited process and its area, if there is room below `top.y`.
-fn exited_chart<'a>(
-    screen: &MemoryScreen,
-    app: &'a App,
-    top: Rect,
-    bottom: u16,
-) -> Option<(PoolChart<'a>, Rect)> {
+/// Returns the pool chart of an exited process.
+fn chart<'a>(screen: &MemoryScreen, app: &'a App) -> Option<PoolChart<'a>> {
     let ended = screen.exited_at(app)?;
     let ordinal = app.history.pools_of(screen.process).into_iter().next()?;
-    let height = bottom.saturating_sub(top.y + 1).min(14);
-    let place = Rect {
-        y: top.y + 1,
-        height,
-        ..top
-    };
     let total = |uuid: &GpuUuid| {
         let gpu = app.frame.gpus.iter().find(|gpu| gpu.uuid == *uuid)?;
         gpu.memory.total.get()
     };
     let exit = &screen.row(app)?.ended()?.exit;
-    let chart = PoolChart {
+    Some(PoolChart {
         history: &app.history,
         process: screen.process,
         ordinal,
         axis: app.time_axis(Some(ended)),
         marks: marks::of_process(app, screen.process, Some(ended)),
         top: exit.gpus.iter().find_map(total).unwrap_or(Bytes::gib(1)),
-    };
-    (height >= 4).then_some((chart, place))
+    })
 }

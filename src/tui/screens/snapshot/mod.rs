@@ -11,7 +11,7 @@ mod stack_list;
 mod summary;
 mod time;
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 
 use crossterm::event::KeyEvent;
@@ -29,8 +29,9 @@ use crate::tui::clipboard::Copied;
 use crate::tui::effect::Effect;
 use crate::tui::text_field::TextField;
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::cells::{put, put_all, put_line};
-use crate::tui::widgets::segment_map::{Cursor, SegmentLayout};
+use crate::tui::widgets::area::{margin, row};
+use crate::tui::widgets::cells::{put_all, put_line};
+use crate::tui::widgets::segment_map::MapPane;
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "snapshot",
@@ -109,8 +110,7 @@ pub struct SnapshotScreen {
     /// Index of the shown device.
     device_index: usize,
     pane: Pane,
-    cursor: Cursor,
-    layout: RefCell<Option<Layout>>,
+    map: MapPane,
     time: time::Window,
     /// Position that `stacks` shows, or `None` for the end of the trace.
     stacks_at: Option<usize>,
@@ -123,17 +123,13 @@ pub struct SnapshotScreen {
     page: Cell<usize>,
 }
 
-/// Layout of the map for a pane, with its cells per row and its rows.
-type Layout = (usize, usize, Rc<SegmentLayout>);
-
 impl SnapshotScreen {
     pub fn new(opened: Opened) -> Self {
         let mut screen = Self {
             opened: Rc::new(opened),
             device_index: 0,
             pane: Pane::Summary,
-            cursor: Cursor::default(),
-            layout: RefCell::default(),
+            map: MapPane::default(),
             time: time::Window::default(),
             stacks_at: None,
             stacks: StackList::default(),
@@ -153,8 +149,7 @@ impl SnapshotScreen {
 
     fn show_device(&mut self, at: usize) {
         self.device_index = at.min(self.opened.snapshot.devices.len().saturating_sub(1));
-        self.layout = RefCell::default();
-        self.cursor = Cursor::default();
+        self.map = MapPane::default();
         self.stacks_at = None;
         self.time = match self.device() {
             Some((device, study)) => time::Window::of(device, study),
@@ -241,7 +236,7 @@ impl SnapshotScreen {
         let page = self.page.get();
         match self.pane {
             Pane::Summary => false,
-            Pane::Map => self.move_on_map(action),
+            Pane::Map => self.map.act(action, page),
             Pane::Time => {
                 let Some(device) = self.opened.snapshot.devices.get(self.device_index) else {
                     return false;
@@ -273,11 +268,7 @@ impl Screen for SnapshotScreen {
         };
         if self.search.is_open() {
             body.height -= 1;
-            let line = Rect {
-                y: body.bottom(),
-                height: 1,
-                ..area
-            };
+            let line = row(area, body.bottom());
             if self.search.is_typing() {
                 self.search.draw(" search: ", line, app, buffer);
             } else {
@@ -287,14 +278,7 @@ impl Screen for SnapshotScreen {
         }
         let Some((device, study)) = self.device() else {
             let text = "The snapshot is empty: nothing was allocated on any device";
-            put(
-                buffer,
-                body.x + 1,
-                body.y,
-                text,
-                body.width,
-                theme.style(Role::Dim),
-            );
+            put_line(buffer, margin(body), text, Role::Dim, theme);
             return;
         };
         self.page.set(usize::from(body.height.saturating_sub(2)));
@@ -304,7 +288,7 @@ impl Screen for SnapshotScreen {
         }
         match self.pane {
             Pane::Summary => self.summary(device, study, body, buffer, theme),
-            Pane::Map => self.map(device, study, body, buffer, theme),
+            Pane::Map => self.draw_map(device, study, body, buffer, theme),
             Pane::Time => self.draw_time(device, study, body, buffer, theme),
             Pane::Stacks => self.draw_stacks(device, body, buffer, theme),
             Pane::Growth => self.draw_growth(device, body, buffer, theme),

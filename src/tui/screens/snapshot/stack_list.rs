@@ -11,6 +11,7 @@ use crate::snapshot::{Device, StackId};
 use crate::tui::action::Action;
 use crate::tui::screens::moved;
 use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::area::row;
 use crate::tui::widgets::cells::{put, put_line, put_right};
 use crate::tui::widgets::table::{mark, scrolled};
 
@@ -93,11 +94,7 @@ impl StackList {
         let rows = (area.y + 2).min(area.bottom())..area.bottom();
         let first = scrolled(self.cursor, self.matching.len(), rows.len());
         for (y, (at, by)) in rows.zip(self.matching.iter().enumerate().skip(first)) {
-            let row = Rect {
-                y,
-                height: 1,
-                ..area
-            };
+            let row = row(area, y);
             let role = if by.amount.bytes < 0 {
                 Role::Dim
             } else {

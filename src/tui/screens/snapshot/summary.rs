@@ -1,14 +1,15 @@
 //! The figures of a device, the allocator settings, and a chart of the whole trace.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Constraint, Layout, Rect};
 
 use super::SnapshotScreen;
 use crate::export::snapshot::{NO_TRACE, seconds, settings};
 use crate::model::units::Bytes;
 use crate::snapshot::{Device, Study};
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::cells::{columns, put, put_line, put_right};
+use crate::tui::widgets::area::{margin, row, split_top};
+use crate::tui::widgets::cells::{columns, fit, put, put_line, put_right};
 
 /// Width of the figures.
 const FIGURES: u16 = 42;
@@ -83,31 +84,18 @@ impl SnapshotScreen {
             let widest = u16::try_from(widest.unwrap_or(0) + 2).unwrap_or(u16::MAX);
             // Values matter more than names, so a long name is cut first.
             let names = widest.min(right.width.saturating_sub(9));
-            for (y, (name, value)) in (area.y..area.bottom()).zip(&settings) {
-                let place = |x: u16, width: u16| Rect {
-                    x: right.x + x,
-                    y,
-                    width,
-                    height: 1,
-                };
-                put_line(buffer, place(0, names - 1), name, Role::Dim, theme);
-                let value_at = place(names, right.width - names);
+            let split = [Constraint::Length(names), Constraint::Fill(1)];
+            for (line, (name, value)) in right.rows().zip(&settings) {
+                let [name_at, value_at] = Layout::horizontal(split).areas(line);
+                let name = fit(name, usize::from(names - 1), theme.glyphs.ellipsis);
+                put_line(buffer, name_at, &name, Role::Dim, theme);
                 put_line(buffer, value_at, value, Role::Text, theme);
             }
         }
-        let below = Rect {
-            y: area.y + rows,
-            height: area.height - rows,
-            ..area
-        };
+        let [_, below] = split_top(area, rows);
         if device.events.is_empty() {
             if below.height > 1 {
-                let line = Rect {
-                    x: below.x + 1,
-                    y: below.y + 1,
-                    width: below.width.saturating_sub(2),
-                    height: 1,
-                };
+                let line = margin(row(below, below.y + 1));
                 let long = columns(NO_TRACE) > usize::from(line.width);
                 let text = if long {
                     "no history was recorded"
@@ -117,14 +105,9 @@ impl SnapshotScreen {
                 put_line(buffer, line, text, Role::Dim, theme);
             }
         } else if below.height >= 6 {
-            let chart = Rect {
-                y: below.y + 1,
-                height: below.height - 1,
-                ..below
-            };
-            self.time
-                .whole(device)
-                .chart(device, study, None, chart, buffer, theme);
+            let [_, chart] = split_top(below, 1);
+            let time = self.time.whole(device);
+            time.chart(device, study, None, chart, buffer, theme);
         }
     }
 }

@@ -14,10 +14,11 @@ use crate::snapshot::history::Span;
 use crate::snapshot::{Action as Happened, Device, Event, Study};
 use crate::tui::action::Action;
 use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::area::{margin, row};
 use crate::tui::widgets::cells::{put, put_all, put_line, put_right};
+use crate::tui::widgets::plot::{LABELS, edge_labels, plot};
 use crate::tui::widgets::pool_chart;
 
-const LABELS: u16 = 6;
 /// Minimum number of events that a chart shows.
 const MIN_EVENTS: usize = 32;
 
@@ -161,15 +162,8 @@ impl Window {
         buffer: &mut Buffer,
         theme: &Theme,
     ) {
-        if area.height < 3 || area.width < LABELS + 10 {
-            return;
-        }
-        let plot = Rect {
-            x: area.x + LABELS,
-            y: area.y + 1,
-            width: area.width - LABELS - 1,
-            height: area.height - 2,
-        };
+        let Some(mut plot) = plot(area) else { return };
+        plot.width -= 1;
         let width = usize::from(plot.width);
         self.width.set(width);
         let spans: Vec<Span> = (0..width)
@@ -180,7 +174,6 @@ impl Window {
             .collect();
         let peaks = spans.iter().map(|span| span.reserved.max(span.allocated.1));
         let top = peaks.max().unwrap_or_default();
-        let dim = theme.style(Role::Dim);
         let allocated: Vec<_> = spans
             .iter()
             .map(|span| Some(Values(float(span.allocated.0), float(span.allocated.1))))
@@ -190,10 +183,7 @@ impl Window {
             .map(|span| Some(Values(float(span.reserved), float(span.reserved))))
             .collect();
         legend(area, buffer, theme);
-        put_right(buffer, area.x, plot.x - 1, plot.y, &top.short(), dim);
-        if plot.height > 1 {
-            put_right(buffer, area.x, plot.x - 1, plot.bottom() - 1, "0", dim);
-        }
+        edge_labels(plot, &top.short(), buffer, theme);
         pool_chart::columns(&allocated, &reserved, top, plot, buffer, theme);
         self.axis(device, &spans, cursor, plot, buffer, theme);
     }
@@ -289,12 +279,7 @@ impl SnapshotScreen {
         let cursor = Some(self.time.position());
         self.time.chart(device, study, cursor, chart, buffer, theme);
         for (y, (text, role)) in (chart.bottom()..area.bottom()).zip(&below) {
-            let line = Rect {
-                x: area.x + 1,
-                y,
-                width: area.width.saturating_sub(2),
-                height: 1,
-            };
+            let line = row(margin(area), y);
             put_line(buffer, line, text, *role, theme);
         }
     }

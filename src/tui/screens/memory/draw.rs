@@ -1,0 +1,403 @@
+//! Layout and drawing of the memory screen. Its parts are placed from the top; the lowest are omitted first.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout, Position, Rect};
+
+use super::AnalysedMap;
+use super::figures::down;
+use super::text::{card_name, process_name};
+use super::{Pane, Shown};
+use crate::model::units::Bytes;
+use crate::tui::marks;
+use crate::tui::theme::Role;
+use crate::tui::widgets::area::{margin, split_top};
+use crate::tui::widgets::bar::{self, Part};
+use crate::tui::widgets::cells::{fit, put, put_all, put_line, put_lines, put_right, wrap_words};
+use crate::tui::widgets::histogram;
+use crate::tui::widgets::pool_chart::PoolChart;
+
+/// Areas of the parts. Parts without room are empty.
+#[derive(Default)]
+pub(super) struct Areas {
+    title: Rect,
+    headline: Rect,
+    table: Rect,
+    fits: Rect,
+    note: Rect,
+    stack: Rect,
+    pub(super) chart: Rect,
+    /// In a small area: the bar, and the lines in place of everything above the panes.
+    bar: Rect,
+    lines: Rect,
+    pub(super) panes: PaneAreas,
+}
+
+#[derive(Default)]
+pub(super) struct PaneAreas {
+    /// The reason why there is no map.
+    missing: Rect,
+    /// The cells of the map, below its title.
+    pub(super) map: Rect,
+    /// The line for the cell under the cursor.
+    under: Rect,
+    histogram: Rect,
+    metrics: Rect,
+}
+
+impl PaneAreas {
+    /// Returns the pane at a position.
+    pub(super) fn pane_at(&self, at: Position) -> Option<Pane> {
+        [
+            (Pane::Metrics, self.metrics),
+            (Pane::Histogram, self.histogram),
+            (Pane::Map, self.map),
+        ]
+        .into_iter()
+        .find_map(|(pane, area)| area.contains(at).then_some(pane))
+    }
+}
+
+fn rows(count: usize) -> u16 {
+    u16::try_from(count).unwrap_or(u16::MAX)
+}
+
+impl Shown<'_> {
+    fn is_small(area: Rect) -> bool {
+        area.height < 12 || area.width < 60
+    }
+
+    pub(super) fn areas(&self, area: Rect) -> Areas {
+        if Self::is_small(area) {
+            return self.small_areas(area);
+        }
+        let inner = margin(area);
+        let stack = rows(self.large_stack(area).len());
+        let note = u16::from(!self.notes.is_empty() && area.height >= 16);
+        let [title, headline, table, fits, note, stack, rest] = Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Length(1),
+            Constraint::Length(1 + rows(self.lines().len())),
+            Constraint::Length(1),
+            Constraint::Length(note),
+            Constraint::Length(stack),
+            Constraint::Fill(1),
+        ])
+        .areas(inner);
+        let height = match rest.height {
+            0..=9 => 0,
+            10..=13 => 3,
+            14..=20 => 5,
+            more => (more / 4).clamp(6, 12),
+        };
+        let [chart, panes] = split_top(rest, height);
+        Areas {
+            title,
+            headline,
+            table,
+            fits,
+            note,
+            stack,
+            chart,
+            panes: self.pane_areas(panes),
+            ..Areas::default()
+        }
+    }
+
+    fn small_areas(&self, area: Rect) -> Areas {
+        let lines = rows(self.small_lines(area.width).len());
+        let [title, bar, lines, rest] = Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Length(1),
+            Constraint::Length(lines),
+            Constraint::Fill(1),
+        ])
+        .areas(area);
+        let panes = match rest.height {
+            0..=2 => PaneAreas::default(),
+            _ => self.pane_areas(rest),
+        };
+        Areas {
+            title,
+            bar,
+            lines,
+            panes,
+            ..Areas::default()
+        }
+    }
+
+    /// Places as many of map, histogram and metrics as there is room for. Tab selects the others.
+    fn pane_areas(&self, area: Rect) -> PaneAreas {
+        let mut areas = PaneAreas::default();
+        if area.height < 2 {
+            return areas;
+        }
+        if self.screen.analysed_map.is_none() {
+            areas.missing = area;
+            return areas;
+        }
+        let both = area.height >= 20;
+        if self.screen.pane == Pane::Metrics && !both {
+            areas.metrics = area;
+            return areas;
+        }
+        let metrics = rows(self.metric_lines().len()).min(area.height / 2);
+        let [upper, metrics] = split_top(area, area.height - if both { metrics } else { 0 });
+        areas.metrics = metrics;
+        let line = u16::from(upper.height >= 4 && !self.screen.is_embedded);
+        let [blocks, under] = split_top(upper, upper.height - line);
+        if blocks.width >= 76 {
+            let right = Constraint::Length((area.width * 2 / 5).clamp(32, 60));
+            let split = Layout::horizontal([Constraint::Fill(1), right]).spacing(2);
+            [areas.map, areas.histogram] = split.areas(blocks);
+        } else if self.screen.pane == Pane::Histogram {
+            areas.histogram = blocks;
+        } else {
+            areas.map = blocks;
+        }
+        if areas.map.height > 0 {
+            areas.under = under;
+            [_, areas.map] = split_top(areas.map, 1);
+        }
+        areas
+    }
+
+    /// Returns the stack for a large area. A stack that was not requested does not take the place of the chart.
+    fn large_stack(&self, area: Rect) -> Vec<(String, Role)> {
+        let min_height = if self.is_stack_requested() { 16 } else { 26 };
+        if area.height < min_height {
+            return Vec::new();
+        }
+        let max_lines = if area.height < 32 { 1 } else { 3 };
+        self.stack_lines(area.width.saturating_sub(2), max_lines)
+    }
+
+    pub(super) fn draw(&self, area: Rect, buffer: &mut Buffer) {
+        let (areas, theme) = (self.areas(area), self.theme);
+        self.title(areas.title, buffer);
+        if Self::is_small(area) {
+            self.bar(areas.bar, buffer);
+            put_lines(buffer, areas.lines, &self.small_lines(area.width), theme);
+        } else {
+            self.headline(areas.headline, buffer);
+            self.table(areas.table, buffer);
+            self.fits_line(areas.fits, buffer);
+            if let Some(note) = self.first_note().filter(|_| !areas.note.is_empty()) {
+                put_line(buffer, areas.note, &note, Role::Warn, theme);
+            }
+            put_lines(buffer, areas.stack, &self.large_stack(area), theme);
+            self.chart(areas.chart, buffer);
+        }
+        let panes = &areas.panes;
+        let Some(read) = &self.screen.analysed_map else {
+            return self.without_map(panes.missing, buffer);
+        };
+        if !panes.map.is_empty() {
+            self.map(read, panes, buffer);
+        }
+        if !panes.histogram.is_empty() {
+            histogram::draw(
+                &read.fragmentation.histogram,
+                panes.histogram,
+                buffer,
+                theme,
+            );
+        }
+        self.metrics(panes.metrics, buffer);
+    }
+
+    fn without_map(&self, area: Rect, buffer: &mut Buffer) {
+        let pool = (self.pool.process, self.pool.ordinal);
+        let missing = self.app.no_map.as_ref().filter(|(of, _)| *of == pool);
+        let text = missing.map_or("MAP  reading".to_owned(), |(_, why)| format!("MAP  {why}"));
+        let lines = wrap_words(&text, usize::from(area.width));
+        let lines: Vec<_> = lines.into_iter().map(|line| (line, Role::Dim)).collect();
+        put_lines(buffer, area, &lines, self.theme);
+    }
+
+    /// Draws the map, and the contents of the cell under the cursor.
+    fn map(&self, read: &AnalysedMap, areas: &PaneAreas, buffer: &mut Buffer) {
+        let (pane, theme) = (&self.screen.map, self.theme);
+        let flags = (read.map.exact, !self.screen.is_embedded);
+        pane.draw(&read.map, flags, areas.map, buffer, theme);
+        let under = pane.under(&read.map).filter(|_| !areas.under.is_empty());
+        if let Some(under) = under {
+            let shown = if areas.under.width >= 96 { 8 } else { 4 };
+            put_line(
+                buffer,
+                areas.under,
+                &under.words(shown, theme),
+                Role::Text,
+                theme,
+            );
+        }
+    }
+
+    fn title(&self, area: Rect, buffer: &mut Buffer) {
+        let theme = self.theme;
+        let name = self
+            .screen
+            .row(self.app)
+            .map_or("process".into(), process_name);
+        let pid = format!(" {}  ", self.screen.process.pid);
+        let gpu = match self.gpu {
+            Some(gpu) => format!("GPU{} {}", gpu.index, card_name(gpu)),
+            None => format!("cuda:{} (GPU not identified)", self.pool.ordinal),
+        };
+        let devices = self.screen.devices(self.app).len();
+        let devices = if devices > 1 {
+            format!("  cuda:{} of {devices} ([ ])", self.pool.ordinal)
+        } else {
+            String::new()
+        };
+        let state = if area.width < 60 {
+            format!("{} ago", self.age())
+        } else {
+            self.map_state()
+        };
+        let dim = theme.style(Role::Dim);
+        let right = put_right(buffer, area.x, area.right(), area.y, &state, dim);
+        let library = format!("  {}", self.pool.library);
+        let pieces = [
+            (name.as_str(), theme.style(Role::Title)),
+            (pid.as_str(), theme.style(Role::Title)),
+            (gpu.as_str(), theme.style(Role::Text)),
+            (devices.as_str(), theme.style(Role::Key)),
+            (library.as_str(), dim),
+        ];
+        put_all(buffer, area.x, area.y, right.saturating_sub(1), &pieces);
+    }
+
+    fn headline(&self, area: Rect, buffer: &mut Buffer) {
+        let text = self.figures.headline();
+        let role = if text.contains("but no request") {
+            Role::Warn
+        } else {
+            Role::Good
+        };
+        put_line(buffer, area, &text, role, self.theme);
+    }
+
+    /// Draws the bar, with the headings in its row, and the lines below it.
+    fn table(&self, area: Rect, buffer: &mut Buffer) {
+        let theme = self.theme;
+        // In a wider table, a name and its figure would be too far apart.
+        let area = Rect {
+            width: area.width.min(120),
+            ..area
+        };
+        let compare = if self.wide { 26 } else { 20 };
+        let right = area.right().saturating_sub(compare + 2);
+        let (peak_at, size_at) = (right, right.saturating_sub(8));
+        let dim = theme.style(Role::Dim);
+        let bar = Rect {
+            width: size_at.saturating_sub(area.x + 9),
+            ..area
+        };
+        self.bar(bar, buffer);
+        put_right(buffer, area.x, size_at, area.y, "GiB", dim);
+        put_right(buffer, area.x, peak_at, area.y, "PEAK", dim);
+        put(buffer, right + 2, area.y, "COMPARE WITH", compare, dim);
+        for (y, line) in (area.y + 1..area.bottom()).zip(self.lines()) {
+            if let Some((glyph, role)) = line.shape {
+                put(buffer, area.x, y, glyph, 1, theme.style(role));
+            }
+            let text = theme.style(Role::Text);
+            put(buffer, area.x + 2, y, line.name, 13, text);
+            let room = size_at.saturating_sub(area.x + 15 + 8);
+            let words = fit(&line.description, usize::from(room), theme.glyphs.ellipsis);
+            put(buffer, area.x + 15, y, &words, room, dim);
+            put_right(buffer, area.x, size_at, y, &line.size, text);
+            put_right(buffer, area.x, peak_at, y, &line.peak, dim);
+            put(buffer, right + 2, y, &line.compare, compare, dim);
+        }
+    }
+
+    fn bar(&self, area: Rect, buffer: &mut Buffer) {
+        let (figures, glyphs) = (&self.figures, &self.theme.glyphs);
+        let card = figures.card.unwrap_or_default();
+        let parts = [
+            (figures.allocated, glyphs.allocated, Role::Allocated),
+            (figures.idle, glyphs.idle, Role::Idle),
+            (
+                figures.other.unwrap_or_default(),
+                glyphs.other,
+                Role::OtherVram,
+            ),
+            (card.elsewhere, glyphs.whole, Role::Processes),
+            (card.driver, glyphs.driver, Role::Driver),
+            (card.free, glyphs.free, Role::Free),
+        ]
+        .map(|(size, glyph, role)| Part {
+            amount: size.0,
+            glyph,
+            style: self.theme.style(role),
+        });
+        bar::draw(buffer, area.x, area.y, area.width, &parts);
+    }
+
+    fn fits_line(&self, area: Rect, buffer: &mut Buffer) {
+        let theme = self.theme;
+        let size = |size: Option<Bytes>| size.map_or(theme.glyphs.absent.into(), down);
+        let fits = &self.figures.fits;
+        let names = if self.wide {
+            [" cache ", "   driver ", "   after flush "]
+        } else {
+            ["cache ", "  driver ", "  flushed "]
+        };
+        let steps = [
+            (names[0], size(fits.cache)),
+            (names[1], size(fits.driver)),
+            (names[2], size(fits.flushed)),
+        ];
+        let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
+        let mut pieces = vec![("FITS GiB ", theme.style(Role::Title))];
+        for (name, size) in &steps {
+            pieces.extend([(*name, dim), (size.as_str(), text)]);
+        }
+        let end = put_all(buffer, area.x, area.y, area.right(), &pieces);
+        let role = theme.style(self.counters_role());
+        put_right(
+            buffer,
+            end + 2,
+            area.right(),
+            area.y,
+            &self.counters(),
+            role,
+        );
+    }
+
+    fn chart(&self, area: Rect, buffer: &mut Buffer) {
+        let top = self
+            .gpu
+            .and_then(|gpu| gpu.memory.total.get())
+            .unwrap_or(self.pool.stats.reserved_peak);
+        PoolChart {
+            history: &self.app.history,
+            process: self.screen.process,
+            ordinal: self.pool.ordinal,
+            axis: self.app.time_axis(None),
+            marks: marks::of_process(self.app, self.screen.process, None),
+            top,
+        }
+        .draw(area, buffer, self.theme);
+    }
+
+    fn metrics(&self, area: Rect, buffer: &mut Buffer) {
+        let (theme, lines) = (self.theme, self.metric_lines());
+        let last = lines.len().saturating_sub(usize::from(area.height));
+        let first = self.screen.scroll.min(last);
+        for (y, line) in (area.y..area.bottom()).zip(lines.iter().skip(first)) {
+            let style = theme.style(if line.value.is_empty() {
+                Role::Title
+            } else {
+                Role::Dim
+            });
+            put(buffer, area.x, y, &line.name, 26, style);
+            let value = theme.style(Role::Text);
+            put_right(buffer, area.x + 26, area.x + 38, y, &line.value, value);
+            let room = area.width.saturating_sub(40);
+            let words = fit(&line.description, usize::from(room), theme.glyphs.ellipsis);
+            put(buffer, area.x + 40, y, &words, room, theme.style(Role::Dim));
+        }
+    }
+}

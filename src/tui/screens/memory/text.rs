@@ -1,0 +1,528 @@
+//! The text of the memory screen: the lines of the accounting, counters, notes, metrics and stack, and the same as text to
+//! send to a colleague.
+
+use std::fmt::Write as _;
+
+use super::AnalysedMap;
+use super::Shown;
+use super::figures::{Card, STEP, down, gib};
+use crate::allocator::fragmentation::StreamPool;
+use crate::allocator::warnings::Note;
+use crate::allocator::warnings::NoteKind::{OomCaught, RetriesRising};
+use crate::model::gpu::Gpu;
+use crate::model::history::SeriesKey;
+use crate::model::pool::Pool;
+use crate::model::process::ProcessKey;
+use crate::model::stack::StackWhy;
+use crate::model::units::{Bytes, Millis, Mono, UnixMillis};
+use crate::tui::app::App;
+use crate::tui::clipboard::Copied;
+use crate::tui::pools;
+use crate::tui::rows::ProcessRow;
+use crate::tui::stacks;
+use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::cells::{fit, wrap_words};
+use crate::tui::widgets::segment_map::{pool_words, stream_words};
+use crate::tui::widgets::timeline::span_words;
+
+/// A line of the accounting.
+pub(super) struct AccountingRow {
+    pub(super) shape: Option<(&'static str, Role)>,
+    pub(super) name: &'static str,
+    pub(super) description: String,
+    pub(super) size: String,
+    pub(super) peak: String,
+    pub(super) compare: String,
+}
+
+/// Returns a line without a peak and a figure to compare with.
+fn line(
+    shape: Option<(&'static str, Role)>,
+    name: &'static str,
+    description: &str,
+    size: String,
+) -> AccountingRow {
+    AccountingRow {
+        shape,
+        name,
+        description: description.into(),
+        size,
+        peak: String::new(),
+        compare: String::new(),
+    }
+}
+
+pub(super) fn stack_lines(
+    app: &App,
+    process: ProcessKey,
+    width: u16,
+    max_lines: usize,
+) -> Vec<(String, Role)> {
+    let Some(stack) = app.stacks(process).next() else {
+        return Vec::new();
+    };
+    let stack = match stack {
+        Ok(stack) => stack,
+        Err(why) => return vec![(format!("Python stack  {why}"), Role::Dim)],
+    };
+    let why = stacks::why_words(stack, app.frame.mono);
+    let mut lines = vec![(format!("Python stack  {why}"), Role::Dim)];
+    let mut frames = wrap_words(&stacks::frames_words(stack), usize::from(width.max(10)));
+    if frames.len() > max_lines {
+        let rest = frames.split_off(max_lines - 1).join(" ");
+        frames.push(fit(&rest, usize::from(width), app.theme.glyphs.ellipsis).into_owned());
+    }
+    lines.extend(frames.into_iter().map(|line| (line, Role::Text)));
+    lines
+}
+/// A metric with its standard name and description.
+pub struct Metric {
+    pub name: String,
+    /// Empty for a heading.
+    pub value: String,
+    pub description: String,
+}
+
+/// Returns all metrics, with headings.
+fn metric_lines(pool: &Pool, read: &AnalysedMap, theme: &Theme) -> Vec<Metric> {
+    let of = &read.fragmentation;
+    let metric = |name: &str, value: String, description: &str| Metric {
+        name: name.into(),
+        value,
+        description: description.into(),
+    };
+    let absent = || theme.glyphs.absent.to_owned();
+    let mut lines = vec![
+        metric("METRICS", String::new(), ""),
+        metric(
+            "external fragmentation",
+            of.external().map_or_else(absent, percent),
+            "1 - largest free block / total free: 0 % is one free block",
+        ),
+        metric(
+            "free blocks",
+            small_gib(of.free),
+            "all free blocks of the cache",
+        ),
+        metric(
+            "largest free block",
+            small_gib(of.largest),
+            "in any stream and pool",
+        ),
+        metric(
+            "inactive split bytes",
+            small_gib(of.inactive_split),
+            if of.expandable {
+                "PyTorch counts none for expandable segments"
+            } else {
+                "free, in segments that also hold a live block"
+            },
+        ),
+        metric(
+            "rounding waste",
+            if of.rounding_known {
+                small_gib(of.rounding)
+            } else {
+                absent()
+            },
+            "allocated - requested; blocks are multiples of 512 bytes",
+        ),
+        metric(
+            "segments",
+            pool.stats.segments.to_string(),
+            "contiguous regions from the driver",
+        ),
+    ];
+    lines.extend(stream_pool_lines(read));
+    lines.push(metric("UNUSABLE FREE SPACE", String::new(), ""));
+    lines.extend(curve_lines(read, theme));
+    lines
+}
+
+/// Returns the free memory by stream and pool if there are several.
+fn stream_pool_lines(read: &AnalysedMap) -> Vec<Metric> {
+    let stream_pools = &read.fragmentation.by_stream;
+    if stream_pools.len() < 2 {
+        return Vec::new();
+    }
+    let heading = Metric {
+        name: "FREE BY STREAM AND POOL".into(),
+        value: String::new(),
+        description: String::new(),
+    };
+    let line = |part: &StreamPool| Metric {
+        name: format!(
+            "stream {} {}",
+            stream_words(part.stream),
+            pool_words(part.pool)
+        ),
+        value: small_gib(part.free),
+        description: format!(
+            "{} blocks, largest {}; not usable by other streams",
+            part.count,
+            small_gib(part.largest)
+        ),
+    };
+    std::iter::once(heading)
+        .chain(stream_pools.iter().map(line))
+        .collect()
+}
+
+/// Returns the curve, starting at the largest size that can use all free memory.
+fn curve_lines(read: &AnalysedMap, theme: &Theme) -> Vec<Metric> {
+    let usable_sizes = read
+        .curve
+        .partition_point(|(_, unusable)| *unusable < 0.005);
+    read.curve
+        .iter()
+        .skip(usable_sizes.saturating_sub(1))
+        .map(|(size, unusable)| {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            let cells = (unusable * 24.0).round() as usize;
+            Metric {
+                name: format!("for a request of {}", size.short()),
+                value: percent(*unusable),
+                description: theme.glyphs.allocated.repeat(cells),
+            }
+        })
+        .collect()
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// Returns `3.20 GiB`, or a small size in its own unit.
+fn small_gib(size: Bytes) -> String {
+    if size.0 >= STEP * 10 || size.0 == 0 {
+        format!("{} GiB", gib(size))
+    } else {
+        size.to_string()
+    }
+}
+
+impl Shown<'_> {
+    pub(super) fn lines(&self) -> Vec<AccountingRow> {
+        let mut lines = Vec::from(self.pool_lines());
+        lines.extend(self.idle_lines());
+        lines.push(self.other_line());
+        lines.push(self.process_line());
+        lines.extend(self.card_lines());
+        lines
+    }
+
+    fn pool_lines(&self) -> [AccountingRow; 2] {
+        let (figures, glyphs) = (&self.figures, &self.theme.glyphs);
+        let peak = self.pool.stats.allocated_peak;
+        let shape = Some((glyphs.allocated, Role::Allocated));
+        let size = gib(figures.allocated);
+        let allocated = AccountingRow {
+            peak: if peak.0 > 0 { gib(peak) } else { String::new() },
+            compare: "memory_allocated()".into(),
+            ..line(shape, "allocated", "live tensors", size)
+        };
+        let shape = Some((glyphs.idle, Role::Idle));
+        let size = gib(figures.idle);
+        let reserved = gib(Bytes(figures.allocated.0 + figures.idle.0));
+        let idle = AccountingRow {
+            compare: format!("reserved {reserved}"),
+            ..line(shape, "idle", "reserved - allocated", size)
+        };
+        [allocated, idle]
+    }
+
+    /// Returns the parts of idle memory. Rare parts are omitted while they are 0.
+    fn idle_lines(&self) -> Vec<AccountingRow> {
+        let Some(parts) = self.figures.idle_parts else {
+            let words = "only known from the map";
+            let absent = self.theme.glyphs.absent.to_owned();
+            return vec![line(None, "  stuck", words, absent)];
+        };
+        let part = |name, words, size| line(None, name, words, gib(size));
+        let mut lines = vec![
+            part("  stuck", "beside live tensors", parts.stuck),
+            part("  returnable", self.returnable_words(), parts.returnable),
+        ];
+        if parts.private.0 > 0 {
+            lines.push(part("  private", "CUDA graphs and MemPools", parts.private));
+        }
+        if parts.waiting.0 > 0 {
+            lines.push(part("  waiting", "for another stream", parts.waiting));
+        }
+        lines
+    }
+
+    fn other_line(&self) -> AccountingRow {
+        let (figures, glyphs) = (&self.figures, &self.theme.glyphs);
+        let about = if figures.approximate { "~" } else { "" };
+        let size = figures
+            .other
+            .map_or_else(|| glyphs.absent.into(), |o| format!("{about}{}", gib(o)));
+        let shape = Some((glyphs.other, Role::OtherVram));
+        line(shape, "other", "context, libraries", size)
+    }
+
+    /// Returns the lines of memory outside the process.
+    fn card_lines(&self) -> Vec<AccountingRow> {
+        let glyphs = &self.theme.glyphs;
+        let Some(card) = self.figures.card else {
+            return Vec::new();
+        };
+        let mut lines = Vec::new();
+        if card.elsewhere.0 > 0 {
+            let shape = Some((glyphs.whole, Role::Processes));
+            let words = "other processes";
+            lines.push(line(shape, "elsewhere", words, gib(card.elsewhere)));
+        }
+        let shape = Some((glyphs.free, Role::Free));
+        let words = self.free_words(card);
+        lines.push(line(shape, "free", &words, gib(card.free)));
+        lines
+    }
+
+    fn free_words(&self, card: Card) -> String {
+        let elsewhere = if card.elsewhere.0 > 0 {
+            " - elsewhere"
+        } else {
+            ""
+        };
+        let (total, driver) = (gib(card.total), gib(card.driver));
+        if self.wide {
+            format!("card {total} - driver {driver} - process{elsewhere}")
+        } else {
+            format!("{total} - {driver} - process{elsewhere}")
+        }
+    }
+
+    fn returnable_words(&self) -> &'static str {
+        match &self.screen.analysed_map {
+            Some(map) if map.fragmentation.expandable => "free segments and pages",
+            _ => "whole free segments",
+        }
+    }
+
+    fn process_line(&self) -> AccountingRow {
+        let vram = pools::vram(&self.app.frame, self.pool);
+        let peak = self.gpu.and_then(|gpu| {
+            let key = SeriesKey::Vram(self.screen.process, gpu.uuid.clone());
+            let day = Millis(86_400_000);
+            let series = self.app.history.series(&key)?;
+            series.window(self.app.frame.mono, day, 1)[0]
+        });
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let peak = peak.map_or(String::new(), |span| gib(Bytes(span.1 as u64)));
+        AccountingRow {
+            shape: None,
+            name: "process",
+            description: String::new(),
+            size: gib(self.figures.process),
+            peak,
+            compare: match vram {
+                Some(vram) => format!("nvidia-smi {} MiB", vram.0 >> 20),
+                None => "not listed by the driver".into(),
+            },
+        }
+    }
+
+    pub(super) fn copied(&self) -> Copied {
+        let pid = self.screen.process.pid;
+        let name = self
+            .screen
+            .row(self.app)
+            .map_or("process".into(), process_name);
+        let device = match self.gpu {
+            Some(gpu) => format!("GPU {} {}", gpu.index, gpu.name),
+            None => format!("cuda:{}", self.pool.ordinal),
+        };
+        let clock = self.theme.clock(self.app.frame.time, "%Y-%m-%d %H:%M:%S");
+        let mut text = format!("{name} {pid}  {device}  {}  {clock}\n", self.pool.library);
+        let _ = writeln!(text, "{}", self.figures.headline());
+        let _ = writeln!(text, "{:<12}  {:<39}{:>9}{:>9}", "", "", "GiB", "PEAK");
+        for line in self.lines() {
+            let (name, words) = (line.name, line.description);
+            let _ = writeln!(
+                text,
+                "{name:<12}  {words:<39}{:>9}{:>9}  {}",
+                line.size, line.peak, line.compare
+            );
+        }
+        let size = |size: Option<Bytes>| size.map_or(self.theme.glyphs.absent.into(), down);
+        let fits = &self.figures.fits;
+        let (cache, driver, flushed) = (size(fits.cache), size(fits.driver), size(fits.flushed));
+        let counters = self.counters();
+        let _ = writeln!(
+            text,
+            "FITS cache {cache}   driver {driver}   after flush {flushed}   {counters}"
+        );
+        let _ = writeln!(text, "gputop allocator {pid}");
+        Copied::new(format!("the memory of PID {pid}"), &text)
+    }
+
+    /// Returns a past time by the clock.
+    pub(super) fn clock(&self, at: Mono) -> String {
+        let frame = &self.app.frame;
+        let back = i64::try_from(frame.mono.since(at).0).unwrap_or(0);
+        let time = UnixMillis(frame.time.0.saturating_sub(back));
+        self.theme.clock(time, "%H:%M")
+    }
+
+    /// Returns the most urgent note as a line.
+    pub(super) fn first_note(&self) -> Option<String> {
+        let note = self.notes.first()?;
+        let since = self.clock(note.since);
+        Some(format!("note  since {since}: {}", note.text))
+    }
+
+    /// Returns the metrics, with the notes.
+    pub(super) fn metric_lines(&self) -> Vec<Metric> {
+        let Some(read) = &self.screen.analysed_map else {
+            return Vec::new();
+        };
+        let mut lines = metric_lines(self.pool, read, self.theme);
+        lines.extend(self.note_lines());
+        lines
+    }
+
+    /// Returns all notes if there are several.
+    fn note_lines(&self) -> Vec<Metric> {
+        if self.notes.len() < 2 {
+            return Vec::new();
+        }
+        let heading = Metric {
+            name: "NOTES".into(),
+            value: String::new(),
+            description: String::new(),
+        };
+        let line = |note: &Note| Metric {
+            name: format!("since {}", self.clock(note.since)),
+            value: " ".into(),
+            description: note.text.clone(),
+        };
+        std::iter::once(heading)
+            .chain(self.notes.iter().map(line))
+            .collect()
+    }
+
+    /// Returns the newest Python stack: why it was read, and at most `max_lines` lines of its frames.
+    pub(super) fn stack_lines(&self, width: u16, max_lines: usize) -> Vec<(String, Role)> {
+        stack_lines(self.app, self.screen.process, width, max_lines)
+    }
+
+    pub(super) fn is_stack_requested(&self) -> bool {
+        let newest = self.app.stacks(self.screen.process).next();
+        newest.is_some_and(|stack| {
+            stack
+                .as_ref()
+                .map_or(true, |stack| stack.why == StackWhy::Request)
+        })
+    }
+
+    /// Returns `RETRY 2 (11:58)  OOM 1 (caught)`.
+    pub(super) fn counters(&self) -> String {
+        let stats = &self.pool.stats;
+        let since = |kind| {
+            let note = self.notes.iter().find(|note| note.kind == kind);
+            note.map_or(String::new(), |note| {
+                format!(" ({})", self.clock(note.since))
+            })
+        };
+        let caught = if stats.num_ooms > 0 { " (caught)" } else { "" };
+        let oom = match since(OomCaught) {
+            time if time.is_empty() => caught.to_owned(),
+            time => time,
+        };
+        format!(
+            "RETRY {}{}  OOM {}{oom}",
+            stats.num_alloc_retries,
+            since(RetriesRising),
+            stats.num_ooms
+        )
+    }
+
+    pub(super) fn counters_role(&self) -> Role {
+        let stats = &self.pool.stats;
+        if stats.num_ooms > 0 {
+            Role::Bad
+        } else if stats.num_alloc_retries > 0 {
+            Role::Warn
+        } else {
+            Role::Dim
+        }
+    }
+
+    pub(super) fn small_lines(&self, width: u16) -> Vec<(String, Role)> {
+        let figures = &self.figures;
+        let tenths = |size: Bytes| format!("{:.1}", size.as_gib());
+        let size = |size: Option<Bytes>| size.map_or(self.theme.glyphs.absent.into(), tenths);
+        // Rounded down, because a promised size must fit.
+        let step = STEP * 10;
+        let fits = figures.fits.largest().map(|f| Bytes(f.0 / step * step));
+        let mut lines = vec![
+            (
+                format!(
+                    "alloc {} idle {} stuck {} FITS {}",
+                    tenths(figures.allocated),
+                    tenths(figures.idle),
+                    size(figures.idle_parts.map(|p| p.stuck)),
+                    size(fits)
+                ),
+                Role::Text,
+            ),
+            (self.counters(), self.counters_role()),
+        ];
+        lines.extend(
+            self.notes
+                .iter()
+                .map(|note| (note.text.clone(), Role::Warn)),
+        );
+        lines.extend(stack_lines(self.app, self.screen.process, width, 1));
+        let headline = figures.headline();
+        lines.extend(
+            wrap_words(&headline, usize::from(width.max(10)))
+                .into_iter()
+                .map(|line| (line, Role::Dim)),
+        );
+        lines
+    }
+
+    /// Returns the age of the newest part of the screen.
+    pub(super) fn age(&self) -> String {
+        let at = match &self.screen.analysed_map {
+            Some(read) => read.map.at,
+            None => self.pool.at,
+        };
+        ago(self.app.frame.mono, at)
+    }
+
+    pub(super) fn map_state(&self) -> String {
+        let exact = match &self.screen.analysed_map {
+            None => "",
+            Some(read) if read.map.exact => "exact, ",
+            Some(_) => "approximate, ",
+        };
+        format!("{exact}read {} ago", self.age())
+    }
+}
+
+/// Returns the program without its arguments: `train.py`.
+pub(super) fn process_name(row: &ProcessRow) -> String {
+    let command = row.command();
+    let first = command.value().and_then(|c| c.split(' ').next());
+    first.unwrap_or("process").to_owned()
+}
+
+/// Shortens `NVIDIA GeForce RTX 4090` to `RTX 4090`.
+pub(super) fn card_name(gpu: &Gpu) -> &str {
+    let name = gpu.name.strip_prefix("NVIDIA ").unwrap_or(&gpu.name);
+    name.strip_prefix("GeForce ").unwrap_or(name)
+}
+
+/// Returns an age such as `0.2s` or `14s`.
+fn ago(now: Mono, at: Mono) -> String {
+    let ms = now.since(at).0;
+    if ms < 10_000 {
+        format!("{}.{}s", ms / 1_000, ms / 100 % 10)
+    } else {
+        span_words(Millis(ms))
+    }
+}

@@ -1,0 +1,26 @@
+//! Parts of an area.
+
+use ratatui::layout::{Constraint, Layout, Margin, Rect};
+
+/// Returns the row of an area at `y`.
+pub fn row(area: Rect, y: u16) -> Rect {
+    Rect::new(area.x, y, area.width, 1)
+}
+
+/// Returns the area without one column on the left and on the right.
+pub fn margin(area: Rect) -> Rect {
+    match area.width {
+        0 | 1 => Rect { width: 0, ..area },
+        _ => area.inner(Margin::new(1, 0)),
+    }
+}
+
+/// Splits an area below its first rows. If there are fewer, the second part is empty.
+pub fn split_top(area: Rect, height: u16) -> [Rect; 2] {
+    Layout::vertical([Constraint::Length(height), Constraint::Fill(1)]).areas(area)
+}
+
+/// Splits an area above its last rows. If there are fewer, the first part is empty.
+pub fn split_bottom(area: Rect, height: u16) -> [Rect; 2] {
+    split_top(area, area.height.saturating_sub(height))
+}

@@ -1,0 +1,29 @@
+//! The frame of a chart: a title or legend above its columns, labels on their left, and an axis below.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::cells::put_right;
+use crate::tui::theme::{Role, Theme};
+
+/// Width of the labels of the y axis.
+pub const LABELS: u16 = 6;
+
+/// Returns the area of the columns, or `None` if there is no room for a chart.
+pub fn plot(area: Rect) -> Option<Rect> {
+    (area.height >= 3 && area.width >= LABELS + 10).then(|| Rect {
+        x: area.x + LABELS,
+        y: area.y + 1,
+        width: area.width - LABELS,
+        height: area.height - 2,
+    })
+}
+
+/// Draws the values of the upper and the lower edge.
+pub fn edge_labels(plot: Rect, top: &str, buffer: &mut Buffer, theme: &Theme) {
+    let (left, style) = (plot.x - LABELS, theme.style(Role::Dim));
+    put_right(buffer, left, plot.x - 1, plot.y, top, style);
+    if plot.height > 1 {
+        put_right(buffer, left, plot.x - 1, plot.bottom() - 1, "0", style);
+    }
+}
