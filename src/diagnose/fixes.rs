@@ -75,8 +75,12 @@ fn fixes(
     // Causes that are likely without evidence do not change the order of the card.
     let is_proven = |cause: &Cause| cause.verdict == Verdict::Likely && !cause.r#for.is_empty();
     rules.retain(|fix| !fix.proven || cause(fix).is_some_and(is_proven));
-    rules
-        .sort_by_key(|fix| !(cause(fix).is_some_and(is_proven) || setting.is_of_surroundings(fix)));
+    // Evidence does not advance a command that affects other programs.
+    let is_first = |fix: &FixRule| {
+        workload::warning(&fix.change).is_none()
+            && (cause(fix).is_some_and(is_proven) || setting.is_of_surroundings(fix))
+    };
+    rules.sort_by_key(|fix| !is_first(fix));
     let mut fixes: Vec<Fix> = Vec::new();
     for mut fix in rules
         .into_iter()

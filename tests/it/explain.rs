@@ -215,6 +215,23 @@ fn compares_the_ranks_of_a_collective() {
     );
 }
 
+/// A kernel's error appears where the program waits for the GPU.
+#[test]
+fn marks_a_line_that_only_waits() {
+    let log = "Traceback (most recent call last):\n  File \"train.py\", line 8, in main\n    print(loss.item())\nRuntimeError: CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.\n";
+    let at = first(log)["at"].as_str().unwrap().to_owned();
+    assert!(
+        at.starts_with("train.py:8  print(loss.item())") && at.contains("only waits"),
+        "{at}"
+    );
+    // A library's frame is not the user's line.
+    let library = log.replace(
+        "train.py",
+        "/opt/venv/lib/python3.11/site-packages/torch/x.py",
+    );
+    assert_eq!(first(&library).get("at"), None);
+}
+
 /// The user's file on this machine shows what the failing line keeps.
 #[test]
 fn reads_the_function_around_the_failing_line() {

@@ -33,9 +33,8 @@ pub(super) fn incident(
             .signatures
             .read_around(item.card, &sighting.context, &mut found);
     }
-    let place = place(&sighting.frames);
-    // Library frames do not identify the user's script.
-    if let Some(frame) = place.filter(|frame| frame.is_users()) {
+    let place = own_frame(&sighting.frames);
+    if let Some(frame) = place {
         found.insert("python_file".into(), base_name(&frame.file).into());
         found.insert("python_line".into(), frame.line.into());
     }
@@ -69,7 +68,7 @@ pub(super) fn incident(
             rank: judge.rank(item),
         }),
         quote: sighting.quote.clone(),
-        at: place.map(at),
+        at: place.map(|frame| at(frame, is_asynchronous(card))),
         needs,
         ..filled(card, &found)
     };
@@ -194,8 +193,8 @@ pub(super) fn program(
         "message".into(),
         text::visible(traceback.message.as_bytes(), 200).into(),
     );
-    let place = traceback.place();
-    if let Some(frame) = place.filter(|frame| frame.is_users()) {
+    let place = own_frame(&traceback.frames);
+    if let Some(frame) = place {
         found.insert("python_file".into(), base_name(&frame.file).into());
         found.insert("python_line".into(), frame.line.into());
     }
@@ -228,7 +227,7 @@ pub(super) fn program(
             ),
             labels: Vec::new(),
         },
-        at: place.map(at),
+        at: place.map(|frame| at(frame, false)),
         why_first: Some(format!("{who} failed first and caused {after}.")),
         secondary,
         ..filled(card, &found)
@@ -243,18 +242,33 @@ fn script(frames: &[Frame]) -> Option<&str> {
     file.ends_with(".py").then_some(file)
 }
 
-fn place(frames: &[Frame]) -> Option<&Frame> {
-    frames
-        .iter()
-        .rev()
-        .find(|frame| frame.is_users())
-        .or(frames.last())
+/// Returns the innermost frame in a file of the user. Library frames do not identify the user's script.
+fn own_frame(frames: &[Frame]) -> Option<&Frame> {
+    frames.iter().rev().find(|frame| frame.is_users())
+}
+
+/// Returns true for errors of kernels, which are reported when the program next waits for the GPU.
+fn is_asynchronous(card: &Card) -> bool {
+    ["launch", "assert"].contains(&card.family.as_str())
 }
 
 /// Returns file, line and code of a frame: `train.py:57  loss.backward()`.
-fn at(frame: &Frame) -> String {
+fn at(frame: &Frame, is_asynchronous: bool) -> String {
+    const WAITS: &[&str] = &[
+        ".item()",
+        ".cpu()",
+        ".tolist()",
+        ".numpy()",
+        "synchronize(",
+        "print(",
+        ".to(\"cpu\")",
+        ".to('cpu')",
+    ];
     let place = format!("{}:{}", base_name(&frame.file), frame.line);
     let shown = match &frame.code {
+        Some(code) if is_asynchronous && WAITS.iter().any(|w| code.contains(w)) => {
+            format!("{place}  {code}  (this line only waits; an earlier operation failed)")
+        }
         Some(code) => format!("{place}  {code}"),
         None if frame.function.is_empty() => place,
         None => format!("{place}  in {}", frame.function),

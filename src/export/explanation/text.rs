@@ -36,10 +36,11 @@ struct Limits {
 }
 
 impl Limits {
+    /// After five failed attempts a sixth is unlikely to help. `--json` has all.
     const FULL: Self = Self {
-        fixes: 6,
+        fixes: 5,
         avoid: 4,
-        causes: 8,
+        causes: 6,
         checks: 2,
         secondary: 4,
         quote: usize::MAX,
@@ -136,7 +137,12 @@ pub fn text(incidents: &[Incident], detail: Detail, style: &Style) -> String {
     let rest = incidents.get(full..).unwrap_or_default();
     if !rest.is_empty() {
         lines.push(StyledLine::default());
-        lines.push(StyledLine::plain("EARLIER  (use --all to explain them)"));
+        let log = |incident: &Incident| incident.log.as_ref().map(|log| log.file.clone());
+        let is_same_log = rest.iter().all(|one| log(one) == log(&incidents[0]));
+        let word = if is_same_log { "EARLIER" } else { "OTHERS" };
+        lines.push(StyledLine::plain(format!(
+            "{word}  (use --all to explain them)"
+        )));
         lines.extend(rest.iter().map(one_line));
     }
     let mut out = String::new();
