@@ -1,13 +1,13 @@
-//! How soon a far host is seen: from the start of the command that is the connection to its GPUs on the screen, with so
-//! much delay on the way. Limit: one round trip and 0.3 s.
+//! Measures the time until a remote host is shown: from starting the connection command to its GPUs on the screen, at
+//! several network delays. Limit: one round trip and 0.3 s.
 //!
 //! ```text
 //! cargo bench --bench first_frame
 //! cargo bench --bench first_frame -- --times 20 --strict
 //! ```
 //!
-//! The far side is the release binary's agent on the fake NVML with the latencies of 8 real H200s and 64 processes. The way
-//! there is this program itself, which holds back what passes in either direction.
+//! The remote host is the release binary's agent on the fake NVML, with the latencies of 8 real H200s and 64 processes.
+//! This program itself acts as the connection and delays the data in both directions.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -34,22 +34,22 @@ use crate::table::Table;
 use crate::terminal::Launch;
 
 const GPUTOP: &str = env!("CARGO_BIN_EXE_gputop");
-/// From there to here, in milliseconds.
+/// One-way delays in milliseconds.
 const DELAYS: [u64; 3] = [0, 40, 150];
 const LIMIT: Duration = Duration::from_millis(300);
 
 #[derive(Parser)]
 struct Args {
-    /// How often each is tried
+    /// Number of runs for each delay
     #[arg(long, default_value_t = 10)]
     times: usize,
     /// Exit with status 1 when the limit is missed
     #[arg(long)]
     strict: bool,
-    /// The way itself, with so many milliseconds
+    /// Act as the connection, with this delay in milliseconds
     #[arg(long, hide = true)]
     way: Option<u64>,
-    /// What `cargo bench` passes
+    /// Flag that `cargo bench` passes
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Milliseconds until all GPUs are on the screen.
+/// Returns the milliseconds until all GPUs are on the screen.
 fn first(machine: &FakeNvml, delay: u64) -> f64 {
     let this = std::env::current_exe().unwrap();
     let way = format!("via:exec {} --way {delay}", this.display());
@@ -94,7 +94,7 @@ fn first(machine: &FakeNvml, delay: u64) -> f64 {
     terminal.started().elapsed().as_secs_f64() * 1e3
 }
 
-/// An agent at the end of a long way.
+/// Runs an agent behind a connection with this delay.
 fn far_away(delay: Duration) -> ExitCode {
     let mut agent = Command::new(GPUTOP);
     agent
@@ -110,7 +110,7 @@ fn far_away(delay: Duration) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Passes on what comes, each piece so much later.
+/// Forwards data, each piece after the delay.
 fn held_back(mut from: impl Read + Send + 'static, mut to: impl Write, delay: Duration) {
     let (pieces, come) = mpsc::channel();
     thread::spawn(move || {

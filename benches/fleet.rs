@@ -1,5 +1,5 @@
-//! What many hosts cost whoever watches them: 128 with eight GPUs and 64 processes each, once a second, the release binary
-//! on a terminal of 200x50. Limits: 10 % of a core, 150 MiB, 16 ms from key to screen.
+//! Measures the cost of watching many hosts: 128 hosts with 8 GPUs and 64 processes each, one frame a second, the
+//! release binary on a terminal of 200x50. Limits: 10 % of a core, 150 MiB, 16 ms from key to screen.
 //!
 //! ```text
 //! cargo bench --bench fleet                                # 30 s
@@ -7,10 +7,10 @@
 //! cargo bench --bench fleet -- --day                       # some minutes
 //! ```
 //!
-//! `--day` is a day of cut links in a fast clock: each hour every host tells twenty frames and a process that the kernel
-//! killed, then its link is cut. What grows there with the hours is the past of the one host that is open, and until the second
-//! hour the outlines of the others; beyond that it is a leak. At last ten minutes at a frame a second, of which early warnings
-//! know.
+//! `--day` simulates a day of cut links on a fast clock. Each hour, every host sends twenty frames and reports a
+//! process that the kernel killed, and then its link is cut. Only two things may grow with the hours: the history of
+//! the open host and, until the second hour, the history outlines of the other hosts. Any other growth is a leak. The
+//! day ends with ten minutes at one frame a second, which early warnings use.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
@@ -47,24 +47,25 @@ use crate::terminal::{Launch, Terminal};
 struct Args {
     #[arg(long, default_value_t = 128)]
     hosts: usize,
-    /// How long they are watched
+    /// Duration of each measurement in seconds
     #[arg(long, default_value_t = 30)]
     seconds: u64,
-    /// A day of hosts whose links are cut each hour, in a fast clock: memory, descriptors, threads, children
+    /// Simulate a day of hosts whose links are cut each hour, on a fast clock; measure memory, descriptors, threads,
+    /// children
     #[arg(long)]
     day: bool,
     /// Exit with status 1 when a target is missed
     #[arg(long)]
     strict: bool,
-    /// Another gputop to measure: an older build
+    /// Measure this gputop instead, such as an older build
     #[arg(long, default_value = env!("CARGO_BIN_EXE_gputop"))]
     program: PathBuf,
-    /// What `cargo bench` passes
+    /// Flag that `cargo bench` passes
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// Long enough for all to be connected, and for what happens once.
+/// Long enough for all hosts to connect and for one-time work to finish.
 const SETTLE: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
@@ -103,14 +104,15 @@ fn main() -> ExitCode {
 }
 
 const HOURS: usize = 24;
-/// Frames a second in the fast clock, of all hosts together: three times what 128 tell, so that what is measured is no client
-/// that cannot follow.
+/// Frames a second on the fast clock, over all hosts: three times the normal rate of 128 hosts. A higher rate would
+/// only measure a client that falls behind.
 const PACE: u32 = 400;
-/// From one frame of a host to its next, at least.
+/// Minimum time between two frames of a host.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
-/// Hosts that have nothing in common; of more, some tell the same.
+/// Number of different hosts. Further hosts send the same data as one of these.
 const KINDS: usize = 8;
-/// What may be more after the last hour than after the second: a day of the open host, and some for what is found in heaps.
+/// Maximum growth in MiB from the second hour to the last: a day of history of the open host, and some heap
+/// fragmentation.
 const MAX_GROWTH: f64 = 40.0;
 
 fn a_day(args: &Args) -> Table {
@@ -143,7 +145,7 @@ fn a_day(args: &Args) -> Table {
     };
     let mut of_hours = Vec::new();
     for hour in [1, 2, 6, 12, 18, HOURS] {
-        // To the end of it.
+        // Wait until the end of the hour.
         all_heard(hour, disconnect_day::AN_HOUR - 2);
         of_hours.push(note(&format!("hour {hour}")));
     }
@@ -155,7 +157,7 @@ fn a_day(args: &Args) -> Table {
     table
 }
 
-/// Open files, threads and children of a process.
+/// Returns the number of open files, threads and children of a process.
 fn held(pid: u32) -> [(&'static str, usize); 3] {
     let count =
         |folder: &str| fs::read_dir(format!("/proc/{pid}/{folder}")).map_or(0, Iterator::count);

@@ -1,7 +1,7 @@
-//! What a day of 8 GPUs and 64 processes with their pools costs in memory, what a frame costs, and how long a screen
-//! takes to draw wherever its charts end. Limits: 40 MiB, 16 ms.
+//! Measures a day of 8 GPUs and 64 processes with their pools: memory, the cost of a frame, and the time to draw a
+//! screen at any scroll position of its charts. Limits: 40 MiB, 16 ms.
 //!
-//! `cargo bench --bench history`; a shorter day with `-- 3600` (seconds).
+//! Run `cargo bench --bench history`. Append `-- 3600` for a shorter day, in seconds.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::hint::black_box;
@@ -69,7 +69,8 @@ fn main() {
     }
 }
 
-/// At every zoom: the time from the key to the drawn screen, now and at each place on the way back to the far end.
+/// At every zoom level, measures the time from a key press to the drawn screen: near the present, and at the oldest
+/// point.
 fn draw(app: &mut App, mut view: View, id: &str) {
     let mut spent = Vec::new();
     let mut farthest = Duration::ZERO;
@@ -128,7 +129,7 @@ fn mib(bytes: usize) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
-/// Median, 99th percentile and worst: on a shared machine the worst is often somebody else's.
+/// Formats median, 99th percentile and worst. On a shared machine, the worst is often caused by other programs.
 fn spread(spent: &mut [Duration]) -> String {
     spent.sort();
     let at = |share: usize| spent[(spent.len() - 1) * share / 100];

@@ -1,7 +1,7 @@
-//! What the kernel's side of a tick costs: `cargo bench --bench proc_read`. For the bench, not for CI.
+//! Measures the cost of a tick's reads from `/proc`: `cargo bench --bench proc_read`. Not run in CI.
 //!
-//! Spawns 64 children with 32 sleeping threads each, as a PyTorch process has at least, and prints the median of
-//! many ticks. The budgets: 64 processes in 0.4 ms, the host line in 0.3 ms.
+//! Spawns 64 children with 32 sleeping threads each, the minimum for a PyTorch process, and prints the median of many
+//! ticks. The budgets: 64 processes in 0.4 ms, the host line in 0.3 ms.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::path::Path;
@@ -19,7 +19,7 @@ const THREADS: usize = 32;
 const TICKS: u64 = 500;
 
 fn main() {
-    // The children are this program again.
+    // This program also runs as the children.
     if std::env::args().any(|a| a == "--idle") {
         idle();
     }
@@ -40,7 +40,7 @@ fn main() {
         "first sight of {PROCESSES} processes  {:8.1} µs",
         micros(first)
     );
-    // The clock stands still, so that no slow facts fall due.
+    // Keep the time constant, so that no slow facts become due.
     let tick = median(|| drop(table.read(&pids, Mono(1))));
     let each = micros(tick) / PROCESSES as f64;
     println!(
@@ -78,7 +78,7 @@ fn main() {
     }
 }
 
-/// sysinfo takes the CPU times only every 200 ms by its own clock.
+/// Measures reads that include CPU times, which sysinfo updates only every 200 ms by its own clock.
 fn host_with_cpu() -> Duration {
     let mut reader = HostReader::new();
     let mut times: Vec<Duration> = (0..20)

@@ -1,9 +1,9 @@
-//! What a day's recording of 8 GPUs and 64 processes costs, 8 of them training with PyTorch: bytes, time to write, to
-//! open and to jump, and the memory of a replay that shows a map. Limits: 100 MB a day, 50 ms a jump with the charts
-//! filled, 64 MiB resident.
+//! Measures a day's recording of 8 GPUs and 64 processes, 8 of them training with PyTorch: its size, the time to write
+//! it, to open it and to jump in it, and the memory of a replay that shows a map. Limits: 100 MB a day, 50 ms for a
+//! jump with filled charts, 64 MiB resident.
 //!
-//! `cargo bench --bench recording`; a shorter day with `-- 3600` (seconds), maps each minute with `--maps 60`. Writes into the folder for temporary
-//! files and removes what it wrote.
+//! Run `cargo bench --bench recording`. Append `-- 3600` for a shorter day (in seconds) and `--maps 60` for a map every
+//! minute. The bench writes to the temporary directory and removes its files.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::path::Path;
@@ -46,7 +46,7 @@ fn main() {
     std::fs::write(&cut, &bytes[..bytes.len() * 999 / 1_000]).unwrap();
     drop(bytes);
     open(&cut, "cut off, without");
-    // In a process of its own, so that the memory is the replay's alone.
+    // Replay in a separate process, to measure only the memory of the replay.
     let exe = std::env::current_exe().unwrap();
     let child = Command::new(exe).arg("--replay").arg(&file).status();
     assert!(child.unwrap().success());
@@ -91,7 +91,7 @@ fn record(file: &Path, seconds: u64) {
     row("reading one", format!("{parsed:.0?}"));
 }
 
-/// The maps of the trainers, as `gputop record` asks for them.
+/// The maps of the trainers, requested on the schedule of `gputop record`.
 struct Maps {
     trainers: Vec<training_model::Trainer>,
     rounds: Rounds,
@@ -138,7 +138,7 @@ impl Maps {
     }
 }
 
-/// `-- 3600 --maps 60`: in seconds, 0 for none.
+/// Parses `-- 3600 --maps 60`: the period of maps in seconds, 0 for no maps.
 fn every() -> Every {
     let mut args = std::env::args().skip_while(|arg| arg != "--maps").skip(1);
     match args.next().map(|seconds| seconds.parse::<u64>().unwrap()) {
@@ -181,7 +181,7 @@ fn replay(file: &Path) {
         "the same with a map",
         spread(&mut jumps(&mut source, &mut history, start, end)),
     );
-    // The worst place: the last second of a minute, with an hour before it.
+    // The worst case: the last second of a minute, after at least an hour of recording.
     let mut spent: Vec<Duration> = (61..(end.0 - start.0) / 60_000)
         .take(JUMPS)
         .map(|minute| {
@@ -217,7 +217,7 @@ fn jumps(source: &mut Source, history: &mut History, start: Mono, end: Mono) -> 
     (0..JUMPS).map(jump).collect()
 }
 
-/// Takes updates as a screen does, until the recording says where it stands.
+/// Processes updates like a screen until the recording reports its position.
 fn wait(source: &mut Source, history: &mut History) -> Position {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
@@ -237,7 +237,7 @@ fn wait(source: &mut Source, history: &mut History) -> Position {
     })
 }
 
-/// Median, 99th percentile and worst: on a shared machine the worst is often somebody else's.
+/// Formats median, 99th percentile and worst. On a shared machine, the worst is often caused by other programs.
 fn spread(spent: &mut [Duration]) -> String {
     if spent.is_empty() {
         return "none".into();

@@ -1,12 +1,14 @@
-//! What `gputop run` costs a command: the time of one that does nothing, and of one that writes 100 MB to its terminal.
+//! Measures the overhead of `gputop run`: for a command that does nothing, and for one that writes 100 MB to its
+//! terminal.
 //!
 //! ```text
 //! cargo bench --bench run
 //! cargo bench --bench run -- --strict     # a figure that is missed is a failure
 //! ```
 //!
-//! Bare and watched take turns, so that a busy machine is busy for both. The terminal interprets what it is sent, as one
-//! that shows it must; what a reader that throws everything away would see is printed beside it.
+//! Runs with and without gputop alternate, so that other load on the machine affects both. The terminal interprets its
+//! input, like one that displays it. A second result, with a reader that discards the output, is printed for
+//! comparison.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::io::Read;
@@ -18,7 +20,7 @@ use portable_pty::{CommandBuilder, PtySize, native_pty_system};
 const PRODUCT: &str = env!("CARGO_BIN_EXE_gputop");
 const SHORT_RUNS: usize = 101;
 const LONG_RUNS: usize = 7;
-/// Lines as a training run writes them, 100 MB.
+/// Prints 100 MB of lines like those of a training run.
 const OUTPUT: &str =
     "yes 'step 1200 loss 2.3018 lr 0.00030 tokens/s 18234 mem 41.2 GiB' | head -c 100000000";
 
@@ -63,7 +65,7 @@ fn say(what: &str, reached: f64, wanted: f64, unit: &str) -> bool {
     met
 }
 
-/// The median of each.
+/// Runs both commands alternately and returns the median time of each.
 fn alternating(
     pair: &[Vec<String>; 2],
     runs: usize,

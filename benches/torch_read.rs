@@ -1,8 +1,8 @@
-//! What reading PyTorch's allocator costs: `cargo bench --bench torch_read -- PID…`. For the bench, not for CI.
+//! Measures the cost of reading PyTorch's allocator: `cargo bench --bench torch_read -- PID…`. Not run in CI.
 //!
-//! The PIDs are of processes that use PyTorch, on a GPU or on the fake runtime of the test bed. The budgets: attach
-//! in 5 ms, statistics in 10 µs a device, a map of 10,000 blocks in 5 ms, and with 8 processes twenty times a second
-//! 0.2 % of a core.
+//! The PIDs are those of processes that use PyTorch, on a GPU or on the test bed's fake runtime. The budgets: attach in
+//! 5 ms, read statistics in 10 µs per device, read a map of 10,000 blocks in 5 ms, and sample 8 processes twenty times
+//! a second with 0.2 % of a core.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::path::Path;
@@ -64,7 +64,7 @@ fn process(pid: Pid) {
     }
 }
 
-/// The share of a core that the sampler's thread takes, asked once a second as the agent asks it.
+/// Measures the sampler thread's share of a core, with one request per second, like the agent's.
 fn sampler(pids: &[Pid]) {
     let keys = pids.iter().map(|&pid| ProcessKey {
         pid,
@@ -100,7 +100,7 @@ fn sampler(pids: &[Pid]) {
     );
 }
 
-/// Of the whole process, which has nothing else to do.
+/// Returns the CPU time of the whole process, which does nothing else.
 fn cpu_time() -> Duration {
     let clock = nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID;
     nix::time::clock_gettime(clock).unwrap().into()

@@ -1,7 +1,7 @@
-//! How many operations a second the what-if model plays, and what it holds. Limits: 2 million a second; memory for live
-//! blocks alone.
+//! Measures how many operations per second the what-if model simulates, and how much memory it needs. Limits: 2 million
+//! per second; memory only for live blocks.
 //!
-//! `cargo bench --bench whatif`; another length with `-- 10000000`.
+//! Run `cargo bench --bench whatif`. Append `-- 10000000` for another number of operations.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::time::Instant;
@@ -56,7 +56,8 @@ fn main() {
     assert!(slowest >= MIN_EVENTS_PER_SECOND);
 }
 
-/// Steps of a training: activations up, down in the other order; some sizes vary, some blocks stay.
+/// Returns the operations of training steps: activations are allocated in order and freed in reverse. Some sizes vary,
+/// and some blocks remain.
 fn training(operations: usize, live: usize) -> Trace {
     let mut dice = 7_u64;
     let mut next = move || {

@@ -1,5 +1,5 @@
-//! Draws the pictures of the README from the built-in recording: `cargo run --example picture`. A test fails when
-//! they are not what the program draws.
+//! Draws the README's pictures from the built-in recording: `cargo run --example picture`. A test fails if they differ
+//! from what the program draws.
 
 #[path = "../tests/it/pictures/list.rs"]
 mod list;

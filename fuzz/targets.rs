@@ -288,7 +288,7 @@ pub fn recording(data: &[u8]) {
         loop {
             let next = async { tokio::time::timeout(REPLAY_TIMEOUT, source.next()).await };
             let Ok(Some(update)) = runtime.block_on(next) else {
-                // The stream was closed, or a damaged recording has no answer to this request.
+                // The stream was closed, or a damaged recording cannot serve this request.
                 break;
             };
             let is_last = is_answer(&update);
@@ -302,7 +302,7 @@ pub fn recording(data: &[u8]) {
     show(updates, data);
 }
 
-/// How long to wait for an answer of a replay.
+/// How long to wait for an update of a replay.
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns the root of the repository, from this crate or from the one in `fuzz`.

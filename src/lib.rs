@@ -22,8 +22,9 @@
 //!
 //! `tests/it/layers.rs` checks the dependencies.
 //!
-//! `cfg(local)` is set by `build.rs` on Linux with the feature `local`. Without it `collect`, `probe` and `run` are not
-//! built: gputop is a client for remote hosts, recordings and logs, also on macOS (`.ci/laptop`).
+//! `cfg(local)` is set by `build.rs` on Linux with the feature `local`. Without it, `collect`, `probe` and `run` are
+//! not built, and gputop is only a client for remote hosts, recordings and logs. This also works on macOS
+//! (`.ci/laptop`).
 
 pub mod allocator;
 pub mod cli;

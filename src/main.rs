@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     std::process::exit(code.into())
 }
 
-/// Returns the report and its causes on one line. Skips causes that the text before them contains already.
+/// Returns the report and its causes on one line. Skips causes that the preceding text already contains.
 fn one_line(report: &color_eyre::Report) -> String {
     let mut line = String::new();
     for cause in report.chain().map(ToString::to_string) {

@@ -1,4 +1,5 @@
-//! The limit on open files (`ulimit -n`): raised for gputop, divided among its long-lived files, restored for its children.
+//! The limit on open files (`ulimit -n`): raised for gputop, divided among its long-lived files, and restored for its
+//! child processes.
 //!
 //! Most systems have a soft limit of 1,024, because some programs still use select(2), and a much higher hard limit. A
 //! watched process needs two files, its stat file and its pidfd, and a third one if its log is followed.
@@ -27,7 +28,7 @@ mod local {
 
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-    /// About ten files for each of a few thousand processes.
+    /// Limit to raise to: about ten files for each of a few thousand processes.
     const MAX_LIMIT: u64 = 65_536;
 
     /// The limit before it was raised.
@@ -40,15 +41,15 @@ mod local {
         pub now: u64,
     }
 
-    /// The purpose of a long-lived file. Each purpose may use the limit up to a share of it. The last quarter is reserved
-    /// for the terminal, the driver and short-lived files.
+    /// The purpose of a long-lived file. Files of each purpose may only use a share of the limit. The last quarter is
+    /// reserved for the terminal, the driver and short-lived files.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum LongLivedFile {
-        /// Avoids opening the file for each reading.
+        /// Kept open to avoid opening the file for each read.
         Stat,
         /// Without a pidfd the exit of a process is detected later.
         Pidfd,
-        /// Without the file the log is not followed.
+        /// Without this file, the log is not followed.
         Log,
     }
 
@@ -91,7 +92,7 @@ mod local {
     }
 
     /// Fails if a file that was just opened exceeds the share of its purpose. The kernel assigns the lowest free
-    /// descriptor, so its number shows how many files are open.
+    /// descriptor, so the descriptor's number shows how many files are open.
     pub fn room_for(purpose: LongLivedFile, file: impl AsFd) -> io::Result<()> {
         let number = u64::from(file.as_fd().as_raw_fd().unsigned_abs());
         let limit = limit().now;

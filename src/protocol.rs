@@ -53,9 +53,9 @@ pub enum Update {
     Event(Event),
     /// The answer to a [`Request::Detail`].
     Detail(ProcessKey, Box<Result<ProcessDetail, Missing>>),
-    /// Every segment and block of the pool that [`Request::Map`] asked for. Only the newest map counts.
+    /// Every segment and block of the pool that [`Request::Map`] asked for. Replaces the previous map.
     Map(Arc<PoolMap>),
-    /// The map of a pool is not available, and why. An earlier map remains the newest.
+    /// The reason why the map of a pool is not available. An earlier map remains the newest.
     NoMap((ProcessKey, u32), Missing),
     /// A map that was read because an allocation failed.
     FailureMap(Arc<FailureMap>),
@@ -73,17 +73,17 @@ pub enum Update {
     IncidentList(Vec<IncidentFile>),
     /// An incident from that store, as requested. It may have happened before the connection.
     RemoteIncident(Arc<RemoteIncident>),
-    /// A recording jumped. Data from time `from` on must be discarded; the summaries describe that time, oldest
-    /// first. Events follow as usual.
+    /// A recording jumped. Data from time `from` on must be discarded and replaced by the summaries, oldest first.
+    /// Events follow as usual.
     Jump { from: Mono, summaries: Vec<Summary> },
-    /// The answer to [`Play::Past`]: summaries from `from` to `before`. `from` is 0 if nothing older exists.
-    /// Events of that time follow.
+    /// The answer to [`Play::Past`]: summaries from `from` to `before`. `from` is 0 if there is no older data. The
+    /// events of that period follow.
     Past {
         before: Mono,
         from: Mono,
         summaries: Vec<Summary>,
     },
-    /// Position in a recording; follows every frame of one.
+    /// Position in a recording, sent after each of its frames.
     Position(Position),
     /// State of the connection to a remote host.
     Link(Link),
@@ -93,18 +93,19 @@ pub enum Update {
     End(Option<String>),
 }
 
-/// A request to a source. A source that cannot fulfil it ignores it or answers with the reason.
+/// A request to a source. A source that cannot fulfil it ignores it or replies with the reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// Everything about one process, once.
+    /// Send all details of one process, once.
     Detail(ProcessKey),
-    /// The map of this pool, given by its process and the device number inside it, or of no pool. The request holds
-    /// until the next one. Readers repeat it with every frame, so that a restarted source receives it.
+    /// Send the map of this pool, given by its process and the device number inside it. `None` means no map. The
+    /// request stays in effect until the next one. Readers repeat it with every frame, so that a restarted source
+    /// receives it.
     Map(Option<(ProcessKey, u32)>),
-    /// The Python stack of a process, now.
+    /// Send the current Python stack of a process.
     Stacks(ProcessKey),
-    /// The log text of a process since gputop attached to it.
+    /// Send the log text of a process since gputop attached to it.
     Log(ProcessKey),
     /// Watch this file as a log of the process. A relative path starts at the working directory of the process.
     Watch { process: ProcessKey, path: String },
@@ -115,9 +116,9 @@ pub enum Request {
     },
     /// Allocate GPU memory briefly and free all of it. The user has confirmed this.
     Probe(ProbeRequest),
-    /// The GPU that a screen shows alone: its expensive figures are collected until the focus changes.
+    /// Set the GPU that a screen shows alone. Its expensive values are collected until this changes.
     Focus(Option<GpuUuid>),
-    /// The period between frames.
+    /// Set the time between frames.
     Interval(Millis),
     /// Reconnect now after a lost connection. This request is not sent to the remote host.
     Connect,
@@ -142,7 +143,7 @@ pub enum RequestLine {
 pub enum Play {
     /// Pause or continue. Continuing at the end starts over.
     Pause(bool),
-    /// Playback speed from 1/8 to 64; 1 is as recorded.
+    /// Playback speed from 1/8 to 64; 1 is the recorded speed.
     Speed(f32),
     /// Move by this many frames and pause.
     Step(i32),

@@ -40,7 +40,7 @@ pub enum DirectoryError {
 
 const MAX_SHOWN_PATH: usize = 1_024;
 
-/// Returns `BASE/gputop/NAME`, which need not exist.
+/// Returns `BASE/gputop/NAME`. The directory may not exist.
 pub fn directory(base: Base, name: &str) -> Result<PathBuf, DirectoryError> {
     let xdg = || etcetera::choose_base_strategy().map_err(|_| DirectoryError::NoHome);
     let folder = match base {
@@ -69,7 +69,7 @@ pub fn refuse_other_users(path: &Path) -> Result<(), DirectoryError> {
     if !geteuid().is_root() {
         return Ok(());
     }
-    // In a user namespace the owner of "/" may not be mapped to root. It is still the system's.
+    // In a user namespace, the owner of "/" may not be mapped to root, but "/" is still trusted.
     let system = fs::metadata("/").map_or(0, |root| root.uid());
     for ancestor in path.ancestors() {
         let owners = [ancestor.symlink_metadata(), ancestor.metadata()];
@@ -88,8 +88,8 @@ pub fn refuse_other_users(path: &Path) -> Result<(), DirectoryError> {
     Ok(())
 }
 
-/// Creates a directory for this user only. Fails if a user other than root or this user owns it or the directory above
-/// it, because that user could place files there.
+/// Creates a directory that only this user can access. Fails if a user other than root or this user owns it or the
+/// directory above it, because that user could place files there.
 pub fn own_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
@@ -151,7 +151,7 @@ pub fn append(path: &Path, max_bytes: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a regular file of this user. Never follows a symbolic link, and never waits for the other end of a pipe.
+/// Opens a regular file of this user. Never follows a symbolic link, and never blocks on a named pipe.
 fn open(path: &Path, options: &mut OpenOptions) -> io::Result<(File, Metadata)> {
     let file = match options
         .custom_flags(O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
@@ -179,14 +179,14 @@ fn not_regular() -> io::Error {
 /// the new file exists. On failure the temporary file is removed.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = path.with_extension(format!("{}.{PART}", std::process::id()));
-    // A killed process with our PID may have left the file.
+    // A process that had this PID and was killed may have left the file behind.
     let _ = fs::remove_file(&beside);
     let written = create_in_own_folder(&beside, bytes).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
         let _ = fs::remove_file(&beside);
     }
     written?;
-    // Without this a crash may lose the rename. The file is complete either way, so an error is ignored.
+    // Without this sync, a crash may lose the rename. The file is complete either way, so an error is ignored.
     if let Some(folder) = path.parent() {
         let _ = File::open(folder).and_then(|folder| folder.sync_all());
     }
@@ -196,8 +196,8 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// The extension of a file that is being written.
 pub const PART: &str = "part";
 
-/// Blocks SIGXFSZ for the rest of this thread. A write beyond the limit on file sizes (`ulimit -f`) then fails with an
-/// error; without this the signal would kill the process.
+/// Blocks SIGXFSZ in this thread from now on. A write beyond the file size limit (`ulimit -f`) then fails with an
+/// error; otherwise the signal would kill the process.
 pub fn survive_file_limits() {
     let mut too_large = SigSet::empty();
     too_large.add(Signal::SIGXFSZ);

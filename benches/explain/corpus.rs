@@ -1,4 +1,4 @@
-//! How often the first incident of a labelled log is right.
+//! Measures how often the first incident of each labelled log is correct.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Figure;
 
-/// Fields that are compared, by the label's name and ours.
+/// Fields that are compared: the name in the labels, and gputop's name.
 const FIELDS: &[(&str, &str)] = &[
     ("requested_bytes", "requested_bytes"),
     ("gpu_index", "gpu_index"),
@@ -37,7 +37,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("exit_code", "exit_code"),
 ];
 
-/// Sizes are printed with two decimals.
+/// Relative tolerance, because logs print sizes with two decimals.
 const SLACK: f64 = 0.005;
 
 #[derive(Default)]
@@ -63,7 +63,7 @@ impl Tally {
     }
 }
 
-/// Prints every mistake, and gives the four figures.
+/// Prints every mistake and returns the four scores.
 pub fn score(folder: &Path) -> Vec<Figure> {
     let labels = std::fs::read_to_string(folder.join("labels.tsv")).unwrap();
     let kinds = std::fs::read_to_string(folder.join("kinds.tsv")).unwrap();

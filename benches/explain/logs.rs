@@ -1,4 +1,4 @@
-//! Incidents in logs that should have none: each is printed, to be looked at.
+//! Counts and prints incidents in logs that should have none.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use gputop::diagnose::{Catalogue, LogReader, evidence::Measured, judge};
 
 use super::Figure;
 
-/// Reads everything below `folder`.
+/// Explains every file below `folder`.
 pub fn alarms(folder: &Path) -> Vec<Figure> {
     let mut files = Vec::new();
     collect(folder, &mut files);

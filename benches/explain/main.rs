@@ -1,5 +1,5 @@
-//! What `gputop explain` reaches: speed on a quiet log, memory on an endless one, the time for a short one, and how
-//! often it is right on a folder of labelled logs.
+//! Measures `gputop explain`: speed on a quiet log, memory on a long stream, time for a short log, and accuracy on a
+//! folder of labelled logs.
 //!
 //! ```text
 //! cargo bench --bench explain                        # speed, memory, start to end
@@ -9,8 +9,9 @@
 //! cargo bench --bench explain -- --strict            # a figure that is missed is a failure
 //! ```
 //!
-//! A corpus is logs with a `labels.tsv` (file, family, kind, framework, version, fields, …; kind `none` is a log
-//! without an incident) and a `kinds.tsv` (kind, the ids that are right for it).
+//! A corpus is a folder of logs with two tables. `labels.tsv` has the columns file, family, kind, framework, version,
+//! fields and others; the kind `none` marks a log without an incident. `kinds.tsv` lists for each kind the card ids
+//! that count as correct.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 mod corpus;
@@ -20,7 +21,7 @@ mod speed;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// One figure, what it must be, and whether it is.
+/// A measured value, its target, and whether the target is met.
 pub struct Figure {
     pub what: String,
     pub reached: String,

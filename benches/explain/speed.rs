@@ -1,4 +1,5 @@
-//! How fast the real binary reads a quiet log, what it holds in memory for an endless one, how long a short one takes.
+//! Measures how fast the release binary reads a quiet log, its memory use on a long stream, and its run time for a
+//! short log.
 
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::Figure;
 
 const MIB: usize = 1 << 20;
-/// What the quiet log is made of: what training scripts, launchers and libraries print.
+/// Lines of the quiet log, as training scripts, launchers and libraries print them.
 const QUIET: &[&str] = &[
     "{'loss': 1.8842, 'grad_norm': 2.104, 'learning_rate': 1.99e-05, 'epoch': 0.01}\n",
     "2026-11-20 12:00:01,123 INFO trainer step 1200 loss 0.8731 lr 3.0e-4 tokens/s 41234 mem 71.3 GiB\n",
@@ -18,8 +19,7 @@ const QUIET: &[&str] = &[
     "W1120 12:00:03.200 dataset.py:88] sample 812311 has 8123 tokens, cut to 4096\n",
 ];
 
-/// The figures of the build that the benches use.
-/// `stream` is how much runs through standard input, in GB.
+/// Measures the binary that Cargo built for the benches. `stream` is the amount of data piped to standard input, in GB.
 pub fn measure(stream: u64) -> Vec<Figure> {
     vec![throughput(), memory(stream), short()]
 }
@@ -33,14 +33,14 @@ fn gputop() -> Command {
     command
 }
 
-/// About `size` bytes of ordinary output.
+/// Returns about `size` bytes of ordinary output.
 fn quiet(size: usize) -> Vec<u8> {
     let mut log = Vec::with_capacity(size + 256);
     for n in 0.. {
         if log.len() >= size {
             break;
         }
-        // Not in step, or the search would learn the pattern.
+        // Vary the order of the lines: a repeating pattern would make the search unrealistically fast.
         let line = QUIET[(n * 7 + n / 11) % QUIET.len()];
         log.extend_from_slice(line.as_bytes());
     }
@@ -74,7 +74,7 @@ fn throughput() -> Figure {
     }
 }
 
-/// Resident memory while GB after GB run through standard input, an incident among them now and then.
+/// Measures resident memory while many GB are piped to standard input, with occasional incidents.
 fn memory(stream: u64) -> Figure {
     let mut child = gputop().stdin(Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();

@@ -1,5 +1,5 @@
-//! The loop to compare with: it loads NVML as gputop does, makes the calls it is told at the rates it is told, from
-//! one thread, once a second, and does nothing with what they return.
+//! The baseline loop: it loads NVML as gputop does, makes the given calls at the given rates from one thread, once a
+//! second, and ignores the results.
 
 use std::path::Path;
 use std::thread;
@@ -17,10 +17,10 @@ use crate::rates::Rates;
 
 const TICK: Duration = Duration::from_secs(1);
 
-/// Says `ready` on stdout once every GPU can be asked, then goes on until it is killed.
+/// Prints `ready` on stdout once every GPU has a handle, then runs until it is killed.
 pub fn run(rates: &Path) -> ! {
     let library = std::env::var_os("GPUTOP_NVML").unwrap();
-    // Both live as long as the process does.
+    // The library and the handles live as long as the process.
     let nvml: &'static Nvml =
         Box::leak(Box::new(Nvml::builder().lib_path(&library).init().unwrap()));
     let count = nvml.device_count().unwrap();
@@ -43,7 +43,7 @@ struct Work {
     buffers: Buffers,
 }
 
-/// One call: how often, and on which GPU next.
+/// A call with its rate in calls per second, and the GPU for the next call.
 struct Due {
     call: Call,
     rate: f64,
@@ -87,7 +87,7 @@ impl Work {
     }
 }
 
-/// Waits in a thread of its own, as whoever waits must.
+/// Waits for events on a separate thread, because the wait blocks.
 fn wait_for_events(nvml: &'static Nvml) {
     thread::spawn(move || {
         let set = nvml.create_event_set().unwrap();
@@ -102,7 +102,7 @@ fn wait_for_events(nvml: &'static Nvml) {
 
 const ROOM: usize = 256;
 
-/// Room for the lists, kept from call to call.
+/// Buffers for the lists, reused between calls.
 struct Buffers {
     processes: Vec<nvml::nvmlProcessInfo_t>,
     samples: Vec<nvml::nvmlProcessUtilizationSample_t>,
@@ -189,7 +189,7 @@ type ListProcesses = unsafe extern "C" fn(
     *mut nvml::nvmlProcessInfo_t,
 ) -> nvml::nvmlReturn_t;
 
-/// In one call, as gputop does; the wrapper makes two.
+/// Lists processes in one call, as gputop does. The wrapper makes two.
 #[allow(unsafe_code)]
 fn list<E>(device: &Device<'_>, call: Result<&ListProcesses, E>, buffers: &mut Buffers) {
     let Ok(call) = call else { return };
@@ -211,7 +211,7 @@ fn process_utilization(device: &Device<'static>, buffers: &mut Buffers) {
     unsafe { call(device.handle(), out, &raw mut count, since()) };
 }
 
-/// Five seconds ago on the clock of the samples: near enough to what a reader last saw.
+/// Returns the time five seconds ago on the clock of the samples, close to the last sample that gputop would have seen.
 fn since() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     (now - Duration::from_secs(5))

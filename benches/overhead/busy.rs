@@ -4,7 +4,7 @@ use std::process::{Child, Command};
 
 pub const GPUS: usize = 8;
 
-/// 8 busy GPUs that cost what real ones do; processes whose memory changes now and then.
+/// Returns a scenario of 8 busy GPUs with realistic latencies, and processes whose memory changes every 10 seconds.
 pub fn scenario(sleepers: &Sleepers, hanging: Option<usize>) -> String {
     let mut text = String::from("latency = \"h200\"\nwobble = true\nchurn = 10.0\n");
     for gpu in 0..GPUS {
@@ -26,7 +26,7 @@ pub fn scenario(sleepers: &Sleepers, hanging: Option<usize>) -> String {
     text
 }
 
-/// Real processes, so that /proc has what gputop reads.
+/// Real processes, so that `/proc` has the data that gputop reads.
 pub struct Sleepers(Vec<Reaped>);
 
 pub struct Reaped(pub Child);
@@ -45,13 +45,14 @@ impl Sleepers {
     }
 }
 
-/// Whether a screen has all of its GPUs: a header with `SM`, a row for each that begins with its index and holds a figure.
+/// Returns true if the screen shows all GPUs: a header with `SM`, and for each GPU a row that begins with its index and
+/// contains a number.
 pub fn is_full(screen: &vt100::Screen) -> bool {
     let text = screen.contents();
     text.contains("SM") && (0..GPUS).all(|gpu| text.lines().any(|line| is_row(line, gpu)))
 }
 
-/// `  3  ####....  118.6  21.8 …`, with or without a frame around it or `GPU` before the index.
+/// Matches `  3  ####....  118.6  21.8 …`, with or without a border or `GPU` before the index.
 fn is_row(line: &str, gpu: usize) -> bool {
     let line = line.trim_start_matches(|c: char| !c.is_alphanumeric());
     let mut words = line.trim_start_matches("GPU").split_whitespace();
@@ -59,7 +60,7 @@ fn is_row(line: &str, gpu: usize) -> bool {
         && words.any(|word| word.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// `cargo bench` builds no examples.
+/// Builds the fake NVML, because `cargo bench` builds no examples.
 pub fn build_fake_nvml() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)

@@ -1,4 +1,4 @@
-//! How long a key takes to the screen.
+//! Measures the time from a key press to the updated screen.
 
 use std::time::Instant;
 
@@ -6,7 +6,8 @@ use crate::terminal::Terminal;
 
 const KEYS: usize = 30;
 
-/// Opens and closes the help screen, which says `words`; from key to screen, the median and the longest in milliseconds.
+/// Opens and closes the help screen repeatedly; `words` is text on it. Returns the median and the maximum time in
+/// milliseconds.
 pub fn key_to_screen(terminal: &Terminal, words: &str) -> (f64, f64) {
     let shown = |screen: &vt100::Screen| screen.contents().contains(words);
     let mut times: Vec<f64> = (0..KEYS)

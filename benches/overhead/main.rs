@@ -1,13 +1,13 @@
-//! What gputop costs while it watches: the release binary on a terminal of 200x50, on the fake NVML with the
-//! latencies of 8 real H200s, beside a bare loop that makes the same calls and draws nothing.
+//! Measures the cost of gputop while it watches: the release binary on a terminal of 200x50, on the fake NVML with the
+//! latencies of 8 real H200s, compared with a bare loop that makes the same calls and draws nothing.
 //!
 //! ```text
 //! cargo bench --bench overhead                        # 30 s each
 //! cargo bench --bench overhead -- --seconds 10 --strict
 //! ```
 //!
-//! The loop makes the calls that gputop was seen to make, at the rates it was seen to make them: the table says
-//! what the rest of gputop costs, not whether its schedule is a good one.
+//! The loop makes the same calls as gputop, at the rates that were measured. So the table shows the cost of everything
+//! in gputop except the calls. It does not show whether gputop's call schedule is a good one.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
@@ -19,7 +19,7 @@ mod rates;
 mod scene;
 mod table;
 
-// What the tests use, for use here.
+// Modules shared with the tests.
 #[path = "../../tests/it/fake_nvml.rs"]
 mod fake_nvml;
 #[path = "../../tests/it/terminal.rs"]
@@ -35,19 +35,19 @@ use crate::table::Table;
 
 #[derive(Parser)]
 struct Args {
-    /// How long each program is watched
+    /// Duration of each measurement in seconds
     #[arg(long, default_value_t = 30)]
     seconds: u64,
     /// Exit with status 1 when a target is missed
     #[arg(long)]
     strict: bool,
-    /// Another gputop to measure: an older build
+    /// Measure this gputop instead, such as an older build
     #[arg(long, default_value = env!("CARGO_BIN_EXE_gputop"))]
     program: PathBuf,
-    /// The bare loop itself, with the rates in this file
+    /// Run the bare loop, with the rates in this file
     #[arg(long, hide = true)]
     bare_loop: Option<PathBuf>,
-    /// What `cargo bench` passes
+    /// Flag that `cargo bench` passes
     #[arg(long, hide = true)]
     bench: bool,
 }

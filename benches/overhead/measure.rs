@@ -1,4 +1,4 @@
-//! What a running process has used.
+//! CPU time and resident memory of a running process.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
-/// CPU time of all threads of the process, ended ones too, to the nanosecond: what the schedstat files of its
-/// tasks add up to, but for the threads that are gone.
+/// Returns the CPU time of all threads of the process in nanoseconds. Includes exited threads, which the schedstat
+/// files in `/proc` no longer cover.
 fn cpu_time(pid: u32) -> Duration {
     let clock = clock_getcpuclockid(Pid::from_raw(pid.cast_signed())).unwrap();
     clock_gettime(clock).unwrap().into()
 }
 
-/// A stretch of a process's life.
+/// A measurement of a process over time.
 pub struct Stretch {
     pid: u32,
     cpu: Duration,
@@ -29,7 +29,7 @@ impl Stretch {
         }
     }
 
-    /// CPU in percent of a core until now.
+    /// Returns the CPU use since the start of the measurement, in percent of a core.
     pub fn cpu_percent(&self) -> f64 {
         let used = cpu_time(self.pid).saturating_sub(self.cpu);
         used.as_secs_f64() / self.began.elapsed().as_secs_f64() * 100.0
@@ -40,7 +40,7 @@ impl Stretch {
     }
 }
 
-/// Resident memory in MiB.
+/// Returns the resident memory in MiB.
 pub fn resident_mib(pid: u32) -> f64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

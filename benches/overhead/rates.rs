@@ -1,4 +1,4 @@
-//! How often each call is made: taken from the call log of one program, handed to the loop in a file.
+//! Call rates, computed from the call log of one program and passed to the loop in a file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::fake_nvml::Calls;
 
-/// Calls a second over all GPUs, by the names of the fake NVML.
+/// Calls per second over all GPUs, by their names in the fake NVML.
 #[derive(Default)]
 pub struct Rates(pub BTreeMap<String, f64>);
 

@@ -1,7 +1,8 @@
-//! One measurement: a machine of 8 busy GPUs with so many processes, gputop on it, then the loop on one just like it.
+//! One measurement: gputop on a machine with 8 busy GPUs and the given number of processes, then the bare loop on an
+//! identical machine.
 //!
-//! What it takes gputop to draw: a header with `SM`, a row for each GPU that begins with its index and holds a
-//! figure, and a help screen that says what `?` does.
+//! gputop must draw a header with `SM`, a row for each GPU that begins with its index and contains a number, and a help
+//! screen that contains the text of `HELP`.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -17,10 +18,10 @@ use crate::rates::Rates;
 use crate::table::Table;
 use crate::terminal::{Launch, Terminal};
 
-/// Long enough for what is read only once to be over.
+/// Long enough for one-time reads to finish.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// Of the help screen: the words of the action behind `?` (`tui::action`).
+/// Text on the help screen: the title that `?` shows on the overview (`tui::action`).
 const HELP: &str = "Help: Overview";
 
 pub fn measure(program: &Path, processes: usize, duration: Duration, table: &mut Table) {
@@ -100,7 +101,7 @@ struct Watched {
     rates: Rates,
 }
 
-/// A process over the duration, once it has settled.
+/// Measures a process for the duration, after it has settled.
 fn watch(pid: u32, machine: &FakeNvml, duration: Duration) -> Watched {
     thread::sleep(SETTLE);
     let before = machine.calls();
@@ -148,8 +149,8 @@ fn measure_loop(sleepers: &Sleepers, rates: &Rates, duration: Duration) -> Bare 
     Bare { watched, init }
 }
 
-/// Makes GPU 3 hang, and waits until a call is caught in it: each GPU is asked every second, so after three more
-/// samples of another one the library has seen the change and GPU 3 has been asked.
+/// Makes GPU 3 hang, and waits until a call is stuck in it. Each GPU is read every second, so after three more samples
+/// of GPU 0 the library has loaded the new scenario, and GPU 3 has been read.
 fn hang(machine: &FakeNvml, sleepers: &Sleepers) {
     machine.replace(&scenario(sleepers, Some(3)));
     let before = machine.calls().on("memory", 0);

@@ -1,4 +1,4 @@
-//! The figures, beside what they have to be.
+//! Measured values with their targets.
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ struct Row {
     what: String,
     unit: &'static str,
     gputop: f64,
-    /// What the loop needs for the same, where it does it too.
+    /// The value of the bare loop, where the loop does the same work.
     bare: Option<f64>,
-    /// The greatest value that is good enough.
+    /// The maximum value that meets the target.
     target: Option<f64>,
 }
 

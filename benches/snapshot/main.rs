@@ -1,6 +1,8 @@
-//! How fast a memory snapshot opens, and what it takes: reading and everything that a screen needs.
+//! Measures how fast a memory snapshot opens and how much memory that takes: parsing, and everything that a screen
+//! needs.
 //!
-//! `cargo bench --bench snapshot [-- FILE…]`; without files it makes some (python3), of 100 and of 580 MB (10 million events).
+//! Run `cargo bench --bench snapshot [-- FILE…]`. Without files it creates some (requires python3), of 100 and of 580
+//! MB (10 million events).
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::fs::File;
@@ -10,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use gputop::snapshot::{self, Study};
 
-/// Events, and in how many seconds the file of them must open.
+/// The number of events, and the maximum time in seconds to open a file with that many.
 const MADE: [(u64, f64); 2] = [(1_750_000, 1.0), (10_000_000, 5.0)];
 
 fn main() {
-    // What cargo passes to every bench.
+    // Flag that `cargo bench` passes to every bench.
     let named = std::env::args()
         .skip(1)
         .filter(|argument| argument != "--bench");

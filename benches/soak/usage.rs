@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// The fraction of the time in which usage may still grow.
+/// The fraction of the run, from its start, that counts as warm-up.
 const WARM_UP: f64 = 0.4;
 /// Start of the final phase, whose median is compared with the warm-up.
 const END: f64 = 0.75;

@@ -22,7 +22,7 @@ pub struct Config {
     pub large_segment: Option<Bytes>,
 }
 
-/// Every option of any torch release, with the first release that supports it.
+/// Every option of all torch releases, with the first release that supports it.
 const OPTIONS: &[(&str, Torch)] = &[
     ("max_split_size_mb", (1, 10)),
     ("garbage_collection_threshold", (1, 12)),
@@ -55,7 +55,7 @@ impl Config {
         config
     }
 
-    /// Parses a user's setting for a torch release. Returns a sentence if that release does not support it.
+    /// Parses a user's setting for a torch release. Returns an error message if that release does not support it.
     pub fn read(text: &str, torch: Torch) -> Result<Self, String> {
         let mut config = Self::default();
         for (part, option) in options(text) {
@@ -115,7 +115,7 @@ impl Config {
         }
     }
 
-    /// Returns the maximum reserved memory on a device with `total` bytes for programs; `None` without a limit.
+    /// Returns the maximum reserved memory on a device that offers `total` bytes to programs; `None` without a limit.
     pub fn limit(&self, total: Bytes) -> Option<Bytes> {
         self.memory_fraction
             .map(|fraction| Bytes((total.0 as f64 * fraction) as u64))
@@ -174,7 +174,7 @@ fn roundup(value: &str, torch: Torch) -> Option<Roundup> {
         let (size, value) = part.split_once(':')?;
         let value = divisions(value)?;
         if size.trim() == ">" {
-            // Up to torch 2.9, `>` also overrides the last size that was named.
+            // Up to torch 2.9, `>` also overrides the last listed size.
             let above = usize::from(torch >= (2, 10));
             all[last.map_or(0, |last: usize| (last + above).min(15))..].fill(value);
             continue;

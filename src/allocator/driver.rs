@@ -1,13 +1,14 @@
 //! Memory sources for the [`model`](super::model). A replay uses [`Simulated`], which only counts memory and assigns
 //! addresses; the probe uses a real GPU.
 //!
-//! Addresses only decide between free blocks of the same size (up to torch 2.11: `TieBreak` of the rules), but there
-//! they matter. In `growing` of benches/hardware/whatif/scripts.py under `roundup_power2_divisions`, many blocks have
-//! the same size. The real allocator then reserves between 296 and 336 MiB, depending only on the addresses of its
+//! Addresses only decide between free blocks of the same size (up to torch 2.11, see `TieBreak`), but that choice can
+//! matter. In `growing` of benches/hardware/whatif/scripts.py under `roundup_power2_divisions`, many blocks have the
+//! same size. The real allocator then reserves between 296 and 336 MiB, depending only on the addresses of its
 //! segments. The addresses under settings that were not recorded are unknown, but the driver's behaviour can be
 //! imitated. NVIDIA's addresses descend: in the built-in recording, each of eighty segments of 1200 MiB lies directly
 //! below the previous one. [`Simulated`] does the same, and reuses a freed segment for a request of equal size, highest
-//! address first. tests/fake_cuda/runtime.cpp behaves identically, so that the real allocator's choices can be compared.
+//! address first. tests/fake_cuda/runtime.cpp behaves identically, so that the real allocator's choices can be
+//! compared.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +20,7 @@ const FIRST_RESERVATION: u64 = 0x6000_0000_0000;
 
 /// The source of the model's memory.
 pub trait Driver {
-    /// Returns the bytes that it can still provide.
+    /// Returns the memory that is still available, in bytes.
     fn free(&self) -> u64;
     /// Equivalent of `cudaMalloc`: returns an address, or `None` if too little memory is free.
     fn alloc(&mut self, size: u64) -> Option<u64>;
@@ -32,7 +33,7 @@ pub trait Driver {
     fn unmap(&mut self, address: u64, size: u64, page: u64);
 }
 
-/// A driver that only does arithmetic.
+/// A simulated driver that only counts memory and assigns addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Simulated {
     /// Memory of the whole GPU; reservations are an eighth larger than this.

@@ -1,4 +1,5 @@
-//! FITS: the largest request that would succeed now, by the allocator's own rules, in the order of its attempts.
+//! FITS: the largest request that would succeed now under the allocator's rules, with the steps in the order in which
+//! the allocator tries them.
 //!
 //! 1. *From the cache*: the smallest free block of the same stream and pool that is large enough (`get_free_block`).
 //!    Requests up to 1 MiB search the small pool, all others the large one. Private pools serve only their owner.
@@ -11,7 +12,7 @@
 //!
 //! From the cache, a request equal to the largest free block always succeeds, whatever `max_split_size_mb` is: only
 //! smaller requests are denied blocks above that size. FITS therefore does not depend on the option, but [`serve`],
-//! which answers for one size, does.
+//! which checks one particular size, does.
 //!
 //! The driver's free memory counts in full, because the driver can combine any 2 MiB pages and is not fragmented.
 
@@ -22,7 +23,7 @@ use super::{rounded, whole};
 use crate::model::pool::{Block, BlockState, PoolKind, PoolMap, PoolStats, Segment};
 use crate::model::units::Bytes;
 
-/// Conditions that are not part of a map: the driver's free memory, and options if known.
+/// Inputs that are not part of a map: the driver's free memory, and options if known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Around {
     /// Memory that the driver can hand out, if it was read.
@@ -45,7 +46,8 @@ impl Around {
     }
 
     /// Adds the options that the program was started with. `total` is the device memory available to programs, and
-    /// `reserved` the memory that the pool holds there. Expandable segments are on if the map or the option says so.
+    /// `reserved` is the pool's reserved memory on that device. Expandable segments are on if the map or the option
+    /// says so.
     pub fn with_config(
         driver_free: Option<Bytes>,
         config: &Config,
@@ -57,7 +59,7 @@ impl Around {
             driver_free,
             allowed_more: limit.map(|limit| Bytes(limit.0.saturating_sub(reserved.0))),
             max_split: config.max_split,
-            // The program may have turned them on since.
+            // The program may have turned expandable segments on since then.
             expandable: config.expandable.filter(|&is_on| is_on),
         }
     }
@@ -72,11 +74,12 @@ impl Around {
 /// The largest request that each step could serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fits {
-    /// Without the driver. `None` if not read.
+    /// Largest request without the driver. `None` if the cache was not read.
     pub cache: Option<Bytes>,
-    /// With the driver's free memory. `None` if the driver did not report it.
+    /// Largest request with the driver's free memory. `None` if the driver did not report it.
     pub driver: Option<Bytes>,
-    /// After all cached memory was returned to the driver. `None` if that amount is unknown.
+    /// Largest request after all cached memory is returned to the driver. `None` if the amount of cached memory is
+    /// unknown.
     pub flushed: Option<Bytes>,
     /// True if computed from the map, not only from the statistics.
     pub exact: bool,
@@ -136,8 +139,8 @@ impl Fits {
     }
 }
 
-/// Returns the bytes in wholly free segments by the statistics: reserved − active − inactive split. `None` if
-/// expandable segments may be in use, for which PyTorch counts no split bytes; a program without them has had some.
+/// Returns the bytes in wholly free segments according to the statistics: reserved − active − inactive split. `None` if
+/// no split bytes were ever counted: PyTorch does not count them for expandable segments, so these may be in use.
 pub fn returnable(stats: &PoolStats) -> Option<Bytes> {
     if stats.inactive_split.max(stats.inactive_split_peak) == Bytes(0) {
         return None;
@@ -150,7 +153,7 @@ pub fn returnable(stats: &PoolStats) -> Option<Bytes> {
     Some(Bytes(free.saturating_sub(stats.inactive_split.0)))
 }
 
-/// Returns the free bytes in segments with live blocks, by the statistics; `None` as for [`returnable`].
+/// Returns the free bytes in segments with live blocks, according to the statistics; `None` as for [`returnable`].
 pub fn stuck(stats: &PoolStats) -> Option<Bytes> {
     returnable(stats).map(|_| stats.inactive_split)
 }
@@ -222,8 +225,8 @@ fn grown(map: &PoolMap, budget: u64, wanted: impl Fn(u64) -> bool) -> u64 {
     best
 }
 
-/// Returns the address space after a mapped range, up to the next one. After the last range it exceeds the GPU's memory
-/// (PyTorch reserves 9/8 of it for each stream and pool).
+/// Returns the address space after a mapped range, up to the next one. After the last range, this space exceeds the
+/// GPU's memory (PyTorch reserves 9/8 of it for each stream and pool).
 fn room_after(segments: &[Segment], i: usize) -> u64 {
     let end = segments[i].address.saturating_add(segments[i].size.0);
     segments
@@ -293,7 +296,7 @@ fn mapped(range: FreeRange) -> u64 {
     if range.mapped { range.size } else { 0 }
 }
 
-/// Returns the map after the allocator returned all the memory that it can, and that amount.
+/// Returns the map as it would be after the allocator returned all the memory that it can, and the amount returned.
 pub fn flush(map: &PoolMap) -> (PoolMap, u64) {
     let (mut segments, mut back) = (Vec::new(), 0_u64);
     for segment in &map.segments {
@@ -358,12 +361,12 @@ fn unmap(segment: &Segment) -> (Segment, u64) {
     (left, back)
 }
 
-/// The way in which a request would be served.
+/// How a request would be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestOutcome {
     Cache,
     Driver,
-    /// Only after the cache was flushed: a retry.
+    /// Served only after a cache flush (a retry).
     Flush,
     /// It fails.
     No,
@@ -448,7 +451,7 @@ mod tests {
         Around::with_free(Some(Bytes::mib(mib)))
     }
 
-    /// A cache with plenty of memory, but in several blocks.
+    /// A cache with plenty of free memory, split into several blocks.
     fn scattered() -> PoolMap {
         map(vec![
             segment(
@@ -576,7 +579,7 @@ mod tests {
         assert_eq!(around.max_split, Some(Bytes::mib(64)));
         let fits = Fits::of_stats(&PoolStats::default(), &around);
         assert_eq!(fits.driver, Some(Bytes::mib(100)));
-        // The pool now exceeds the limit: nothing more is allowed.
+        // The pool already exceeds the limit, so it may reserve nothing more.
         let above = Around::with_config(free, &config, total, Bytes::mib(2_100));
         assert_eq!(above.allowed_more, Some(Bytes(0)));
         // Without the device's size or the option, the limit is unknown.

@@ -52,9 +52,9 @@ pub struct Fragmentation {
     /// Wholly free segments of private pools.
     pub kept: Bytes,
     pub allocated: Bytes,
-    /// Freed, but another stream may still use it.
+    /// Freed blocks that another stream may still use.
     pub active: Bytes,
-    /// Bytes in blocks of live tensors beyond the requested sizes, where known.
+    /// Bytes by which the blocks of live tensors exceed the requested sizes, where known.
     pub rounding: Bytes,
     /// True if the map contains the requested size of at least one block.
     pub rounding_known: bool,
@@ -117,7 +117,8 @@ impl Fragmentation {
         }
     }
 
-    /// Returns 1 − largest free block / free bytes: 0 is one block, near 1 is many small ones. `None` if nothing is free.
+    /// Returns 1 − largest free block / free bytes: 0 means a single block, close to 1 means many small ones. `None` if
+    /// nothing is free.
     pub fn external(&self) -> Option<f64> {
         let free = share(self.largest.0, self.free.0)?;
         Some((1.0 - free).clamp(0.0, 1.0))
@@ -315,7 +316,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Returns any map that an allocator could produce, and some that it could not.
+    /// Generates arbitrary maps, including some that no allocator could produce.
     pub fn any_map() -> impl Strategy<Value = PoolMap> {
         let block = (
             prop::sample::select(vec!['a', 'f', 'w', 'u']),

@@ -1,10 +1,10 @@
-//! Analysis of a pool's statistics and map by the rules of PyTorch's CUDA caching allocator: how scattered its free
+//! Analysis of a pool's statistics and map under the rules of PyTorch's CUDA caching allocator: how fragmented its free
 //! memory is, the largest request that would succeed now, and early warnings. Also contains the whole allocator as a
 //! [`model`], in which a program's history ([`trace`]) is replayed under other settings ([`whatif`]).
 //!
-//! All functions are pure functions of [`model::pool`](crate::model::pool) and run in the reader, so an old recording
-//! is judged by current rules. The rules are those of c10/cuda/CUDACachingAllocator.cpp, read in torch 1.8, 2.0, 2.2,
-//! 2.4, 2.5 and 2.12. Differences between versions are noted in the code.
+//! All functions are pure functions of [`model::pool`](crate::model::pool) and run in the reader, so the current rules
+//! also apply to old recordings. The rules come from c10/cuda/CUDACachingAllocator.cpp in torch 1.8, 2.0, 2.2, 2.4, 2.5
+//! and 2.12. Differences between versions are noted in the code.
 
 pub mod config;
 pub mod driver;

@@ -1,9 +1,9 @@
-//! A simulation of PyTorch's CUDA caching allocator without a GPU. It computes the segments and blocks that a sequence
-//! of requests leads to under given [`Rules`], when the allocator flushes its cache, and where it runs out of memory.
+//! A simulation of PyTorch's CUDA caching allocator without a GPU. For a sequence of requests and given [`Rules`], it
+//! computes the resulting segments and blocks, the cache flushes, and the out-of-memory failures.
 //!
-//! The rules are those of `DeviceCachingAllocator` in c10/cuda/CUDACachingAllocator.cpp, read in torch 1.13, 2.0, 2.2,
-//! 2.5 and 2.12. They are verified against the real libc10_cuda.so of every torch release in the test bed: after each
-//! operation of random traces, segments, blocks and statistics are the same (tests/bed/differential.rs).
+//! The rules come from `DeviceCachingAllocator` in c10/cuda/CUDACachingAllocator.cpp of torch 1.13, 2.0, 2.2, 2.5 and
+//! 2.12. They are verified against the real libc10_cuda.so of every torch release in the test bed: after each operation
+//! of random traces, segments, blocks and statistics are the same (tests/bed/differential.rs).
 //!
 //! The steps for a request are:
 //!
@@ -26,10 +26,10 @@ use super::{GRANULE, MIN_BLOCK, OWN_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT};
 use crate::model::pool::{self, BlockState, PoolKind};
 use crate::model::units::Bytes;
 
-/// Stands for a missing block or range.
+/// Placeholder for a missing block or range.
 const NONE: u32 = u32::MAX;
 
-/// PyTorch rejects larger requests immediately.
+/// Maximum size of a request; PyTorch rejects larger ones immediately.
 const LARGEST_REQUEST: u64 = 1 << 60;
 
 /// The allocator of one device under one set of rules, with memory from a driver.
@@ -51,7 +51,7 @@ pub struct Model<D = Simulated> {
     live: HashMap<BlockId, u32>,
     /// Blocks freed by the program but still used by other streams, in the order in which they were freed.
     waiting: BTreeSet<(u64, u32)>,
-    /// Number of blocks that were ever in `waiting`.
+    /// Total number of blocks ever added to `waiting`.
     waited: u64,
     stats: Stats,
 }
@@ -100,7 +100,8 @@ struct Block {
     address: u64,
     size: u64,
     requested: u64,
-    /// For a free block, the number of searches in its pool when it became free; for a waiting one, its turn.
+    /// For a free block, the number of searches in its pool when it became free; for a waiting block, its sequence
+    /// number in `waiting`.
     since: u64,
     /// Sequence number of the block, or of its segment, at creation. 0 if not assigned yet.
     created: u64,
@@ -156,7 +157,7 @@ impl Pool {
 struct Private {
     /// Index of its small pool in `pools`; the large one follows.
     at: u32,
-    /// True if nothing will allocate from it any more.
+    /// True if no further allocations will use these pools.
     released: bool,
 }
 
@@ -177,7 +178,7 @@ struct BlockRequest {
 }
 
 impl BlockRequest {
-    /// Returns a block without an owner or neighbours, in which the request can be placed.
+    /// Returns a new block without an owner or neighbours, large enough for the request.
     fn unsplit_block(&self, address: u64, size: u64, range: u32, state: State) -> Block {
         Block {
             address,
@@ -249,7 +250,7 @@ impl<D: Driver> Model<D> {
         self.live.len()
     }
 
-    /// Plays one operation. Returns the outcome of a request. Operations on unknown blocks have no effect.
+    /// Executes one operation. Returns the outcome of a request. Operations on unknown blocks have no effect.
     pub fn play(&mut self, op: &Op) -> Option<Outcome> {
         match *op {
             Op::Alloc {
@@ -264,7 +265,7 @@ impl<D: Driver> Model<D> {
                 pool,
                 ..
             } => {
-                // Its lifetime is unknown: try the request and free the block immediately.
+                // The block's lifetime is unknown: try the request and free the block immediately.
                 let outcome = self.request(BlockId::MAX, requested.0, stream, pool);
                 return Some(match outcome {
                     Some(block) => {
@@ -304,7 +305,8 @@ impl<D: Driver> Model<D> {
         None
     }
 
-    /// Allocates a block named `id`. A live block of the same name is freed, because the history has a gap.
+    /// Allocates a block named `id`. If a live block already has that name, the history has a gap, and the old block is
+    /// freed.
     pub fn alloc(&mut self, id: BlockId, requested: Bytes, stream: u64, pool: PoolId) -> Outcome {
         let Some(block) = self.request(id, requested.0, stream, pool) else {
             return Outcome::OutOfMemory;
@@ -384,7 +386,8 @@ impl<D: Driver> Model<D> {
         let expands = |key: &FreeKey| blocks[key.4 as usize].range != NONE;
         if expands(&best) {
             if self.rules.expandable {
-                // A block before a gap counts with the gap: filling a free block is better than using one that can grow.
+                // A free block followed by a gap counts with the gap's size, so that blocks that cannot grow are used
+                // first.
                 let size = |key: &FreeKey| {
                     let next = blocks[key.4 as usize].next;
                     let gap = blocks.get(next as usize);
@@ -493,7 +496,8 @@ impl<D: Driver> Model<D> {
         block.next = after;
     }
 
-    /// Merges the neighbour `other` into `at` if it has the given state. `at` is in no set. Returns the bytes added.
+    /// Merges the neighbour `other` into `at` if it has the given state. `at` must not be in any set. Returns the bytes
+    /// added.
     fn merge(&mut self, at: u32, other: u32, state: State) -> u64 {
         if other == NONE || self.block(other).state != state {
             return 0;
@@ -518,7 +522,7 @@ impl<D: Driver> Model<D> {
         taken.size
     }
 
-    /// Allocates a request in a free block that is in no set any more. The rest of the block stays free.
+    /// Allocates a request in a free block that was already removed from its set. The rest of the block stays free.
     fn hand_out(&mut self, found: u32, wanted: &BlockRequest, requested: u64, id: BlockId) -> u32 {
         let whole = *self.block(found);
         let was_split = self.is_split(found);
@@ -573,7 +577,7 @@ impl<D: Driver> Model<D> {
         self.stats.allocated.sub(block.size);
     }
 
-    /// Makes a block free that nothing uses any more.
+    /// Frees a block that nothing uses any more.
     fn complete(&mut self, at: u32) {
         let id = self.block(at).id;
         if self.live.get(&id) == Some(&at) {
@@ -665,7 +669,7 @@ impl<D: Driver> Model<D> {
         Some(at)
     }
 
-    /// Finds the lowest place of the stream where free blocks and gaps together are large enough, or adds a new range.
+    /// Finds the stream's lowest address at which free blocks and gaps together are large enough, or adds a new range.
     fn find_range(&mut self, wanted: &BlockRequest) -> Option<u32> {
         let usable =
             |at: u32| at != NONE && matches!(self.block(at).state, State::Free | State::Unmapped);
@@ -700,7 +704,7 @@ impl<D: Driver> Model<D> {
         Some(at)
     }
 
-    /// Maps pages to the first `size` bytes of a gap: whole pages, or nothing.
+    /// Maps whole pages to the first `size` bytes of a gap, or maps nothing.
     fn map(&mut self, at: u32, size: u64) -> bool {
         let gap = *self.block(at);
         let page = self.ranges[gap.range as usize].page;
@@ -821,8 +825,8 @@ impl<D: Driver> Model<D> {
         }
     }
 
-    /// With `max_split_size`: releases one oversize block that would be large enough, or several that would together.
-    /// Returns true if the driver should be asked again.
+    /// With `max_split_size`: releases one oversize block that is large enough, or several that are large enough
+    /// together. Returns true if the driver should be asked again.
     fn release_oversize(&mut self, wanted: &BlockRequest) -> bool {
         let max_split = self.rules.max_split();
         if max_split == u64::MAX {

@@ -20,7 +20,8 @@ pub const REMEDIES: &[&str] = &[
     "expandable_segments:True,expandable_segments_reserve:0.5",
 ];
 
-/// Cuts the trace after the request that failed with `free` bytes free on the GPU. `None` if it has no such request.
+/// Truncates the trace after the request that failed with `free` bytes free on the GPU. `None` if it has no such
+/// request.
 #[must_use]
 pub fn until(mut trace: Trace, free: Bytes) -> Option<Trace> {
     let is_failure =
@@ -30,11 +31,11 @@ pub fn until(mut trace: Trace, free: Bytes) -> Option<Trace> {
     Some(trace)
 }
 
-/// Plays `trace`, whose last operation is the failed request, under each of [`REMEDIES`] that its torch release
+/// Replays `trace`, whose last operation is the failed request, under each of [`REMEDIES`] that its torch release
 /// supports. The caller identifies the failure in the result.
 ///
 /// # Errors
-/// Returns a sentence if the replay under the program's own setting does not fail where the program did. The program
+/// Returns a message if the replay under the program's own setting does not fail where the program did. The program
 /// then did something that the model does not know, such as changing a setting in its code.
 pub fn try_all(trace: &Trace, room: Room) -> Result<TraceReplay, String> {
     let torch = trace.recorded.torch.unwrap_or(NEWEST);

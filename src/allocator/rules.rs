@@ -105,7 +105,7 @@ impl Rules {
     }
 }
 
-/// The choice among free blocks of one stream and size.
+/// Rule for choosing among free blocks of one stream and size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TieBreak {
     /// The lowest address.

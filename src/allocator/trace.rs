@@ -43,7 +43,7 @@ pub enum Op {
     Free { block: BlockId },
     /// A freed block becomes available. A history that does not distinguish the two steps contains both.
     FreeCompleted { block: BlockId },
-    /// A request that failed with out of memory in the recording.
+    /// A request that failed with an out-of-memory error in the recording.
     Refused {
         requested: Bytes,
         stream: u64,

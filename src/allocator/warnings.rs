@@ -1,8 +1,9 @@
 //! Early warnings derived from a pool's samples of the last minutes.
 //!
-//! There is one sample per second, with the minimum and maximum allocated since the previous one, so that a peak between
-//! two frames counts. PyTorch's counters restart at 0 when the program resets them (`reset_accumulated_memory_stats`),
-//! so only increases count. Each warning is a note with its figures; none guesses the cause.
+//! There is one sample per second, with the minimum and maximum allocated since the previous one, so that a peak
+//! between two frames counts. PyTorch's counters restart at 0 when the program resets them
+//! (`reset_accumulated_memory_stats`), so only increases count. Each warning states its measured values and does not
+//! guess the cause.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -11,7 +12,7 @@ use super::gib;
 use crate::model::pool::PoolStats;
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// State of a pool at one time, as far as warnings need it.
+/// The part of a pool's state at one time that warnings need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sample {
     pub at: Mono,
@@ -62,19 +63,20 @@ impl NoteKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     pub kind: NoteKind,
-    /// A clause with its figures and no period: `the cache was flushed 3 times to make room (num_alloc_retries 5)`.
+    /// A phrase with the measured values and no period: `the cache was flushed 3 times to make room (num_alloc_retries
+    /// 5)`.
     pub text: String,
     /// Time at which the condition began.
     pub since: Mono,
 }
 
-/// Length of the history; the longest rule looks back this far.
+/// Length of the history, as required by the rule that looks back furthest.
 const RETENTION: Millis = Millis(600_000);
-/// Widths of a time step, of which one sample is stored each; faster frames are merged. The longer a pool is watched, the
-/// wider the steps become, up to [`WINDOW`]: the rules need no finer resolution then.
+/// Possible widths of a time step. Each step stores one sample; faster frames are merged. The longer a pool is watched,
+/// the wider the steps become, up to [`WINDOW`], because the rules then need no finer resolution.
 const STEPS: [Millis; 4] = [Millis(1_000), Millis(2_000), Millis(5_000), WINDOW];
-/// Maximum number of samples of one pool; above it the step grows. A host has dozens of pools, and gputop may watch a
-/// hundred hosts at once.
+/// Maximum number of samples of one pool; beyond it, the steps become wider. A host has dozens of pools, and gputop may
+/// watch a hundred hosts at once.
 const MAX_SAMPLES: usize = 64;
 
 /// The samples of one pool over the last ten minutes, in 2 KiB.
@@ -88,7 +90,7 @@ pub struct PoolSamples {
 impl PoolSamples {
     pub fn push(&mut self, sample: Sample) {
         if self.samples.back().is_some_and(|last| sample.at < last.at) {
-            // Another boot, or a jump in a recording.
+            // The host rebooted, or the playback of a recording jumped back.
             *self = Self::default();
         }
         self.forget_before(Mono(sample.at.0.saturating_sub(RETENTION.0)));
@@ -158,7 +160,7 @@ struct Packed {
     driver_free: Option<Blocks>,
 }
 
-/// Bytes in PyTorch's blocks of 512, plus one so that the value is never zero; at most 2 TiB.
+/// A size in PyTorch's 512-byte blocks, plus one so that the value is never zero; at most 2 TiB.
 #[derive(Debug, Clone, Copy)]
 struct Blocks(NonZeroU32);
 
@@ -228,7 +230,7 @@ fn increase(samples: &[Sample], counter: fn(&Sample) -> u64) -> Option<(Mono, u6
     let mut sum = 0_u64;
     for pair in samples.windows(2) {
         let (before, after) = (counter(&pair[0]), counter(&pair[1]));
-        // A smaller value than before means a reset; the new value was counted since then.
+        // A smaller value than before means a reset; everything in the new value was counted after it.
         let added = after.checked_sub(before).unwrap_or(after);
         if added > 0 {
             first.get_or_insert(pair[1].at);
@@ -273,8 +275,8 @@ fn retries(samples: &[Sample]) -> Option<Note> {
 /// Minimum time for which the GPU must have been full.
 const MIN_FULL_TIME: Millis = Millis(120_000);
 
-/// The cache fills the GPU, although tensors have not come near that size in all the known time. Other processes or
-/// larger requests could use that memory. A cache that an evaluation did use causes no note.
+/// The cache fills the GPU, although tensors never came near that size during the observed time. Other processes or
+/// larger requests could use that memory. A cache that an evaluation used causes no note.
 fn cache_fills_the_card(samples: &[Sample]) -> Option<Note> {
     let last = samples.last()?;
     let is_full = |s: &Sample| {
@@ -304,7 +306,8 @@ fn cache_fills_the_card(samples: &[Sample]) -> Option<Note> {
     })
 }
 
-/// Returns true if the maximum allocated of the last minute does not exceed the earlier one, so it is not increasing.
+/// Returns true if the maximum allocated of the last minute does not exceed the earlier maximum, so it is not
+/// increasing.
 fn is_flat(samples: &[Sample], max: Bytes) -> bool {
     let Some(last) = samples.last() else {
         return false;
@@ -317,16 +320,17 @@ fn is_flat(samples: &[Sample], max: Bytes) -> bool {
     before.is_some_and(|before| max.0 - before.0 <= max.0 / 50)
 }
 
-/// Longer than a step of most programs, so that each window contains the low point of one.
+/// Width of a window: longer than a step of most programs, so that each window contains the low point of a step.
 const WINDOW: Millis = Millis(10_000);
-/// Minimum number of windows for a verdict: four minutes.
+/// Minimum number of windows for a verdict, equal to four minutes.
 const MIN_WINDOWS: usize = 24;
-/// A low point only counts if memory did not fall below it for a minute afterwards.
+/// Number of later windows that confirm a low point: it only counts if memory did not fall below it for a minute
+/// afterwards.
 const CONFIRMING_WINDOWS: usize = 6;
-/// The growth must show in each of this many parts of the time. A single jump, such as a starting evaluation, shows in
-/// one part only.
+/// Number of equal parts of the time. The growth must show in each of them: a single jump, such as the start of an
+/// evaluation, shows in only one.
 const PARTS: usize = 4;
-/// Smaller growth is noise.
+/// Minimum growth to report; smaller growth is noise.
 const MIN_GROWTH: Bytes = Bytes::mib(64);
 
 /// Returns the minimum and maximum allocated of each window, except for the unfinished last one.
@@ -369,7 +373,7 @@ fn climb(windows: &[(Mono, Bytes, Bytes)]) -> Option<Growth> {
     if windows.len() < MIN_WINDOWS {
         return None;
     }
-    // For each window, the minimum of it and all later ones: memory never fell below that again.
+    // For each window, the minimum over it and all later windows: memory never fell below that again.
     let mut floor: Vec<Bytes> = windows.iter().map(|w| w.1).collect();
     for i in (0..floor.len() - 1).rev() {
         floor[i] = floor[i].min(floor[i + 1]);
@@ -408,7 +412,8 @@ fn low_water(samples: &[Sample]) -> Option<Note> {
     })
 }
 
-/// Observations on the time before a failure. A note requires stronger evidence, since nothing has failed yet.
+/// Observations on the time before a failure. They require weaker evidence than a note, which is shown although nothing
+/// has failed yet.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Before {
     /// Length of the observed time.
@@ -431,7 +436,7 @@ pub fn before(samples: &[Sample]) -> Before {
         return Before::default();
     };
     let watched = last.at.since(first.at);
-    // A run that fails in its first minutes gets shorter windows, so that there are enough of them.
+    // A run that fails in its first minutes gets shorter windows, so that there are enough windows to analyse.
     let width = Millis((watched.0 / 40).clamp(1_000, WINDOW.0));
     let windows = windows(samples, width);
     let earlier = &windows[..windows.len().saturating_sub(1)];
@@ -483,7 +488,7 @@ mod tests {
         Bytes((gib * GIB) as u64)
     }
 
-    /// Returns one sample per second. `values` returns (minimum, maximum, reserved) in GiB; the GPU has 24.
+    /// Returns one sample per second. `values` returns (minimum, maximum, reserved) in GiB; the GPU has 24 GiB.
     fn series(seconds: u64, values: impl Fn(u64) -> (f64, f64, f64)) -> Vec<Sample> {
         (0..seconds)
             .map(|second| {
@@ -598,7 +603,7 @@ mod tests {
             notes[0].text,
             "23.50 GiB reserved, 0.50 free on the GPU, and tensors never used more than 18.00"
         );
-        // Tensors that grow into the cache are its purpose.
+        // The cache exists so that tensors can grow into it.
         let growing = series(300, |s| (6.0, 15.0 + s as f64 / 100.0, 23.5));
         assert_eq!(kinds(&growing), []);
     }
@@ -673,7 +678,7 @@ mod tests {
         }
     }
 
-    /// The resolution decreases with the time watched, but always suffices for the rules.
+    /// The longer a pool is watched, the lower the resolution, but it always suffices for the rules.
     #[test]
     fn merging_samples_loses_no_extreme_and_no_increase() {
         for seconds in [30_u64, 63, 64, 65, 127, 128, 200, 319, 321, 599] {

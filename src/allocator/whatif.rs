@@ -1,8 +1,8 @@
 //! Replays of a history under other settings: how much memory would be reserved, and whether the requests would fit.
 //!
 //! [`replay`] goes through a [`Trace`] once per setting and records the peaks, the retries, the out-of-memory failures,
-//! and a [`Curve`] with a bounded number of points. If a request succeeded in the recording and fails here, the replay
-//! stops, because the program's reaction is unknown. A request that also failed in the recording
+//! and a [`Curve`] with a bounded number of points. If a request succeeded in the recording but fails in the replay,
+//! the replay stops, because the program's reaction is unknown. A request that also failed in the recording
 //! ([`Op::Refused`]) is tried, and the replay continues with the recorded history.
 
 use super::model::{Model, Outcome};
@@ -16,12 +16,12 @@ use crate::model::units::Bytes;
 pub struct Room {
     /// Memory of the whole GPU.
     pub card: Bytes,
-    /// Part of it used by others: the CUDA context, libraries, other programs.
+    /// Part of the GPU's memory that others use: the CUDA context, libraries, other programs.
     pub outside: Bytes,
 }
 
 impl Room {
-    /// Enough memory that no request fails.
+    /// Room with so much memory that no request fails.
     pub const ENDLESS: Self = Self {
         card: Bytes(1 << 50),
         outside: Bytes(0),
@@ -37,7 +37,7 @@ impl Room {
 pub struct WhatifResult {
     pub peak_reserved: Bytes,
     pub peak_allocated: Bytes,
-    /// Bytes reserved but in no block at the peak of reserved memory.
+    /// Reserved bytes that no live block used at the peak of reserved memory.
     pub idle_at_peak: Bytes,
     pub num_alloc_retries: u64,
     pub num_ooms: u64,
@@ -45,7 +45,7 @@ pub struct WhatifResult {
     pub oom: Option<Oom>,
     /// The last failed request; several may fail if they also failed in the recording.
     pub last_oom: Option<Oom>,
-    /// Number of operations played: all, or those up to the failure that stopped the replay.
+    /// Number of operations executed: all, or those up to the failure that stopped the replay.
     pub played: usize,
     pub end: Model,
     pub curve: Curve,
@@ -57,7 +57,7 @@ pub struct Oom {
     /// Number of the operation, counted from 1; 0 for a block that existed before the first operation.
     pub operation: usize,
     pub requested: Bytes,
-    /// True if it also failed in the recording.
+    /// True if this request also failed in the recording.
     pub recorded: bool,
 }
 
@@ -68,7 +68,7 @@ impl WhatifResult {
     }
 }
 
-/// Plays `trace` under `rules`.
+/// Replays `trace` under `rules`.
 pub fn replay(trace: &Trace, rules: &Rules, room: Room) -> WhatifResult {
     let mut model = Model::new(rules.clone(), room.card, room.available());
     let mut curve = Curve::new(trace.ops.len());
@@ -309,7 +309,7 @@ mod tests {
         assert!(native.fits() && expandable.fits());
         assert_eq!(native.peak_allocated, expandable.peak_allocated);
         assert!(native.peak_reserved.0 > 2 * expandable.peak_reserved.0);
-        // The cache is in small blocks and is returned only on demand, which a small GPU causes.
+        // The cache consists of small blocks, and is returned only when memory runs short, as on a small GPU.
         let tight = replay(&trace, &rules(""), room(700));
         assert!(tight.fits() && tight.num_alloc_retries > 0);
     }

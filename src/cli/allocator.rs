@@ -301,7 +301,7 @@ fn device(
         Some(largest) if exact => largest.into(),
         _ => largest,
     };
-    // Without the free memory from the driver this is what fits into the cache alone.
+    // If the driver's free memory is unknown, this is the largest request that the cache alone can serve.
     let fits = fits
         .filter(|_| exact)
         .map_or_else(|| largest.clone(), Reading::Value);
@@ -442,7 +442,7 @@ fn write_bytes(text: &mut String, name: &str, current: i64) {
     let _ = writeln!(text, "  {name:<22}{current:>12}");
 }
 
-/// Formats a size as a string, which can be aligned; `Bytes` itself cannot.
+/// Formats a size as a string, because `Bytes` itself cannot be aligned.
 fn bytes(number: i64) -> String {
     Bytes(u64::try_from(number).unwrap_or_default()).to_string()
 }

@@ -68,7 +68,7 @@ struct MissingAgent {
 }
 
 impl MissingAgent {
-    /// Returns the problem with the host called `host`.
+    /// Returns a message that describes the problem on `host`.
     fn problem(&self, host: &str) -> String {
         match &self.incompatible_version {
             None => format!("no gputop found on {host}"),
@@ -77,7 +77,7 @@ impl MissingAgent {
     }
 }
 
-/// Prepares a connection so that opening it prompts for nothing.
+/// Prepares a connection so that opening it requires no prompt.
 pub fn prepare(
     target: Target,
     interval: Millis,
@@ -91,7 +91,7 @@ pub fn prepare(
 
 /// Prepares several connections. An unreachable host keeps its place in the list and is tried again later.
 ///
-/// All hosts are checked in parallel without prompts, then those that need a prompt one after another.
+/// Checks all hosts in parallel without prompts, then those that need a prompt one after another.
 pub fn prepare_all(
     targets: Vec<Target>,
     interval: Millis,
@@ -208,8 +208,8 @@ fn has_agent(connection: &Connection) -> bool {
     })
 }
 
-/// Returns the socket for sharing this ssh connection, or `None` if the user's ssh configuration names one or no
-/// directory is suitable.
+/// Returns the socket for sharing this ssh connection, or `None` if the user's ssh configuration already names a
+/// socket, or if no directory is suitable.
 fn shared_connection(ssh: &Ssh) -> Option<Shared> {
     let output = ssh.configuration().stderr(Stdio::null()).output().ok()?;
     let mut lines = output.stdout.lines().map_while(Result::ok);

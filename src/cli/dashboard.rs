@@ -219,7 +219,7 @@ pub fn show_screen(screen: Box<dyn Screen>, settings: &Settings) -> Result<u8> {
     Ok(exit_code(left))
 }
 
-/// Returns the exit code for the way in which the dashboard ended.
+/// Returns the exit code for the reason why the dashboard exited.
 pub fn exit_code(left: CloseReason) -> u8 {
     match left {
         CloseReason::User | CloseReason::TerminalClosed => 0,

@@ -99,7 +99,7 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     unread += failures.len();
     fatal_first(&mut incidents);
-    // Only the output is redacted, because a log may have gigabytes.
+    // Only the output is redacted, because a log may be gigabytes long.
     if !args.raw {
         incidents.iter_mut().for_each(redact::incident);
     }

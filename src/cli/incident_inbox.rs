@@ -1,7 +1,7 @@
 //! Connects a dashboard with the incident store: sends saved incidents to the screen, and marks opened ones as read.
 //!
-//! It runs on its own thread, because the home directory may be slow or unavailable. It checks the directory for changes
-//! every two seconds, to notice incidents that another `gputop` saved or opened.
+//! The inbox runs on its own thread, because the home directory may be slow or unavailable. The thread checks the
+//! directory for changes every two seconds, to notice incidents that another `gputop` saved or opened.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -13,7 +13,7 @@ use crate::incident::{Changes, IncidentSink, Store, StoreError, Uid};
 use crate::tui::incidents::{IncidentInbox, ListedIncident};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Number of newest incidents that are shown even if they were read. They include the scene, about 10 KB each.
+/// Number of newest incidents that are shown even if they were already read. They include the scene, about 10 KB each.
 const MAX_NEWEST: usize = 32;
 /// Maximum time to mark the last opened incidents as read on exit.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,7 +1,7 @@
 //! Sends the list of this user's saved incidents to the client, and each incident that the client requests.
 //!
-//! It does not change the store; sending an incident does not mark it as read. It runs on its own thread, because the
-//! home directory may be slow or unavailable.
+//! The service does not change the store; sending an incident does not mark it as read. It runs on its own thread,
+//! because the home directory may be slow or unavailable.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -17,7 +17,7 @@ use crate::source::remote::MAX_LISTED_INCIDENTS;
 use crate::source::remote::serve::IncidentRequests;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Older incidents are not listed.
+/// Maximum age of the listed incidents.
 const MAX_AGE: Duration = Duration::from_hours(30 * 24);
 
 /// Starts a thread that serves this user's store, or returns `None` if the store is not available.

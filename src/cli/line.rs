@@ -24,7 +24,8 @@ pub struct Args {
     width: usize,
 }
 
-/// The first frame has everything that the line shows. It waits a quarter of this for the processes.
+/// Sample interval. The first frame has everything that the line shows, but waits up to a quarter of this interval for
+/// the processes.
 const SAMPLE_INTERVAL: Millis = Millis(80);
 /// Status bars are redrawn every few seconds, so waiting longer is of no use.
 const DRIVER_TIMEOUT: Duration = Duration::from_secs(3);

@@ -1,7 +1,7 @@
 //! The command line: one file for each subcommand.
 //!
-//! Exit codes: 0 success; 1 nothing to show (such as no NVIDIA driver or no terminal); 2 usage error or failure;
-//! 128 + N if signal N ended the dashboard. `run` returns the exit code of its command.
+//! Exit codes: 0 success; 1 nothing to show (such as no NVIDIA driver or no terminal); 2 usage error or failure; 128 +
+//! N if signal N terminated the dashboard. `run` returns the exit code of its command.
 // The command line prints its output.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -151,7 +151,7 @@ enum Command {
     Unavailable(unavailable::Unavailable),
 }
 
-/// The reason that a build without `cfg(local)` cannot show this host: a clause.
+/// Reason why a build without `cfg(local)` cannot show this host, as a phrase.
 #[cfg(any(test, not(local)))]
 const NO_COLLECTORS: &str = "this build is a client and cannot read local GPUs";
 
@@ -262,7 +262,8 @@ fn print_json(json: &str) -> Result<()> {
     print_styled(&json_escaped(json))
 }
 
-/// Prints text that contains gputop's own escape sequences. The caller has escaped the rest. A closed pipe is not a failure.
+/// Prints text that contains gputop's own escape sequences. The caller has escaped all other text. A closed pipe is not
+/// a failure.
 fn print_styled(text: &str) -> Result<()> {
     use std::io::Write;
     if closed_stdout::is_closed() {
@@ -282,7 +283,7 @@ pub fn say(text: &str) {
     say_styled(&Escaped(text).to_string());
 }
 
-/// Prints a message that contains gputop's own escape sequences. The caller has escaped the rest.
+/// Prints a message that contains gputop's own escape sequences. The caller has escaped all other text.
 fn say_styled(text: &str) {
     use std::io::Write;
     let _ = std::io::stderr().write_all(text.as_bytes());

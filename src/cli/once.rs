@@ -66,7 +66,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     Ok(0)
 }
 
-/// Returns the first sample of this host that `is_enough` accepts. It is given the frame and the number of frames so far.
+/// Returns the first sample of this host that `is_enough` accepts, given the frame and the number of frames so far.
 pub(super) fn frame(is_enough: impl Fn(&Frame, u32) -> bool) -> Result<(Arc<Hello>, Arc<Frame>)> {
     let runtime = runtime()?;
     let mut source = local::start(agent_options(RATE_INTERVAL))?;

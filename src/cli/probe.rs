@@ -72,7 +72,7 @@ impl From<PolicyArg> for Policy {
     }
 }
 
-/// After two samples the processes and their allocators are known.
+/// Two samples are enough to find the processes and their allocators.
 const SAMPLE_INTERVAL: Millis = Millis(100);
 const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::model::units::Bytes;
 
-/// Reading that finishes earlier shows no progress.
+/// A read that finishes sooner shows no progress.
 const SHOW_AFTER: Duration = Duration::from_secs(1);
 const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
 

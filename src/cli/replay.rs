@@ -1,4 +1,4 @@
-//! `gputop replay FILE…`: plays recordings on the screens of live hosts, several of them on one clock.
+//! `gputop replay FILE…`: plays recordings on the same screens as live hosts, several of them on a shared clock.
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,6 @@
 //! `gputop run`: runs a command unchanged, and explains its failure.
 //!
-//! The exit code is that of the command, 128 + N if signal N ended it, 127 if the command was not found, or 126 if it
+//! The exit code is that of the command, 128 + N if signal N killed it, 127 if the command was not found, or 126 if it
 //! cannot be executed.
 
 use std::ffi::OsString;
@@ -85,7 +85,7 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
     Ok(code)
 }
 
-/// Runs `explain` and reports its failures. A panic in it does not change the exit code.
+/// Runs `explain` and reports its failures. A panic in `explain` does not change the exit code.
 fn report(explain: impl FnOnce()) {
     recovery::recover(explain);
     for failure in recovery::take_failures() {
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn reports_a_panic_in_the_explanation_and_returns() {
         report(|| panic!("injected"));
-        // The failure was reported, so none is left.
+        // The failure was already reported, so no failure is left.
         assert!(recovery::take_failures().is_empty());
     }
 }

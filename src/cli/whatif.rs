@@ -1,10 +1,10 @@
 //! `gputop whatif SOURCE`: replays the allocations of a program under other settings of PyTorch's allocator. It shows the
 //! memory that each setting would have reserved and whether it would have fit, on a screen or printed.
 //!
-//! A source is a memory snapshot with its trace, or a running process. Of a process only the present blocks are known;
-//! they are requested again in the order of their addresses.
+//! A source is a memory snapshot with its trace, or a running process. For a process, only the present blocks are
+//! known; the replay requests them in address order.
 //!
-//! The size of the GPU and its use by others come from the snapshot, or for a process from its GPU now.
+//! The size of the GPU and its use by others come from the snapshot; for a process, they are read from its GPU now.
 //!
 //! Exit codes: 0 replayed; 1 nothing to replay; 2 permission denied, process not found, or an invalid argument.
 
@@ -205,7 +205,7 @@ fn room(trace: &Trace, args: &Args) -> Result<Option<Room>> {
 }
 
 impl Setting {
-    /// Returns the reason that an option of the setting has no effect, if so.
+    /// Returns the reason why an option of the setting has no effect, if there is one.
     fn no_effect(&self) -> Option<&'static str> {
         (self.rules.garbage_collection_threshold > 0.0 && self.rules.limit(Bytes::gib(1)).is_none())
             .then_some("no effect without a memory fraction")

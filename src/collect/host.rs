@@ -1,4 +1,4 @@
-//! Host figures (CPU, memory, load) and the hello message, which describes the host once.
+//! Host metrics (CPU, memory, load) and the hello message, which describes the host once.
 //!
 //! Reads CPU usage and memory through sysinfo with the narrowest refresh. Core frequencies are skipped: reading them
 //! opens one file per core and costs a hundred times as much as the rest on a large machine.
@@ -62,8 +62,9 @@ impl HostReader {
     }
 }
 
-/// Refreshes the CPU usage if enough time has passed. sysinfo computes the difference of two refreshes and does not
-/// update it when they are closer than its minimum interval. Its first figure is the average since boot, so it is dropped.
+/// Refreshes the CPU usage if enough time has passed. sysinfo computes the difference between two refreshes, and does
+/// not update it when they are closer together than its minimum interval. Its first value is the average since boot, so
+/// it is dropped.
 fn refresh_cpu(system: &mut System, refreshed: &mut Option<Mono>, now: Mono) -> Option<Percent> {
     // Strictly greater: these milliseconds are truncated, sysinfo's are not.
     let is_due = |at| u128::from(now.since(at).0) > MINIMUM_CPU_UPDATE_INTERVAL.as_millis();

@@ -27,7 +27,7 @@ use crate::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// Maximum number of comparisons of two reads, before the program counts as changing.
+/// Maximum number of comparisons of two reads before the stack is reported as changing.
 const MAX_TRIES: usize = 5;
 const MAX_THREADS: usize = 16;
 const MAX_FRAMES: usize = 64;
@@ -44,7 +44,7 @@ const PROC: &str = "/proc";
 pub struct StackRequest {
     pub process: ProcessKey,
     pub why: StackWhy,
-    /// The last known time before the event.
+    /// Latest time known to be before the event.
     pub since: Mono,
     pub allocated: Option<Bytes>,
 }
@@ -105,7 +105,7 @@ impl Python {
     }
 }
 
-/// The attached processes. This is the thread's work, separated from the thread for tests.
+/// The attached processes and the work of the thread, which is separate from the thread for testing.
 #[derive(Default)]
 pub struct PythonReader {
     attached: BTreeMap<ProcessKey, PythonSpy>,
@@ -221,7 +221,7 @@ fn missing(error: &(dyn Error + 'static)) -> Missing {
     let mut causes = std::iter::successors(Some(error), |&error| error.source());
     let process_error = causes.find_map(|error| {
         let error = error.downcast_ref::<io::Error>()?;
-        // Inconsistent data leads to unmapped addresses. These errors concern the whole process instead.
+        // Inconsistent data leads to unmapped addresses, whereas these errors concern the whole process.
         let is_process_error = [Errno::EACCES, Errno::EPERM, Errno::ESRCH, Errno::ENOENT]
             .iter()
             .any(|errno| error.raw_os_error() == Some(*errno as i32));
@@ -265,7 +265,7 @@ fn read_stable(spy: &mut PythonSpy, key: ProcessKey) -> Result<StableThreads, Fa
     let mut before: Option<Vec<StackTrace>> = None;
     let mut failed = None;
     for _ in 0..=MAX_TRIES {
-        // A failed read is usually an inconsistent one.
+        // A failed read usually means inconsistent data.
         let now = match guarded(|| Ok(spy.get_stack_traces()?)) {
             Ok(traces) => traces,
             Err(why) => {

@@ -65,8 +65,8 @@
 //! ```
 //!
 //! Signatures are regular expressions. They are matched against text that [`super::text`] has cleaned. A space matches
-//! any white space, including line ends, since terminals and loggers wrap. `{SIZE}` matches a figure with its unit,
-//! `{ASSERT}` the line of a failed device-side assertion. A named group is a field of
+//! any white space, including line ends, since terminals and loggers wrap lines. `{SIZE}` matches a number with its
+//! unit, and `{ASSERT}` matches the line of a failed device-side assertion. A named group is a field of
 //! [`crate::model::incident::Fields`]; its name determines its type ([`super::fields`]).
 
 use serde::Deserialize;
@@ -83,13 +83,13 @@ const FENCE: &str = "+++";
 pub struct Card {
     pub id: String,
     pub family: String,
-    /// The error in capitals: `OUT OF MEMORY`.
+    /// Headline of the error in capitals: `OUT OF MEMORY`.
     pub headline: String,
     /// Sentences with `{field}` placeholders. The first one whose fields are all known is used.
     pub titles: Vec<String>,
     #[serde(default = "fatal")]
     pub severity: Severity,
-    /// From 0 to 1.
+    /// Confidence from 0 to 1.
     #[serde(default = "default_confidence")]
     pub confidence: f64,
     /// Card whose signatures, extracts and labels this card shares. `when` decides between the two.
@@ -139,7 +139,7 @@ pub struct Card {
 #[serde(deny_unknown_fields)]
 pub struct Signature {
     pub r#match: String,
-    /// Expressions that prevent a match, from the start of its line to 400 bytes after it.
+    /// Expressions that prevent a match if they occur between the start of its line and 400 bytes after it.
     #[serde(default)]
     pub unless: Vec<String>,
     /// True if prose can contain the same words. Then only machine-printed text matches.
@@ -148,12 +148,13 @@ pub struct Signature {
     /// True if the text shows the error but not its details. Another match of the same card is quoted instead.
     #[serde(default)]
     pub weak: bool,
-    /// Literals, one of which is in each match. Computed by the build script.
+    /// Literals of which every match contains at least one. Computed by the build script.
     #[serde(default)]
     pub needles: Option<Vec<String>>,
 }
 
-/// A field near the match. For a repeated group all occurrences count, otherwise the first.
+/// A field near the match. All occurrences of a repeated group are used, and only the first occurrence of any other
+/// group.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Extract {
@@ -192,7 +193,7 @@ impl CheckHint {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reach {
-    /// From the start of the line of the match to 2 KiB after the match.
+    /// From the start of the match's line to 2 KiB after the match.
     #[default]
     Message,
     /// The whole excerpt.
@@ -203,18 +204,18 @@ pub enum Reach {
 #[serde(deny_unknown_fields)]
 pub struct CauseRule {
     pub id: String,
-    /// A sentence without a period.
+    /// Title of the cause: a sentence without a period.
     pub title: String,
-    /// Names from [`super::evidence::EVIDENCE`] that speak for the cause.
+    /// Names from [`super::evidence::EVIDENCE`] that support the cause.
     #[serde(default)]
     pub evidence: Vec<String>,
-    /// Names of evidence that speaks against the cause.
+    /// Names of evidence against the cause.
     #[serde(default)]
     pub against: Vec<String>,
-    /// Text that speaks for the cause.
+    /// Text that supports the cause.
     #[serde(default)]
     pub seen: Vec<TextClue>,
-    /// Text that speaks against the cause.
+    /// Text that is evidence against the cause.
     #[serde(default)]
     pub denied: Vec<TextClue>,
     /// Verdict without evidence: `possible`, or `unknown` for a cause that only a measurement can show.
@@ -240,7 +241,7 @@ pub enum Prior {
     Unknown,
 }
 
-/// A clause that is used if its expression matches.
+/// A phrase that is used as evidence if its expression matches.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TextClue {
@@ -339,7 +340,7 @@ impl Card {
     }
 }
 
-/// Returns true if `pattern` is `id`, or a prefix of it that ends in `*`.
+/// Returns true if `pattern` is `id`, or a prefix of `id` followed by `*`.
 fn matches(pattern: &str, id: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => id.starts_with(beginning),

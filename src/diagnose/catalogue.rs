@@ -1,4 +1,4 @@
-//! The catalogue of error cards, and the checks of its files.
+//! The catalogue of error cards, and checks of the card files.
 
 use std::sync::OnceLock;
 

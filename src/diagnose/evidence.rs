@@ -1,4 +1,4 @@
-//! Evidence for and against causes: named predicates over the figures in a message, the stack above it, other incidents
+//! Evidence for and against causes: named predicates over the numbers in a message, the stack above it, other incidents
 //! of the same crash, and measurements. Cards refer to them by name; each predicate provides its own sentence.
 //!
 //! A log alone provides text. A live process adds [`Measured`], which more predicates can use. A predicate without data
@@ -24,7 +24,7 @@ pub struct Case<'a> {
     pub frames: &'a [Frame],
     /// Ids of the cards of other incidents in the same crash.
     pub beside: &'a [&'a str],
-    /// Number of ranks that report it.
+    /// Number of ranks that report the incident.
     pub ranks: usize,
     /// Card that the table of assertions or Xids names for the message.
     pub table: Option<&'a str>,
@@ -33,11 +33,11 @@ pub struct Case<'a> {
     pub measured: &'a Measured,
 }
 
-/// Result of a predicate: a clause with its figures.
+/// Result of a predicate: a phrase with the measured values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     For(String),
-    /// Speaks for the cause, but does not make it likely.
+    /// Supports the cause, but does not make it likely.
     Hint(String),
     Against(String),
     /// Not enough data.
@@ -57,7 +57,7 @@ pub struct Evidence {
     pub judge: fn(&Case<'_>) -> Finding,
 }
 
-/// All predicates, by the name that cards use.
+/// All predicates, by the names that cards use.
 pub const EVIDENCE: &[&[Evidence]] = &[oom::EVIDENCE, stack::EVIDENCE, measured::EVIDENCE];
 
 /// Evaluates the evidence `name` for `card`. Returns `None` for an unknown name.

@@ -1,7 +1,7 @@
 //! Translates the notation of cards to regular expressions. The build script uses this module too, so it must not
-//! depend on others.
+//! depend on other modules.
 
-/// Expression for `{SIZE}`: a figure with its unit.
+/// Expression for `{SIZE}`: a number with its unit.
 const SIZE: &str = r"\d[\d,]*(?:\.\d+)? ?(?:[Bb]ytes|[KMGT]i?B|[KMGT]i?b|[KMGT]|B)\b";
 
 /// Expression for `{ASSERT}`: the line of a failed device-side assertion of CUDA on Linux and Windows, of verbose

@@ -1,7 +1,7 @@
 //! Converts captured text to values. The name of the group determines the type: sizes become bytes, ordinals numbers.
 //!
 //! PyTorch prints `2.00 GiB` for 2 x 2^30 bytes (`format_size` in CUDACachingAllocator.cpp: binary units, two
-//! decimals). Figures with an ambiguous unit and figures that do not parse are left out.
+//! decimals). Numbers with an ambiguous unit and numbers that do not parse are left out.
 
 use serde_json::{Map, Value};
 

@@ -72,7 +72,7 @@ fn fixes(
         causes.iter().find(|cause| cause.id == *id)
     };
     rules.retain(|fix| cause(fix).is_none_or(|cause| cause.verdict != Verdict::RuledOut));
-    // Causes that are likely without evidence do not change the order of the card.
+    // Causes that are likely without evidence do not change the card's order of fixes.
     let is_proven = |cause: &Cause| cause.verdict == Verdict::Likely && !cause.r#for.is_empty();
     rules.retain(|fix| !fix.proven || cause(fix).is_some_and(is_proven));
     // Evidence does not advance a command that affects other programs.
@@ -102,7 +102,7 @@ fn fixes(
 
 /// Replaces `python train.py` in a fix with the user's script.
 fn for_script(change: String, script: Option<&str>) -> String {
-    // Unusual names would need quoting and are left alone.
+    // Unusual names would need quoting, so such fixes stay unchanged.
     let is_plain = |name: &&str| {
         name.bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))

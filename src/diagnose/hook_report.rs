@@ -7,7 +7,8 @@ use super::evidence::Measured;
 use crate::model::event::{HookEvent, HookGauge, HookOom, Steps};
 use crate::model::incident::{DetectedBy, Incident};
 
-/// Name of the log for text that the hook reported. It cannot clash, since other logs have a path or are the output.
+/// Name of the log for text that the hook reported. It cannot clash, since other logs are named by a path or are the
+/// program's output.
 pub const NAME: &str = "hook report";
 
 /// Measurements of the hook at one failure.
@@ -24,7 +25,7 @@ impl HookReport {
         Self {
             measured: Measured {
                 steps: event.steps.and_then(finished_steps),
-                // Zero earlier flushes rule nothing out: the first one can be the last.
+                // Zero earlier flushes rule nothing out: the first flush can be the one that fails.
                 retries: oom
                     .num_alloc_retries
                     .map(earlier_retries)
@@ -37,7 +38,7 @@ impl HookReport {
         }
     }
 
-    /// Adds the figures that only the hook knows.
+    /// Adds the values that only the hook knows.
     pub fn complete(&self, incident: &mut Incident) {
         let fields = &mut incident.fields;
         let more = [
@@ -80,7 +81,7 @@ fn finished_steps(steps: Steps) -> Option<u64> {
     (steps.begun > 0).then_some(steps.done)
 }
 
-/// Returns the number of retries without the one of this failure.
+/// Returns the number of retries, excluding the retry of this failure.
 fn earlier_retries(retries: u64) -> u64 {
     retries.saturating_sub(1)
 }

@@ -21,7 +21,7 @@ const MAX_SIGHTINGS: usize = 2000;
 const MAX_LAST_SIGHTINGS: usize = 500;
 /// Bytes of excerpts that are read from the end of such a log. The last errors say why the program exited.
 const TAIL_BYTES: usize = 256 * 1024;
-/// A longer path is truncated.
+/// Maximum length of a path; a longer path is truncated.
 const MAX_NAME: usize = 4096;
 /// Maximum number of tracebacks in a log.
 const MAX_TRACEBACKS: usize = 200;
@@ -31,7 +31,7 @@ const MAX_REPEAT_GAP: u64 = 400;
 const MAX_START: usize = 16 * 1024;
 /// Maximum length of a text that can be a question or a single message.
 const MAX_SHORT_TEXT: usize = 2048;
-/// Bytes of text that are stored before and after a sighting, as evidence.
+/// Number of bytes of text that are stored before and after a sighting, as evidence.
 const CONTEXT: usize = 6 * 1024;
 
 /// A match of a signature in a log.
@@ -114,7 +114,7 @@ fn whole_lines(context: &str) -> &str {
 /// Returns the length of the overlap between the end of `text` and the start of `next`. Contexts of nearby sightings
 /// overlap.
 fn overlap(text: &str, next: &str) -> usize {
-    /// Shorter overlaps can be coincidence.
+    /// Minimum length of an overlap; shorter overlaps can be coincidence.
     const MIN_OVERLAP: usize = 32;
     let Some(head) = next.get(..MIN_OVERLAP) else {
         return 0;
@@ -273,7 +273,7 @@ impl<'a> LogReader<'a> {
             .tracebacks
             .len()
             .saturating_sub(MAX_TRACEBACKS);
-        // The first can be the cause, and users look for the last. Tracebacks in the middle are dropped.
+        // The first traceback can be the cause, and users look for the last. Tracebacks in the middle are dropped.
         if surplus > 0 {
             let half = MAX_TRACEBACKS / 2;
             self.findings.tracebacks.drain(half..half + surplus);
@@ -534,7 +534,7 @@ mod tests {
         );
         let mut reader = LogReader::new(whole, "x");
         reader.push(log.as_bytes());
-        // Without signatures the card that the figures select has no extracts: a panic.
+        // Without signatures, the card that the values select has no extracts, which causes a panic.
         let catalogue = Catalogue {
             cards: whole.cards.clone(),
             signatures: Signatures::new(&[]),

@@ -6,7 +6,7 @@
 //!       ─► model::Incident ─► explain, run, tui
 //! ```
 //!
-//! Knowledge about an error is in its card (`assets/cards`), conclusions from figures are in [`evidence`]. To add a
+//! Knowledge about an error is in its card (`assets/cards`); conclusions from numbers are in [`evidence`]. To add a
 //! card, add its file; to add evidence, add an entry to its table.
 
 pub mod card;

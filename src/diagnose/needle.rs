@@ -6,12 +6,13 @@
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Hir, HirKind};
 
-/// Shorter literals occur in every text.
+/// Minimum length of a literal; shorter ones occur in every text.
 const MIN_LENGTH: usize = 4;
-/// With more alternatives the filter is useless.
+/// Maximum number of alternatives; with more, the filter is useless.
 const MAX_ALTERNATIVES: usize = 48;
 
-/// Returns literals, one of which is in each match of `expression`. Returns `None` if there are no useful ones.
+/// Returns literals of which every match of `expression` contains at least one. Returns `None` if there are no useful
+/// ones.
 #[must_use]
 pub fn needles(expression: &str) -> Option<Vec<Vec<u8>>> {
     let mut parser = ParserBuilder::new();

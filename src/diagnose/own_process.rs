@@ -10,8 +10,8 @@ const MAX_CONTEXT: u64 = 3 << 30;
 const TOLERANCE: u64 = 16 << 20;
 
 /// Moves the process that wrote the message from `other_processes` to `process_bytes`. In a container PyTorch does not
-/// know its PID on the host and lists itself as another process. It is the one that uses the memory that PyTorch
-/// reserved, plus at most a context.
+/// know its PID on the host and lists itself as another process. It is recognised because it uses the memory that
+/// PyTorch reserved, plus at most a context.
 pub(super) fn separate(found: &mut FieldMap) {
     if found.contains_key("process_bytes") {
         return;

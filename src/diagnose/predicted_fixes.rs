@@ -39,7 +39,7 @@ pub fn add_predictions(incident: &mut Incident, replayed: &TraceReplay) {
     incident.fixes.sort_by_key(|fix| {
         Reverse(match fix.replayed.as_ref().map(|one| one.outcome) {
             Some(ReplayOutcome::Fits) => 2,
-            // Unknown results are in the middle.
+            // Fixes with unknown results are in the middle.
             None | Some(ReplayOutcome::Unknown) => 1,
             Some(ReplayOutcome::Same | ReplayOutcome::Earlier) => 0,
         })
@@ -67,7 +67,7 @@ fn conf_of(fix: &Fix) -> Option<&str> {
     after.next()?.1.split_whitespace().next()
 }
 
-/// Returns the result as a clause, or `None` if it is unknown.
+/// Returns the result as a phrase, or `None` if it is unknown.
 fn result_clause(tried: &SettingResult, replayed: &TraceReplay) -> Option<String> {
     let (then, now) = (tried.peak_reserved_bytes, replayed.peak_reserved_bytes);
     Some(match tried.outcome {

@@ -1,7 +1,7 @@
 //! Distinguishes printed errors from text about errors, such as documents, commit titles, test names and source code.
 //!
-//! A program prints an error at the start of a line, or after a name and a colon. Prose has words before it, source
-//! code has quotes and calls around it. Signatures of plain words are rejected when in doubt. Signatures with figures
+//! A program prints an error at the start of a line, or after a name and a colon. In prose, words precede it; in source
+//! code, quotes and calls surround it. Signatures of plain words are rejected when in doubt. Signatures with numbers
 //! are rejected only in source code.
 
 use std::ops::Range;

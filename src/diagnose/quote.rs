@@ -10,10 +10,11 @@ use crate::model::text::{line_end, slice};
 /// Maximum length of a quote.
 const MAX_TEXT: usize = 1200;
 
-/// A longer start of the line is omitted.
+/// Maximum length of the text before the match on its line; a longer start is omitted.
 const MAX_BEFORE: usize = 200;
 
-/// Returns the text of `one`, from the start of its line to the end of the last field. `found` has the final fields.
+/// Returns the text of the match `one`, from the start of its line to the end of the last field. `found` has the final
+/// fields.
 #[must_use]
 pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
     // A listed process turned out to be the one that wrote the message.

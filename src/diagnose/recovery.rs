@@ -1,9 +1,9 @@
-//! Survives defects in the diagnosis: a panic while a log is judged becomes an error message, and the program
+//! Survives defects in the diagnosis: a panic while a log is analysed becomes an error message, and the program
 //! continues.
 //!
-//! Logs are untrusted input, and a defect in the diagnosis must not end the program. Its panics are caught here only.
-//! Callers show the messages of [`take_failures`] to the user. Panic hooks call [`is_recovered`] first, so that such a
-//! panic neither restores the terminal nor prints a report.
+//! Logs are untrusted input, and a defect in the diagnosis must not terminate the program. Its panics are caught here
+//! only. Callers show the messages of [`take_failures`] to the user. Panic hooks call [`is_recovered`] first, so that
+//! such a panic neither restores the terminal nor prints a report.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -75,8 +75,8 @@ fn location_of(sentence: &str) -> Option<&str> {
     Some(location)
 }
 
-/// Returns "diagnosis restarted: " with the reason. The standard library quotes the text that it could not slice
-/// between backticks: that is the user's log, and may hold secrets.
+/// Returns "diagnosis restarted: " with the reason. Omits the text in backticks, which the standard library quotes
+/// after a failed slice: that is the user's log, and may hold secrets.
 fn sentence(payload: &(dyn Any + Send), location: Option<&str>) -> String {
     let reason = payload
         .downcast_ref::<String>()

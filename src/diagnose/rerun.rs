@@ -1,14 +1,14 @@
 //! Inserts the command line of the failed program into fixes, so that they can be copied as they are.
 //!
-//! Cards contain `NAME=VALUE python train.py`, where the judge inserts the name of the script. The full command is
+//! Cards contain `NAME=VALUE python train.py`, where the diagnosis inserts the name of the script. The full command is
 //! known for watched processes and for `gputop run`.
 
 use crate::model::incident::Incident;
 
 const PYTHON: &str = "python ";
-/// Marks of a redacted secret or of a truncated command.
+/// Marks that replace a redacted secret or the end of a truncated command.
 const INCOMPLETE: [&str; 2] = ["***", "…"];
-/// A longer command would hide the change.
+/// Maximum length of a command; a longer one would hide the change.
 const MAX_COMMAND: usize = 300;
 
 /// Replaces `python SCRIPT` with `command` in each fix. Callers omit commands of a single rank, which would wait for

@@ -1,25 +1,25 @@
 //! Finds the parts of a log that can contain errors, fast and in bounded memory.
 //!
 //! The scanner searches for [`ANCHORS`]: every text that matches a signature contains one of these literals. It cuts an
-//! excerpt of whole lines around each. Only excerpts are decoded. A log without errors costs one search and a count of
-//! line breaks.
+//! excerpt of whole lines around each anchor. Only excerpts are decoded. A log without errors costs one search and a
+//! count of line breaks.
 
 use std::sync::OnceLock;
 
 use aho_corasick::{AhoCorasick, Span, packed};
 use memchr::{memchr, memchr_iter, memrchr};
 
-/// Bytes before an anchor in its excerpt, for a traceback and the lines of other threads.
+/// Number of bytes before an anchor in its excerpt, for a traceback and the lines of other threads.
 const CONTEXT_BEFORE: usize = 12 * 1024;
-/// Bytes after an anchor in its excerpt.
+/// Number of bytes after an anchor in its excerpt.
 const CONTEXT_AFTER: usize = 6 * 1024;
 /// Maximum size of an excerpt that several anchors share.
 const MAX_EXCERPT: usize = 256 * 1024;
 /// Maximum length of an anchor. An anchor can be split between two pieces of input.
 const MAX_ANCHOR: usize = 32;
 
-/// Literals, one of which is in every text that matches a signature. A test checks this for all examples of the cards.
-/// They are rare in ordinary logs. A list has at most 64, the limit of one vector search.
+/// Literals of which every text that matches a signature contains at least one. A test checks this for all examples of
+/// the cards. They are rare in ordinary logs. A list has at most 64, the limit of one vector search.
 pub const ANCHORS: [&[&str]; 4] = [
     &[
         "ut of memory",
@@ -323,7 +323,7 @@ pub struct Scanner {
     buffer: Vec<u8>,
     /// Number of the first line in the buffer.
     line: u64,
-    /// Bytes of the buffer that were searched.
+    /// Number of bytes of the buffer that were searched.
     searched: usize,
     /// Range of the open excerpt in the buffer.
     open: Option<(usize, usize)>,
@@ -459,7 +459,7 @@ impl Scanner {
             },
             |(start, _)| start.saturating_sub(1024),
         );
-        // Moving bytes is not worthwhile for less.
+        // Moving fewer bytes is not worthwhile.
         if keep < 64 * 1024 {
             return;
         }
@@ -484,7 +484,7 @@ fn find(text: &[u8]) -> Vec<usize> {
 /// Searches for one list of anchors.
 enum Searcher {
     Vector(packed::Searcher),
-    /// For processors without vector instructions.
+    /// Search for processors without vector instructions.
     Plain(Box<AhoCorasick>),
     Nothing,
 }
@@ -494,12 +494,12 @@ impl Searcher {
         match (packed::Searcher::new(anchors), AhoCorasick::new(anchors)) {
             (Some(searcher), _) => Self::Vector(searcher),
             (None, Ok(plain)) => Self::Plain(Box::new(plain)),
-            // Literals always build; otherwise the tests fail.
+            // Building a search for literals never fails; the tests check this.
             (None, Err(_)) => Self::Nothing,
         }
     }
 
-    /// Returns the offset of the first anchor in each line that has one.
+    /// Returns the offset of the first anchor in each line that contains an anchor.
     fn lines(&self, text: &[u8]) -> Vec<usize> {
         let mut offsets = Vec::new();
         let mut at = 0;

@@ -1,4 +1,4 @@
-//! Finds the signatures of the cards in a text: one search for the literals of all, then the expressions that can
+//! Finds the signatures of the cards in a text: first a search for all literals, then only the expressions that can
 //! match.
 
 use std::collections::{BTreeSet, HashMap};
@@ -15,9 +15,9 @@ use super::printed_error;
 use super::text::Flow;
 use crate::model::text::slice;
 
-/// Bytes after a signature that belong to its message.
+/// Number of bytes after a signature that belong to its message.
 const MESSAGE_REACH: usize = 2048;
-/// Bytes after a signature that `unless` searches.
+/// Number of bytes after a signature that `unless` searches.
 const UNLESS_REACH: usize = 400;
 /// Maximum number of matches of a signature in an excerpt. A failing kernel prints a line for each thread.
 const MAX_MATCHES: usize = 20_000;
@@ -31,7 +31,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Creates a pattern in the notation of cards: a space is any white space, `{SIZE}` a figure with its unit.
+    /// Creates a pattern in the notation of cards: a space matches any white space, `{SIZE}` a number with its unit.
     #[must_use]
     pub fn new(written: &str) -> Self {
         Self {
@@ -88,7 +88,7 @@ pub struct Signatures {
 #[derive(Debug)]
 struct Filter {
     search: Option<AhoCorasick>,
-    /// Rule of each literal.
+    /// Index of the rule for each literal.
     rules: Vec<usize>,
     /// Rules without a literal.
     always: Vec<usize>,
@@ -118,7 +118,7 @@ impl Filter {
                 None => filter.always.push(index),
             }
         }
-        // Fast to build, which matters more than search speed for short texts.
+        // This search is fast to build, which matters more than search speed for short texts.
         let mut search = AhoCorasick::builder();
         filter.search = search
             .kind(Some(AhoCorasickKind::NoncontiguousNFA))
@@ -196,7 +196,7 @@ impl Signatures {
             .collect()
     }
 
-    /// Returns all matches in `flow` in order. Of overlapping matches, the card with the lowest `order` wins.
+    /// Returns all matches in `flow` in order. Of overlapping matches, the one whose card has the lowest `order` wins.
     #[must_use]
     pub fn matches(&self, flow: &Flow, cards: &[Card]) -> Vec<Match> {
         let mut matches = Vec::new();
@@ -245,7 +245,7 @@ impl Signatures {
         let starts: Vec<usize> = matches.iter().map(|m| m.start).collect();
         let mut around: HashMap<(usize, usize), NearbyFields> = HashMap::new();
         for (i, one) in matches.iter_mut().enumerate() {
-            // Lines of further threads add nothing.
+            // Lines of other threads add nothing.
             let next_start = starts[i + 1..].first().copied().unwrap_or(usize::MAX);
             let line = flow.line_start(one.start);
             for (index, (pattern, reach)) in self.extracts[one.card].iter().enumerate() {
@@ -356,7 +356,7 @@ fn without_overlaps(matches: &mut Vec<Match>, cards: &[Card]) {
         )
     };
     matches.sort_by(|a, b| order(a).cmp(&order(b)).then(a.start.cmp(&b.start)));
-    // End of each accepted match by its start. Only neighbours can overlap.
+    // Maps the start of each accepted match to its end. Only neighbours can overlap.
     let mut accepted = std::collections::BTreeMap::new();
     matches.retain(|m| {
         let before = accepted.range(..m.end).next_back();

@@ -1,6 +1,6 @@
 //! Tables of device-side assertions, by file and condition, and of Xids, by number.
 //!
-//! A row names its card and contains the clauses that fill the sentences of the card.
+//! A row names its card and contains the phrases that are inserted into the card's sentences.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use super::fields::FieldMap;
 const ASSERTIONS: &str = include_str!("../../assets/assertions.toml");
 const XIDS: &str = include_str!("../../assets/xids.toml");
 
-/// A check in the source of a kernel, of PyTorch unless stated otherwise.
+/// A check in the source of a kernel, from PyTorch unless stated otherwise.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Assertion {
@@ -20,9 +20,9 @@ pub struct Assertion {
     /// Part of the printed condition. White space is ignored.
     pub text: String,
     pub card: String,
-    /// Meaning of the failed check, a clause.
+    /// Meaning of the failed check, as a phrase.
     pub meaning: String,
-    /// Usual cause, a clause.
+    /// Usual cause, as a phrase.
     pub mistake: String,
     /// A line of Python to insert before the failing one.
     pub check: String,
@@ -36,7 +36,7 @@ pub struct Xids {
     pub card: String,
     /// A clause.
     pub meaning: String,
-    /// Immediate action in the vendor's catalogue, a clause.
+    /// Immediate action in the vendor's catalogue, as a phrase.
     pub now: String,
     /// Follow-up action in the vendor's catalogue.
     #[serde(default)]
@@ -80,7 +80,7 @@ impl Tables {
         })
     }
 
-    /// Adds the clauses for the assertion or Xid in `found`. Returns the card that the row names.
+    /// Adds the phrases for the assertion or Xid in `found`. Returns the card that the row names.
     pub fn look_up(&self, found: &mut FieldMap) -> Option<&str> {
         if let Some(row) = self.assertion(found) {
             set(found, "assertion_meaning", &row.meaning);

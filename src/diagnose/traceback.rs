@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::text::{Flow, LogLine};
 use crate::model::stack::is_users_file;
 
-/// Only this many lines are read at the end of a longer traceback.
+/// Maximum number of lines to read from the end of a traceback.
 const MAX_LINES: usize = 400;
 
 /// A frame of a traceback.
@@ -39,7 +39,7 @@ impl Frame {
 /// An exception with its frames.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Traceback {
-    /// `KeyError`, `torch.OutOfMemoryError`. Empty if the log ends before it.
+    /// Type of the exception: `KeyError`, `torch.OutOfMemoryError`. Empty if the log ends before it.
     pub exception: String,
     pub message: String,
     /// Outermost first.
@@ -49,12 +49,12 @@ pub struct Traceback {
     pub rank: Option<u32>,
     pub writer: String,
     pub time: Option<String>,
-    /// Bytes of the line with the exception in the flow.
+    /// Byte range of the line with the exception, in the flow.
     pub exception_range: std::ops::Range<usize>,
 }
 
 impl Traceback {
-    /// Returns the innermost frame of the user's program, or the innermost frame.
+    /// Returns the innermost frame of the user's program, or else the innermost frame of all.
     #[must_use]
     pub fn place(&self) -> Option<&Frame> {
         let users = self.frames.iter().rev().find(|frame| frame.is_users());

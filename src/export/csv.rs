@@ -7,7 +7,7 @@ use crate::model::process::Process;
 use crate::model::reading::Reading;
 use crate::model::units::Bytes;
 
-/// Computes the value of a column.
+/// Function that computes the value of a column.
 type Field = fn(&CsvRow<'_>) -> String;
 
 /// Columns before the figures of the GPU.

@@ -10,7 +10,7 @@ use crate::model::units::Bytes;
 use crate::tui::screens::gpu_columns::notes;
 use crate::tui::theme::Role;
 
-/// Returns the most detailed form that fits `width`. If none fits, the shortest is cut.
+/// Returns the most detailed form that fits `width`. If none fits, the shortest is truncated.
 pub fn of(gpus: &[&Gpu], frame: &Frame, width: usize) -> String {
     let forms: [fn(&[&Gpu], &Frame) -> String; 4] = [each_gpu, share_of_each, sums, shortest];
     let mut lines = forms.into_iter().map(|form| ascii(&form(gpus, frame)));

@@ -62,7 +62,7 @@ pub fn text(probe: &Probe, name: &str) -> String {
     text
 }
 
-/// Returns the clause with a capital first letter.
+/// Returns the phrase with a capital first letter.
 pub fn sentence(clause: &str) -> String {
     let mut chars = clause.chars();
     let first = chars.next().map(char::to_uppercase);

@@ -1,5 +1,5 @@
 //! The output of `gputop whatif`: an allocation history replayed under several allocator settings, as a table and as
-//! JSON. The dashboard screen shows the same.
+//! JSON. The dashboard screen shows the same data.
 
 use std::fmt::Write as _;
 
@@ -238,7 +238,7 @@ impl Played {
         }
     }
 
-    /// Returns the largest request that fits at the end, if the replay reached it.
+    /// Returns the largest request that fits at the end, if the replay reached the end.
     #[must_use]
     pub fn fits(&self) -> Option<Bytes> {
         self.fits.filter(|_| self.outlook.fits())
@@ -265,7 +265,7 @@ impl Played {
         row
     }
 
-    /// Returns remarks beside the figures: the size of the failed request, and whether `want` fits.
+    /// Returns remarks to print beside the values: the size of the failed request, and whether `want` fits.
     #[must_use]
     pub fn remarks(&self, want: Option<Bytes>) -> Vec<String> {
         let mut remarks = Vec::new();

@@ -45,7 +45,7 @@ impl MemoryStore {
         })
     }
 
-    /// Forgets everything after a jump in the recording.
+    /// Discards all incidents after a jump in the recording.
     pub fn forget(&mut self) {
         self.entries.clear();
     }

@@ -1,8 +1,8 @@
 //! Decides whether two records describe one incident, and merges them.
 //!
 //! Several observers may see one failure: a dashboard connected to the host's agent, another one elsewhere, a recorder,
-//! and `gputop run`, whose record reaches other hosts from its own store. Each has different data, none knows of the
-//! others, and their conclusions arrive in any order, some repeatedly.
+//! and `gputop run`, whose record reaches other hosts from its own store. Each has different data and does not know of
+//! the others. Their conclusions arrive in any order, some of them repeatedly.
 //!
 //! - From **one observer**, the later conclusion wins regardless of confidence, because it is based on at least as much.
 //! - From **two observers**, the better source wins: the program's own messages before counters, counters before its
@@ -45,7 +45,7 @@ impl Record {
     }
 
     /// Returns true if `self` was concluded when the process exited, from log text of unknown time, and `before` may be
-    /// the error in that text. Interpreters may take long to exit.
+    /// the error in that text. Interpreters may take a long time to exit.
     fn is_exit_after(&self, before: &Self) -> bool {
         let exited = self.key.first;
         self.evidence.events.is_empty()
@@ -57,8 +57,8 @@ impl Record {
             && exited.since(before.key.first) <= MAX_EXIT_DELAY
     }
 
-    /// Merges both records: the better explanation, the higher severity, and all data of either. If the explanations are
-    /// equally good, this record's is used. Its name does not change.
+    /// Merges both records: the better explanation, the higher severity, and all data of either. If the explanations
+    /// are equally good, this record's is used. Keeps the name of this record.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         let is_better = is_better(&other, &self);
@@ -161,7 +161,7 @@ fn is_replayed(incident: &Incident) -> bool {
     incident.fixes.iter().any(|fix| fix.replayed.is_some())
 }
 
-/// Returns `b`'s conclusion if it is better, else `a`'s, and adds the other's data. The name is `a`'s.
+/// Returns `b`'s conclusion if it is better, else `a`'s, and adds the data of the other. Keeps the name of `a`.
 fn merged(a: Incident, b: Incident, is_better: bool) -> Incident {
     let (mut chosen, other) = if is_better {
         (b.clone(), a.clone())
@@ -169,7 +169,7 @@ fn merged(a: Incident, b: Incident, is_better: bool) -> Incident {
         (a.clone(), b.clone())
     };
     if chosen.id == other.id && is_replayed(&other) && !is_replayed(&chosen) {
-        // `needs` contains the basis of the replayed figures.
+        // `needs` contains the basis of the replayed values.
         (chosen.fixes, chosen.needs) = (other.fixes.clone(), other.needs.clone());
     }
     chosen.uid = a.uid.or(b.uid);

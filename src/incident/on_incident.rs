@@ -37,7 +37,7 @@ pub enum Notice {
 }
 
 /// Runs `command` for an incident of the store if it was not run yet. This blocks up to `limit`, so do not call it from
-/// a task that draws.
+/// a task that draws the screen.
 #[must_use]
 pub fn notify(store: &Store, uid: &Uid, command: &str, limit: Duration) -> Notice {
     notify_until(store, uid, command, limit, &AtomicBool::new(false))
@@ -72,7 +72,7 @@ pub fn notify_until(
     }
 }
 
-/// Runs the command and waits for it. The error is a clause.
+/// Runs the command and waits for it. The error is a phrase.
 fn run(
     command: &str,
     json: Vec<u8>,
@@ -88,7 +88,8 @@ fn run(
         .spawn()
         .map_err(|error| format!("cannot start sh: {error}"))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // Write on a thread, because the command may not read. It is no error if the command exits before it has read all.
+        // Write on a thread, because the command may not read its input. It is not an error if the command exits before
+        // it has read everything.
         let feeder = thread::Builder::new().name("on_incident".into());
         let _ = feeder.spawn(move || stdin.write_all(&json));
     }

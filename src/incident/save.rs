@@ -10,14 +10,14 @@ use super::timeout::with_timeout;
 use super::uid::Uid;
 use crate::model::incident_record::Record;
 
-/// How long a store access may take; an unreachable home directory blocks forever.
+/// Timeout for a store access. Access to an unreachable home directory blocks forever.
 const STORE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Additional time for the store accesses of a notification.
+/// Additional time for the store accesses of one notification.
 const STORE_MARGIN: Duration = Duration::from_secs(2);
 
-const NO_ANSWER: &str = "the state directory does not answer";
+const NO_ANSWER: &str = "the state directory does not respond";
 
-/// Runs `work`, which uses the store and may hang. The error is a clause.
+/// Runs `work`, which uses the store and may hang. The error is a phrase without a period.
 pub fn in_time<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, String> {
@@ -25,7 +25,7 @@ pub fn in_time<T: Send + 'static>(
     done.map_err(|error| error.to_string())
 }
 
-/// Writes an incident. The error is a clause.
+/// Writes an incident. The error is a phrase without a period.
 pub fn put(store: Store, record: Record) -> Result<Stored, String> {
     in_time(move || store.write(record))
 }
@@ -33,14 +33,14 @@ pub fn put(store: Store, record: Record) -> Result<Stored, String> {
 /// The result of saving an incident.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaveResult {
-    /// Its name in the store, if it was saved.
+    /// Its ID in the store, if it was saved.
     pub uid: Option<Uid>,
     /// An error message without a period.
     pub fault: Option<String>,
 }
 
 /// Saves an incident of this user, and runs `on_incident` if it was not run for this incident before. This may block
-/// for seconds, so do not call it from a task that draws. `is_cancelled` stops the command early.
+/// for seconds, so do not call it from a task that draws. Setting `is_cancelled` stops the command early.
 #[must_use]
 pub fn save(
     record: Record,

@@ -1,7 +1,7 @@
-//! Converts conclusions to records with their evidence, and saves them in the store.
+//! Converts diagnosed incidents to records with evidence, and saves them in the store.
 //!
-//! If the store cannot be written, because another writer has locked it or the disk is slow, the record is saved later. A
-//! remote host sends each incident only once.
+//! If the store cannot be written, because another writer has locked it or the disk is slow, the record is saved later,
+//! because a remote host sends each incident only once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,10 +21,10 @@ use crate::model::units::{Millis, Mono};
 const MAX_EVENTS: usize = 256;
 /// Maximum number of unsaved incidents; beyond this the oldest is dropped.
 const MAX_UNSAVED: usize = 64;
-/// Time between attempts to save them.
+/// Time between attempts to save unsaved incidents.
 const RETRY_INTERVAL: Millis = Millis(5_000);
 
-/// Maximum number of attempts, because the store never accepts an invalid record.
+/// Maximum number of attempts. The limit is needed because the store never accepts an invalid record.
 const MAX_TRIES: u32 = 100;
 
 /// An incident that could not be saved yet.
@@ -55,9 +55,9 @@ pub struct IncidentSaver {
     versions: BTreeMap<String, String>,
     events: VecDeque<Event>,
     unsaved: VecDeque<UnsavedIncident>,
-    /// Time of the last attempt, or since which something is unsaved.
+    /// Time of the last attempt, or time since which an incident is unsaved.
     tried: Option<Mono>,
-    /// An error was reported. It is reported once, because it would be repeated with each attempt.
+    /// True after an error was reported. Errors are reported once, because every attempt would repeat them.
     is_error_reported: bool,
 }
 
@@ -150,7 +150,7 @@ impl IncidentSaver {
             return;
         }
         self.tried = Some(now);
-        // An incident that fails again is moved to the end, and the others wait for the next attempt.
+        // An incident that fails again is moved to the end of the queue, and the others wait for the next attempt.
         while let Some(UnsavedIncident { what, tries }) = self.unsaved.pop_front() {
             if self.try_save(what, tries + 1).is_none() {
                 return;
@@ -175,7 +175,7 @@ impl IncidentSaver {
             .extend(scene.flat_map(|scene| scene.versions()));
     }
 
-    /// Saves an incident of a remote host's store.
+    /// Saves an incident received from a remote host's store.
     pub fn adopt(&mut self, remote: &Arc<RemoteIncident>) {
         self.try_save(UnsavedRecord::Remote(Arc::clone(remote)), 1);
     }
@@ -188,13 +188,13 @@ impl IncidentSaver {
         }
     }
 
-    /// Forgets everything after a jump in a recording.
+    /// Discards all state after a jump in a recording.
     pub fn forget(&mut self) {
         self.events.clear();
         self.recording.forget();
     }
 
-    /// Adds the measured values around an incident, which the charts of the dashboard have.
+    /// Adds the values that the dashboard's charts show around an incident to its record.
     pub fn add_history(&mut self, uid: &Uid, tracks: Vec<Track>) {
         let Some(sink) = &self.sink else { return };
         let (store, uid) = (sink.store.clone(), uid.clone());
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(count(), 1);
         assert!(matches!(results.try_recv(), Ok(WatchResult::Trouble(_))));
         drop(lock);
-        // Not before the interval.
+        // Not retried before the interval has passed.
         saver.retry(Mono(1_000));
         assert_eq!(count(), 1);
         saver.retry(Mono(1_000 + RETRY_INTERVAL.0));

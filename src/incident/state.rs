@@ -13,16 +13,16 @@ use crate::user_files;
 
 const SCHEMA: u32 = 1;
 pub(super) const NAME: &str = "state.json";
-/// Far more than two times for each incident of a full store.
+/// Maximum file size, far more than two times for each incident of a full store need.
 const MAX_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct State {
     pub(super) schema: u32,
-    /// Time at which each was opened.
+    /// Time when each incident was opened.
     pub(super) read: BTreeMap<Uid, UnixMillis>,
-    /// Time at which `on_incident` was started for each.
+    /// Time when `on_incident` was started for each incident.
     #[serde(rename = "told")]
     pub(super) notified: BTreeMap<Uid, UnixMillis>,
     #[serde(flatten)]
@@ -30,7 +30,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Reads the state. A missing or damaged file counts as empty, so that all incidents are unread again.
+    /// Reads the state. A missing or damaged file is treated as empty, so that all incidents are unread again.
     ///
     /// # Errors
     /// Returns the schema version of a state written by a newer gputop, which must not be overwritten.
@@ -40,7 +40,7 @@ impl State {
             Ok(serde_json::from_slice(&bytes)?)
         };
         let state = read().unwrap_or_default();
-        // Check the version first, because the rest of a newer file may have any format.
+        // Check the version first, because the remaining content of a newer file may have any format.
         match state.get("schema").and_then(Value::as_u64) {
             Some(schema) if schema > SCHEMA.into() => Err(schema),
             _ => Ok(serde_json::from_value(state).unwrap_or_default()),
@@ -54,7 +54,7 @@ impl State {
         user_files::replace(&folder.join(NAME), &bytes)
     }
 
-    /// Forgets incidents that no longer exist.
+    /// Removes incidents that no longer exist.
     pub(super) fn retain(&mut self, exists: impl Fn(&Uid) -> bool) {
         self.read.retain(|uid, _| exists(uid));
         self.notified.retain(|uid, _| exists(uid));

@@ -21,7 +21,8 @@ use crate::model::text::{harmless_json, quoted, visible};
 use crate::model::units::UnixMillis;
 use crate::user_files::{self, Base, DirectoryError};
 
-/// Retention limits: number of incidents and total size. Beyond them the oldest are deleted, read ones first.
+/// Retention limits: number of incidents and total size. If a limit is exceeded, the oldest incidents are deleted, read
+/// ones first.
 const MAX_RECORDS: usize = 200;
 const MAX_BYTES: u64 = 64 << 20;
 /// Maximum size of a file; larger ones are never written.
@@ -30,16 +31,17 @@ const MAX_FILE: u64 = 4 << 20;
 const MAX_MEMORY: usize = 24 << 20;
 /// Maximum number of directory entries that are examined.
 const MAX_ENTRIES: usize = 10_000;
-/// How long to wait for another writer; a write takes milliseconds.
+/// Timeout for another writer to finish. A write takes milliseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
-/// Far shorter than a write, so that a process that writes repeatedly does not starve the others.
+/// Time between attempts to lock, far shorter than a write, so that a process that writes repeatedly does not starve
+/// the others.
 const LOCK_INTERVAL: Duration = Duration::from_millis(1);
 const LOCK: &str = "lock";
 /// Stands for the newest incident.
 const LAST: &str = "last";
-/// Older temporary files were left by writers that were killed.
+/// Age beyond which a temporary file is deleted, because its writer was killed.
 const MAX_PART_AGE: Duration = Duration::from_mins(10);
-/// Maximum number of names that are tried if the subjects of two incidents have the same hash.
+/// Maximum number of IDs to try if the subjects of two incidents have the same hash.
 const MAX_NAMES: u64 = 60;
 
 /// The store of this user.
@@ -53,16 +55,16 @@ pub struct Store {
 pub struct Stored {
     pub uid: Uid,
     pub what: Written,
-    /// The stored incident, which may be another observer's conclusion.
+    /// The stored incident. Its conclusion may be that of another observer.
     pub incident: Box<Incident>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     New,
-    /// It added data to a stored incident.
+    /// The record added data to a stored incident.
     Revised,
-    /// It contained no new data.
+    /// The record contained no new data.
     Known,
 }
 
@@ -74,7 +76,7 @@ pub struct Entry {
     pub is_read: bool,
 }
 
-/// A file that cannot be read as an incident, and the reason as a clause.
+/// A file that cannot be read as an incident, and the reason as a phrase without a period.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
     pub file: String,
@@ -115,12 +117,12 @@ impl Store {
     /// Returns the store of this user: `gputop/incidents` in the XDG state directory.
     ///
     /// # Errors
-    /// The user does not have a home directory, or root uses the home directory of another user.
+    /// Returns an error if the user does not have a home directory, or if root uses the home directory of another user.
     pub fn of_this_user() -> Result<Self, StoreError> {
         Ok(Self::at(&user_files::directory(Base::State, "incidents")?))
     }
 
-    /// Returns a store in this directory, which is created by the first write.
+    /// Returns a store in this directory. The first write creates the directory.
     #[must_use]
     pub fn at(folder: &Path) -> Self {
         Self {
@@ -199,7 +201,7 @@ impl Store {
                     file: file_name(&file.uid),
                     why: format!("it was written by a newer gputop (schema {schema})"),
                 }),
-                // Deleted by another gputop meanwhile.
+                // Another gputop has deleted it meanwhile.
                 Err(_) => {}
             }
         }
@@ -239,7 +241,7 @@ impl Store {
         Ok(record)
     }
 
-    /// Reads an incident, and whether it was opened before.
+    /// Reads an incident. Also returns whether it was opened before.
     pub fn entry(&self, uid: &Uid) -> Result<Entry, StoreError> {
         let state = State::read(&self.folder).unwrap_or_default();
         Ok(Entry {
@@ -269,8 +271,8 @@ impl Store {
         Ok(recent.collect())
     }
 
-    /// Saves an incident of another host's store. If the same incident is stored already, it is revised. A new incident that
-    /// was read on the other host is marked as read.
+    /// Saves an incident from another host's store. If the same incident is stored already, it is revised. A new
+    /// incident that was read on the other host is marked as read.
     pub fn adopt(&self, remote: RemoteIncident) -> Result<Stored, StoreError> {
         let foreign = |why: &dyn std::fmt::Display| StoreError::Foreign {
             name: visible(remote.uid.as_bytes(), 60),
@@ -325,8 +327,8 @@ impl Store {
     /// Claims the notification for an incident. Returns true for the first caller, who must run `on_incident`.
     ///
     /// # Errors
-    /// The store cannot be locked in time or cannot be written. Then the command must not be run, because another process
-    /// may also run it.
+    /// Returns an error if the store cannot be locked in time or cannot be written. The caller must not run the command
+    /// then, because another process may also run it.
     pub fn claim_notice(&self, uid: &Uid) -> Result<bool, StoreError> {
         self.change_state(|state, now| {
             let is_first = !state.notified.contains_key(uid);
@@ -427,7 +429,7 @@ impl Store {
                 break;
             }
             let Some(file) = oldest.next() else { break };
-            // Files of a newer version are deleted by that version.
+            // Files written by a newer version are left for that version to delete.
             if !matches!(self.read(&file.uid), Err(StoreError::Newer { .. })) {
                 let _ = fs::remove_file(self.path(&file.uid));
             }
@@ -438,7 +440,7 @@ impl Store {
         self.folder.join(file_name(uid))
     }
 
-    /// Lists the files with the name of an incident, sorted by name; none if the store does not exist.
+    /// Lists the files whose names are incident IDs, sorted by name. Returns an empty list if the store does not exist.
     fn files(&self) -> Result<Vec<StoreFile>, StoreError> {
         let unusable = |why| StoreError::Folder {
             folder: self.folder.clone(),
@@ -527,7 +529,7 @@ fn file_name(uid: &Uid) -> String {
     format!("{uid}.json")
 }
 
-/// Returns an unused name, because two subjects may have the same hash.
+/// Returns an unused ID, because two subjects may have the same hash.
 fn free_name(record: &Record, files: &[StoreFile]) -> Result<Uid, StoreError> {
     (0..MAX_NAMES)
         .map(|offset| Uid::of(&record.key, offset))
@@ -538,10 +540,10 @@ fn free_name(record: &Record, files: &[StoreFile]) -> Result<Uid, StoreError> {
         })
 }
 
-/// Serializes a record. Leaves out the largest sections if it would exceed the maximum size of a file.
+/// Serializes a record. Omits the largest sections if the file would exceed its maximum size.
 fn serialize(mut record: Record) -> io::Result<Vec<u8>> {
     let to_json = |record: &Record| -> io::Result<Vec<u8>> {
-        // On one line, because a block map has thousands of small entries.
+        // Write one line, because a block map has thousands of small entries.
         let mut bytes = serde_json::to_vec(record)?;
         bytes.push(b'\n');
         Ok(bytes)

@@ -1,10 +1,10 @@
-//! Detects changes of the store, for callers that poll it every few seconds.
+//! Detects changes to the store, for callers that poll it every few seconds.
 
 use std::time::{Duration, SystemTime};
 
 use super::store::Store;
 
-/// Longer than the resolution of any file system's clock.
+/// Longer than the clock resolution of any file system.
 const MAX_CLOCK_TICK: Duration = Duration::from_millis(100);
 
 /// Modification time of a store at the last check.
@@ -20,7 +20,7 @@ impl Changes {
         let now = modified();
         let are_new = now != self.seen;
         if are_new {
-            // A later change within the same clock tick would have the same time, so such a time is not remembered.
+            // A later change within the same clock tick would have the same time, so a recent time is not remembered.
             let is_old = |time: &SystemTime| time.elapsed().is_ok_and(|age| age > MAX_CLOCK_TICK);
             self.seen = now.filter(is_old);
         }

@@ -1,5 +1,5 @@
-//! Runs file system work with a timeout, because a home directory on an unreachable server hangs every call that uses it.
-//! On that thread, exceeding the file size limit is an error instead of a signal.
+//! Runs file system work on a separate thread with a timeout, because a home directory on an unreachable server hangs
+//! every call that uses it. On that thread, exceeding the file size limit is an error instead of a signal.
 
 use std::sync::mpsc;
 use std::thread;
@@ -9,11 +9,11 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 
 use crate::user_files::survive_file_limits;
 
-/// Runs `work` on a separate thread and returns its result; `None` if it took longer than `limit`, in which case it
-/// continues in the background, or if no thread could be started.
+/// Runs `work` on a separate thread and returns its result. Returns `None` if no thread could be started, or if `work`
+/// took longer than `limit`; it then continues in the background.
 ///
-/// The thread blocks all signals. Otherwise a signal that the caller has blocked on its own thread would be delivered to
-/// this one and kill the process.
+/// The thread blocks all signals. Otherwise a signal that the caller has blocked on its own thread would be delivered
+/// to this thread and kill the process.
 pub fn with_timeout<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,

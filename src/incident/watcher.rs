@@ -25,7 +25,7 @@ use crate::model::event::Observation;
 use crate::model::incident_record::{Record, Track};
 use crate::protocol::Update;
 
-/// Maximum number of frames that wait for the thread. Further frames are dropped, because the next one has newer data.
+/// Maximum number of frames queued for the thread. Further frames are dropped, because the next one has newer data.
 pub const MAX_WAITING_FRAMES: usize = 32;
 
 /// The store for incidents and the command to run for each.
@@ -36,7 +36,7 @@ pub struct IncidentSink {
     pub on_incident: Option<String>,
 }
 
-/// A result of the thread.
+/// A result sent by the watcher thread.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WatchResult {
     /// A new incident, or a revision of one that was reported before with the same key.
@@ -50,7 +50,7 @@ enum WatchInput {
     History(Uid, Vec<Track>),
 }
 
-/// A handle on the thread, which stops when the handle is dropped.
+/// A handle to the thread, which stops when the handle is dropped.
 #[derive(Debug)]
 pub struct Watcher {
     inputs: mpsc::Sender<WatchInput>,
@@ -119,7 +119,7 @@ impl Watcher {
         let _ = self.inputs.send(WatchInput::Update(update.clone()));
     }
 
-    /// Adds the measured values around an incident to the stored record.
+    /// Adds the values measured around an incident to the stored record.
     pub fn add_history(&self, uid: Uid, tracks: Vec<Track>) {
         let _ = self.inputs.send(WatchInput::History(uid, tracks));
     }
@@ -132,7 +132,7 @@ impl Watcher {
         }
     }
 
-    /// Waits until all inputs are diagnosed and saved, at most `limit`. Called before the program exits, because the last
+    /// Waits up to `limit` until all inputs are diagnosed and saved. Called before the program exits, because the last
     /// update may contain the failure that ended the run.
     pub fn finish(self, limit: std::time::Duration) -> Vec<WatchResult> {
         let Self {
@@ -160,8 +160,8 @@ impl Watcher {
     }
 }
 
-/// Lets one thread diagnose at a time. The catalogue's regular expressions retain scratch memory for each thread that
-/// matches at the same time, and when a job on a hundred hosts fails, all threads would match at once.
+/// Lets only one thread diagnose at a time. The catalogue's regular expressions retain scratch memory for each thread
+/// that matches at the same time, and when a job on a hundred hosts fails, all threads would match at once.
 fn diagnosis_lock() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
@@ -172,7 +172,7 @@ struct Thread {
     waiting: Arc<AtomicUsize>,
     saver: IncidentSaver,
     report: channel::UnboundedSender<WatchResult>,
-    /// The last error of the diagnosis, because the same text may fail again with each frame.
+    /// The last error of the diagnosis, to avoid repeating it: the same text may fail again with each frame.
     last_failure: Option<String>,
 }
 

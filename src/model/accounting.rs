@@ -3,10 +3,11 @@
 //!
 //! `allocated`, `idle` and `other` cover processes whose pools were read, or whose frameworks report them: live
 //! tensors, cache, and memory outside the pools (context, libraries). `processes` is the whole memory of all other
-//! processes. If a framework reports only its live tensors, the rest of that process counts as `processes` too.
+//! processes. If a framework reports only its live tensors, the remaining memory of that process is also part of
+//! `processes`.
 //!
-//! The process list, the memory figures and the pools are read at slightly different times, so the parts may exceed the
-//! used memory. The later parts in the order above are then reduced, and the split is marked approximate.
+//! The process list, the memory sizes and the pools are read at slightly different times, so the parts may exceed the
+//! used memory. In that case, the later parts in the order above are reduced, and the split is marked approximate.
 
 use super::gpu::{Gpu, GpuProcess};
 use super::pool::{Pool, Pools};
@@ -26,14 +27,14 @@ pub struct Accounting {
     pub idle: Bytes,
     /// Memory of the same processes outside their pools: context, libraries, other allocators.
     pub other: Bytes,
-    /// Memory of processes whose pools are unknown, and of known processes as far as their split is unknown.
+    /// Memory of processes whose pools are unknown, and memory of other processes that cannot be split further.
     pub processes: Bytes,
     /// Used memory that belongs to no listed process.
     pub unattributed: Bytes,
     pub free: Bytes,
     /// True if the samples contradict each other slightly; shown as `~`.
     pub approximate: bool,
-    /// True if the driver's process list, or a figure in it, is missing; `unattributed` then includes processes.
+    /// True if the driver's process list, or a size in it, is missing; `unattributed` then includes processes.
     pub processes_unknown: bool,
 }
 
@@ -90,7 +91,7 @@ struct Claims {
 impl Claims {
     fn of(gpu: &Gpu, list: &[GpuProcess], pools: Option<&Pools>) -> Self {
         let mut claims = Self::default();
-        // Bytes of entries that match no known process, as in a container.
+        // Bytes of entries that match no known process, which happens in a container.
         let mut unmatched = 0_u64;
         for process in list {
             let vram = process.vram.get().map(|v| v.0);
@@ -157,7 +158,7 @@ impl Held {
         }
     }
 
-    /// Returns `None` if the framework does not even report its allocated memory.
+    /// Returns the pools' memory, or `None` if the framework does not even report its allocated memory.
     fn of_reported(pool: &ReportedPool) -> Option<Self> {
         let idle = pool.idle().get();
         Some(Self {
@@ -310,9 +311,9 @@ mod tests {
             [split.allocated, split.idle, split.other, split.processes].map(|part| part.0)
         };
         assert_eq!(parts(vec![pool(Bytes(30).into())], &[]), [5, 25, 10, 25]);
-        // The rest cannot be split into idle memory and context.
+        // The remaining memory cannot be split into idle memory and context.
         assert_eq!(parts(vec![pool(Reading::default())], &[]), [5, 0, 0, 60]);
-        // With a PyTorch pool in the same process.
+        // With an additional PyTorch pool in the same process.
         assert_eq!(
             parts(vec![pool(Bytes(6).into())], &[(1, 7, 9)]),
             [12, 3, 25, 25]

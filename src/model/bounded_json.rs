@@ -2,8 +2,8 @@
 //!
 //! An element `{}` takes three bytes as text but two kilobytes as a [`Gpu`](super::gpu::Gpu), so the length of a text
 //! says little about the memory needed to read it. [`read`] wraps the deserializer: every element of a list and every
-//! entry of a map is charged with the size of its Rust type. The text is refused once the charges exceed the limit.
-//! Fields need no annotation, so none can be forgotten.
+//! entry of a map is charged with the size of its Rust type. The text is rejected once the charges exceed the limit.
+//! Fields need no annotation, so no field can be forgotten.
 //!
 //! Strings are not charged, because they are never longer than the text. `serde_json` itself limits nesting to 128
 //! levels.
@@ -47,7 +47,8 @@ impl Budget {
     }
 }
 
-/// Reads one value whose lists and maps may take `max_bytes`. Returns the value and the bytes that were charged.
+/// Reads one value whose lists and maps may take up to `max_bytes` of memory. Returns the value and the bytes that were
+/// charged.
 pub fn read<'de, T: Deserialize<'de>>(
     json: &'de [u8],
     max_bytes: usize,
@@ -64,7 +65,7 @@ pub fn read<'de, T: Deserialize<'de>>(
         charges_entries: true,
     })?;
     json.end()?;
-    // A `Reading` turns an error in a nested list into a missing value.
+    // Check the budget itself, because a `Reading` turns an error in a nested list into a missing value.
     if budget.is_exceeded.get() {
         return Err(budget.refusal());
     }
@@ -101,7 +102,7 @@ where
     deserializer.deserialize_seq(List::<T, MAX>(PhantomData))
 }
 
-/// Any part of serde's machinery, with the budget that it charges.
+/// A wrapper for any serde type, with the budget to charge.
 struct Metered<'b, T> {
     inner: T,
     budget: &'b Budget,
@@ -373,7 +374,7 @@ mod tests {
         let many = |element: &str| [element; 100_000].join(",");
         let processes = format!(r#"{{"processes":{{"list":[{}]}}}}"#, many("{}"));
         assert!(refused::<Frame>(&processes));
-        // Lists inside a `Reading`, which turns their errors into missing values.
+        // Lists inside a `Reading`, which turns an error in a list into a missing value.
         let throttle = many(r#""idle""#);
         let text = format!(r#"{{"gpus":[{{"processes":[{}]}}]}}"#, many("{}"));
         assert!(refused::<Frame>(&text));

@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 pub enum Runtime {
     Docker,
     Podman,
-    /// Also below Kubernetes, where it is the default.
+    /// Also used by Kubernetes, where it is the default.
     Containerd,
     CriO,
     /// A pod whose cgroup does not name the runtime.
     Kubernetes,
-    /// Also Incus and LXD.
+    /// Includes Incus and LXD.
     Lxc,
     SystemdNspawn,
     Apptainer,
     Singularity,
     /// Not a container in the narrow sense: Slurm puts each job step in its own cgroup.
     Slurm,
-    /// A container id was found, but nothing names the runtime.
+    /// A container ID was found, but no sign of the runtime.
     #[default]
     #[serde(other)]
     Unknown,

@@ -1,7 +1,7 @@
-//! A frame written as a file of its own, with the name of its host and the state of the screen.
+//! A frame written as a separate file, with the name of its host and the state of the screen.
 //!
-//! `once --json` prints one, and the key that saves the current screen writes one. The added fields sit next to the
-//! frame's fields, so any reader of frames can read it.
+//! `once --json` prints such a document, and the key that saves the current screen writes one. The added fields are
+//! next to the frame's fields, so any reader of frames can read the document.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Observations of single occurrences, from which incidents are built.
 //!
-//! An event is one observation with its process, GPU and time. Events travel beside the frames and are never dropped.
+//! An event is one observation with its process, GPU and time. Events are sent alongside frames and are never dropped.
 //! Their format is the same on the wire, in a recording and in the incident store. An observation of an unknown kind
-//! keeps its JSON, so that passing it on loses nothing.
+//! retains its JSON, so that no data is lost when it is passed on.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -20,8 +20,8 @@ use super::units::{Bytes, GpuUuid, Millis, Mono, Pid, UnixMillis};
 #[serde(default)]
 pub struct Event {
     pub boot_id: String,
-    /// [`Hello::agent`](super::host::Hello::agent). Together with `seq` it identifies the event permanently, so that
-    /// duplicates are recognised and two agents on one host are distinguished.
+    /// [`Hello::agent`](super::host::Hello::agent). Together with `seq` it identifies the event permanently, which
+    /// makes it possible to recognise duplicates and to distinguish two agents on one host.
     pub agent: String,
     /// Increases by one with each event of an agent.
     pub seq: u64,
@@ -36,13 +36,13 @@ pub struct Event {
     pub observation: Observation,
 }
 
-/// The observation with its figures.
+/// The observation with its measured values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Observation {
     /// A process that used a GPU has exited.
     Exit(Exit),
-    /// A GPU stopped answering, was lost, or came back.
+    /// A GPU stopped responding, was lost, or came back.
     Health(HealthChange),
     /// The driver reported an Xid.
     Xid(Xid),
@@ -57,10 +57,11 @@ pub enum Observation {
     /// The allocation trace of a failure was replayed under other settings.
     #[serde(rename = "replayed")]
     TraceReplay(Box<TraceReplay>),
-    /// An incident from the host's incident store, concluded by another reader. Found in recordings only.
+    /// An incident from the host's incident store, which another observer concluded. Found in recordings only.
     #[serde(rename = "kept")]
     RemoteIncident(Box<RemoteIncident>),
-    /// An event of a later version, kept whole. Also a known kind whose fields have an unexpected shape.
+    /// An event of a later version, with its complete JSON. Also used for known kinds whose fields have an unexpected
+    /// type.
     #[serde(untagged)]
     Unknown(Value),
 }
@@ -85,12 +86,12 @@ pub struct Exit {
     pub oom: Box<OomVerdict>,
     /// Highest device memory observed, summed over all GPUs.
     pub peak_vram: Reading<Bytes>,
-    /// Maximum delay between the exit and this event: since the kernel reported the exit, or since the process was last
-    /// seen alive where the kernel did not report it.
+    /// Maximum delay between the exit and this event. It is measured from the kernel's report of the exit, or else from
+    /// the time when the process was last seen alive.
     pub noticed_after: Millis,
 }
 
-/// Verdict on whether the kernel's out-of-memory killer ended a process, because host or cgroup memory ran out.
+/// Verdict on whether the kernel's out-of-memory killer killed a process, because host or cgroup memory ran out.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OomVerdict {
@@ -105,7 +106,7 @@ pub struct OomVerdict {
 #[serde(default)]
 pub struct HealthChange {
     pub state: HealthState,
-    /// The driver's description, as a clause.
+    /// The driver's description, a phrase without a period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
@@ -116,7 +117,7 @@ pub struct HealthChange {
 pub struct Xid {
     /// 999 if the driver reports no number.
     pub number: u64,
-    /// The kernel log's line, when it could be read.
+    /// The line of the kernel log, if it could be read.
     pub text: Reading<String>,
     /// The PID in that line, in the host's PID namespace. [`Event::process`] identifies the same process if gputop
     /// watches it.
@@ -124,7 +125,7 @@ pub struct Xid {
     pub pid: Reading<Pid>,
 }
 
-/// Failed allocations counted by the allocator, each an `OutOfMemoryError` that the program may have caught.
+/// Failed allocations counted by the allocator. Each raised an `OutOfMemoryError`, which the program may have caught.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OomsRose {
@@ -132,9 +133,9 @@ pub struct OomsRose {
     pub after: u64,
     /// The device's number inside the process.
     pub ordinal: u32,
-    /// Time of the previous sample; the failure happened between it and the event.
+    /// Time of the previous sample. The failure happened between that time and the event.
     pub since: Mono,
-    /// Pool statistics of the sample that detected it, with minimum and maximum since the previous frame.
+    /// Pool statistics of the sample that detected the failure, with minimum and maximum since the previous frame.
     pub stats: PoolStats,
 }
 
@@ -145,15 +146,15 @@ pub struct GpuAtOom {
     pub memory: Memory,
     /// The processes that use the most memory.
     pub processes: Reading<Vec<GpuProcess>>,
-    /// Delay between detecting the failure and this read.
+    /// Delay between detecting the failure and reading this data.
     pub lag: Millis,
 }
 
 /// Text that a process wrote after it was first seen on a GPU, from a log that was discovered or named by the user.
 ///
-/// The event, not the text, identifies the writer. [`Event::process`] is set when one watched process writes to the
-/// log. It is empty when several share the log, such as the ranks of a launcher;
-/// [`writers`](Self::writers) then lists them.
+/// The event, not the text, identifies the writer. [`Event::process`] is set if a single watched process writes to the
+/// log. It is empty if several share the log, such as the ranks of a launcher; [`writers`](Self::writers) then lists
+/// them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogExcerpt {
@@ -172,12 +173,12 @@ pub struct LogExcerpt {
     pub offset: Reading<Bytes>,
     /// True if the text directly follows the previous excerpt of this log.
     pub continues: bool,
-    /// True if the log grew faster than it was read, so that text before or within this excerpt was skipped.
+    /// True if the log grew faster than it could be read, so that text before or within this excerpt was skipped.
     pub sampled: bool,
     /// Bytes skipped since the previous excerpt.
     #[serde(skip_serializing_if = "Bytes::is_zero")]
     pub skipped: Bytes,
-    /// Text dropped to respect the size limit, from this excerpt or from earlier ones that were not sent.
+    /// Bytes dropped to stay within the size limit, from this excerpt or from earlier ones that were not sent.
     pub left_out: Bytes,
     /// Maximum delay between writing the newest line and sending it.
     pub lag: Millis,
@@ -190,9 +191,9 @@ pub struct LogExcerpt {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogOrigin {
-    /// The file behind the process's standard output or error.
+    /// The file that the process's standard output or error is redirected to.
     Descriptor,
-    /// A file written by the reader of the process's pipe: `tee`, `multilog`.
+    /// A file written by the program that reads the process's pipe: `tee`, `multilog`.
     PipeReader,
     /// The tmux pane whose terminal the process writes to.
     Pane,
@@ -262,7 +263,8 @@ pub struct Steps {
     pub done: u64,
 }
 
-/// State of PyTorch's allocator during an out-of-memory error, after it flushed its cache and before it raised.
+/// State of PyTorch's allocator during an out-of-memory error, after it flushed its cache and before it raised the
+/// exception.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HookOom {
@@ -325,10 +327,10 @@ pub struct HookFrame {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HookException {
-    /// With its module: `torch.OutOfMemoryError`.
+    /// The type with its module: `torch.OutOfMemoryError`.
     pub r#type: String,
     pub message: String,
-    /// Place that the exception escaped from: `program`, `thread`, `multiprocessing`, `cell`.
+    /// Where the uncaught exception occurred: `program`, `thread`, `multiprocessing`, `cell`.
     pub r#where: String,
     /// The innermost line of the program's own code.
     pub file: String,

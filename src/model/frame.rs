@@ -2,8 +2,8 @@
 //!
 //! Example of the data flow: the worker of GPU 0 (`collect/nvml`) reads used memory into `Gpu::memory.used`. The agent
 //! (`collect/agent.rs`) puts that GPU into the next frame and publishes it. A source (`source/`) passes the frame on,
-//! as a pointer for live data or as a JSON line from a recording. `tui/app.rs` keeps the pointer and its history. A
-//! screen borrows `frame.gpus[0].memory.used` and formats it. One struct makes all four hops.
+//! as a pointer for live data or as a JSON line from a recording. `tui/app.rs` stores the pointer and its history. A
+//! screen borrows `frame.gpus[0].memory.used` and formats it. The same struct is used in all four steps.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use super::units::{Millis, Mono, UnixMillis};
 /// Version of the frame and event format that this build writes.
 pub const SCHEMA: u32 = 1;
 
-/// More GPUs than any host has.
+/// Maximum number of GPUs, more than any host has.
 const MAX_GPUS: usize = 256;
 
-/// The latest state of one host. Each collector replaces its own field with its own time, so slow collectors do not
-/// delay fast ones.
+/// The latest state of one host. Each collector sets its own field and the time of that field, so slow collectors do
+/// not delay fast ones.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Frame {
@@ -32,7 +32,7 @@ pub struct Frame {
     pub time: UnixMillis,
     /// The same instant on the clock that all `at` fields use.
     pub mono: Mono,
-    /// The requested period between frames.
+    /// The requested time between frames.
     pub interval: Millis,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<Driver>,
@@ -55,7 +55,7 @@ pub struct Frame {
 #[serde(default)]
 pub struct ProcessList {
     pub at: Mono,
-    /// Sorted by PID. Frames share the list until it is read again.
+    /// Sorted by PID. Consecutive frames share the list until the processes are read again.
     pub list: Arc<Vec<Process>>,
 }
 

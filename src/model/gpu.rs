@@ -33,9 +33,9 @@ pub struct Gpu {
     /// The product name: `NVIDIA H200`.
     pub name: String,
     pub health: Health,
-    /// Time of the readings that are taken on every tick.
+    /// Time of the values that are read at every sampling interval.
     pub at: Mono,
-    /// Shared between frames, because its dozen strings never change.
+    /// Shared between frames, because its dozen or so strings never change.
     pub board: Arc<Board>,
     pub memory: Memory,
     /// Share of the last sample period during which a kernel was running.
@@ -81,13 +81,13 @@ pub struct Gpu {
     /// Used memory that no visible process holds, in parts, each with its likely cause.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unattributed: Vec<Unattributed>,
-    /// Time of the last read of `processes`, which does not happen on every tick.
+    /// Time of the last read of `processes`, which are not read at every sampling interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes_at: Option<Mono>,
     /// Time of the last read of the processes' utilisation, which happens even less often.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization_at: Option<Mono>,
-    /// Expensive figures, read only while a screen shows them.
+    /// Expensive values, read only while a screen shows them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
 }
@@ -106,10 +106,10 @@ impl Gpu {
 #[serde(default)]
 pub struct Health {
     pub state: HealthState,
-    /// Time at which the GPU stopped answering, if it did.
+    /// Time when the GPU stopped responding, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Mono>,
-    /// The driver's description, as a clause.
+    /// The driver's description, a phrase without a period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
@@ -118,9 +118,9 @@ pub struct Health {
 #[serde(rename_all = "snake_case")]
 pub enum HealthState {
     Answering,
-    /// A call has not returned for longer than two ticks.
+    /// A driver call has not returned for longer than two sampling intervals.
     Silent,
-    /// The driver reports that the GPU is lost, or the driver itself is gone.
+    /// The driver reports that the GPU is lost, or the driver itself is no longer available.
     Lost,
     #[default]
     #[serde(other)]
@@ -131,7 +131,7 @@ pub enum HealthState {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Board {
-    /// PCI address as in the kernel log's Xid lines: `0000:3b:00`.
+    /// PCI address in the format of the kernel log's Xid lines: `0000:3b:00`.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub pci_bus: Reading<String>,
     /// The N of /dev/nvidiaN.
@@ -210,7 +210,7 @@ impl Memory {
         }
     }
 
-    /// Returns all memory that is not free, including the driver's own part. The screen calls it USED.
+    /// Returns all memory that is not free, including the driver's own part. Screens call it USED.
     pub fn taken(&self) -> Option<Bytes> {
         match (self.total.get(), self.free.get()) {
             (Some(total), Some(free)) => Some(Bytes(total.0.saturating_sub(free.0))),
@@ -230,15 +230,15 @@ pub struct Ecc {
     pub corrected: Reading<u64>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub uncorrected: Reading<u64>,
-    /// Rows replaced after correctable errors, over the card's life.
+    /// Rows remapped after correctable errors, over the card's lifetime.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub remapped_correctable: Reading<u32>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub remapped_uncorrectable: Reading<u32>,
-    /// A row is waiting for a GPU reset to be replaced.
+    /// A row will be remapped at the next GPU reset.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub remap_pending: Reading<bool>,
-    /// A row could not be replaced: the card should be exchanged.
+    /// A row could not be remapped, so the card should be replaced.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub remap_failed: Reading<bool>,
 }
@@ -252,14 +252,14 @@ pub struct Pcie {
     pub generation: Reading<u32>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub width: Reading<u32>,
-    /// Maximum that card, slot and mainboard support together.
+    /// Maximum that card, slot and mainboard all support.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub max_generation: Reading<u32>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub max_width: Reading<u32>,
 }
 
-/// Figures whose calls take 2 to 40 ms, read for one GPU while its screen is open.
+/// Values whose calls take 2 to 40 ms, read for one GPU while its screen is open.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Traffic {
@@ -328,7 +328,7 @@ macro_rules! traffic {
 /// it.
 static NOT_SHOWN: LazyLock<Traffic> = LazyLock::new(|| {
     fn unread<T>() -> Reading<T> {
-        Reading::missing(Reason::NotRead, "read and recorded while shown")
+        Reading::missing(Reason::NotRead, "read while this screen is open")
     }
     Traffic {
         at: Mono::default(),

@@ -34,10 +34,10 @@ pub struct Host {
 pub struct Hello {
     /// Version of the frame format. Readers accept any version, because fields are only ever added.
     pub schema: u32,
-    /// Features that a reader must understand. A reader refuses an entry that it does not know. Empty so far.
+    /// Features that a reader must support. A reader rejects the data if it does not know one of them. Empty so far.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<String>,
-    /// Random id of this agent run; together with an event's number it identifies the event permanently.
+    /// Random ID of this agent run. Together with an event's number, it identifies the event permanently.
     pub agent: String,
     /// gputop's version, for messages.
     pub version: String,
@@ -45,7 +45,7 @@ pub struct Hello {
     /// True if gputop does not run on that host and the data comes from `nvidia-smi`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub reduced: bool,
-    /// The kernel's boot id; together with a PID and a start time it identifies a process permanently.
+    /// The kernel's boot ID. Together with a PID and a start time, it identifies a process permanently.
     pub boot_id: String,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub kernel: Reading<String>,
@@ -60,13 +60,13 @@ pub struct Hello {
     pub uid: Option<u32>,
 }
 
-/// The relation between the PIDs seen here and those of the driver.
+/// The relation between the PIDs that gputop sees and those of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PidNamespace {
     /// The initial namespace: the driver's PIDs are valid here.
     Host,
-    /// A container: the driver's PIDs belong to another namespace and are never matched.
+    /// A container: the driver's PIDs belong to another namespace, so they are never matched.
     Container,
     #[default]
     #[serde(other)]
@@ -83,7 +83,7 @@ pub struct Driver {
     /// The newest CUDA version that the driver supports: `13.0`.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub cuda: Reading<String>,
-    /// Number of GPUs reported by the driver, or the reason as a sentence if it reports none or is missing.
+    /// Number of GPUs that the driver reports. If it reports none, or no driver is found, the reason as a sentence.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub gpus: Reading<u32>,
 }

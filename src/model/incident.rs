@@ -1,6 +1,6 @@
-//! Conclusions that a reader draws from events and text, in the format of `explain --json` (a contract, schema 1).
+//! Conclusions that an observer draws from events and text, in the format of `explain --json` (stable, schema 1).
 //!
-//! Only data from the text or from a measurement is present. Everything else is left out, never guessed.
+//! Contains only data from the text or from a measurement. Unknown values are omitted, never guessed.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ pub struct Incident {
     pub fields: Fields,
     pub causes: Vec<Cause>,
     pub fixes: Vec<Fix>,
-    /// Popular advice that does not help here, one clause each.
+    /// Popular advice that does not help here, one phrase each.
     pub not_helpful: Vec<String>,
     pub references: Vec<Reference>,
     /// Headline in capitals: `OUT OF MEMORY`.
@@ -51,7 +51,7 @@ pub struct Incident {
     /// Checks that would increase the confidence and how to do them, one sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<String>,
-    /// Consequences of this incident, not causes.
+    /// Consequences of this incident, as opposed to its causes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub secondary: Vec<Self>,
 }
@@ -94,8 +94,8 @@ pub struct Label {
 }
 
 impl Incident {
-    /// Returns true if this incident should be shown again to a reader of `before`, which it replaces: its severity
-    /// rose or its diagnosis changed. The figures in a sentence may change at any time.
+    /// Returns true if this incident should be shown again to a user who has read `before`, which it replaces: its
+    /// severity increased or its diagnosis changed. A change of the numbers in a sentence is ignored.
     #[must_use]
     pub fn is_news_after(&self, before: &Self) -> bool {
         self.severity > before.severity
@@ -106,7 +106,7 @@ impl Incident {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Worth knowing, but nothing failed.
+    /// A notice; nothing failed.
     Note,
     /// A failure that the program survived.
     Caught,
@@ -140,7 +140,7 @@ pub struct LogLocation {
     pub rank: Option<u32>,
 }
 
-/// The figures of an incident under their standard names; sizes in bytes.
+/// The values of an incident under their standard names; sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Fields {
@@ -202,7 +202,7 @@ pub struct Fields {
     pub pci_bus: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Further fields that an explanation extracts, under its own names.
+    /// Additional fields that an explanation extracts, under names of its own.
     #[serde(flatten)]
     pub more: serde_json::Map<String, serde_json::Value>,
 }
@@ -220,10 +220,10 @@ pub struct Cause {
     pub id: String,
     pub title: String,
     pub verdict: Verdict,
-    /// Supporting evidence, one sentence each with its figures.
+    /// Supporting evidence, one sentence each with its values.
     pub r#for: Vec<String>,
     pub against: Vec<String>,
-    /// The check that would decide, and how to do it, while the verdict is open.
+    /// While the verdict is open, the check that would decide it, and how to do the check.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub needs: Option<String>,
 }
@@ -234,7 +234,7 @@ pub enum Verdict {
     Likely,
     Possible,
     RuledOut,
-    /// Not known, or a verdict of a later version.
+    /// Unknown, or a verdict that a later version added.
     #[default]
     #[serde(other)]
     Unknown,

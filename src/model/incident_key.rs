@@ -19,12 +19,12 @@ pub struct IncidentKey {
     /// The command under `gputop run` that started the process. The record of that run has this command as its subject.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<ProcessKey>,
-    /// For incidents of a GPU that are not about a process.
+    /// The GPU, for incidents that do not involve a process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuUuid>,
     /// Time of the first observation by the monotonic clock, for comparisons.
     pub first: Mono,
-    /// The same by the wall clock, for display and sorting.
+    /// The same time by the wall clock, for display and sorting.
     pub time: UnixMillis,
 }
 

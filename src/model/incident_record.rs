@@ -16,7 +16,7 @@ use super::remote_incident::RemoteIncident;
 use super::scene::Scene;
 use super::units::{Millis, Mono};
 
-/// The version of the file format. New fields do not change it; only changes that older readers would misread do.
+/// The version of the file format. New fields do not change it; only changes that older readers would misinterpret do.
 pub const SCHEMA: u32 = 1;
 /// Maximum size of the log excerpt in bytes.
 pub const MAX_EXCERPT: usize = 256 << 10;
@@ -43,13 +43,13 @@ pub struct Record {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub excerpt: Option<Excerpt>,
     pub evidence: Evidence,
-    /// The state of the machine at the time; only observers of the process have it.
+    /// The state of the machine at the time of the incident; only observers of the process have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scene: Option<Arc<Scene>>,
-    /// Measured values before and after it, one track for each series.
+    /// Measured values before and after the incident, one track for each series.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Track>,
-    /// Environment variables of the process whose values may be stored by the privacy rule.
+    /// Environment variables of the process whose values the privacy rule permits to store.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub environment: Vec<Variable>,
     /// Versions of `gputop`, `kernel`, `driver`, `cuda` and `torch`, as far as known.
@@ -65,7 +65,7 @@ pub struct Record {
 #[serde(default)]
 pub struct Excerpt {
     pub text: String,
-    /// True if the beginning was left out.
+    /// True if the beginning of the log excerpt was left out.
     pub is_cut: bool,
 }
 
@@ -75,7 +75,7 @@ pub struct Excerpt {
 pub struct Evidence {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
-    /// Measurements of the diagnosis by name.
+    /// Measurements used by the diagnosis, by name.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub measured: Map<String, Value>,
 }
@@ -96,7 +96,7 @@ pub struct Track {
 /// The reason why a record cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum UnreadableRecord {
-    /// The version of the file.
+    /// Schema version of the file, which is newer than this gputop supports.
     #[error("it was written by a newer gputop (schema {0})")]
     Newer(u64),
     #[error("it is damaged ({0})")]
@@ -121,8 +121,8 @@ impl Record {
         Some(record)
     }
 
-    /// Returns the parts that belong in a recording: not data that was read on request, and not the evidence, which the
-    /// recording contains as events.
+    /// Returns the parts that belong in a recording. Excludes data that was read on request, and the evidence, which
+    /// the recording contains as events.
     #[must_use]
     pub fn recorded(self) -> Self {
         Self {

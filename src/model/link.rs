@@ -2,12 +2,12 @@
 
 use super::units::Millis;
 
-/// Connection state. Frames carry their age; this says whether more of them will come.
+/// State of the connection. Frames contain their age; the state says whether more frames will arrive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Link {
     /// Waiting for the first bytes.
     Connecting,
-    /// The host's recording begins this much later than the time shown.
+    /// The host's recording begins this much later than the displayed time.
     Later {
         begins_in: Millis,
     },
@@ -18,9 +18,9 @@ pub enum Link {
     },
     /// The connection ended; the data received so far stays on screen.
     Lost {
-        /// Time since the loss, when this value was created.
+        /// Time between the loss and the creation of this value.
         since: Millis,
-        /// The reason: a clause without a final period, escaped for display.
+        /// The reason: a phrase without a period, escaped for display.
         why: String,
         /// Time until the next attempt; 0 during an attempt.
         again_in: Millis,

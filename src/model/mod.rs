@@ -1,8 +1,8 @@
 //! gputop's data as plain types, passed unchanged from a collector to a screen.
 //!
 //! A [`Frame`](frame::Frame) is the latest state of one host. Only the latest frame matters; older ones may be skipped.
-//! An [`Event`](event::Event) is a single occurrence. Events are never dropped and are not part of a frame.
-//! An [`Incident`](incident::Incident) is a conclusion from events, drawn by the reader.
+//! An [`Event`](event::Event) is an individual occurrence. Events are never dropped and are not part of a frame. An
+//! [`Incident`](incident::Incident) is a conclusion that the observer draws from events.
 //!
 //! The wire and the recording contain these types as JSON. Therefore every field added later is `#[serde(default)]`,
 //! every enum reads an unknown variant as `Unknown`, and every number that may be absent is a

@@ -1,11 +1,11 @@
 //! Permissions for actions on processes and GPUs beyond reading.
 
-/// Permission for each action, or the reason why it is denied: a clause without a final period.
+/// Permission for each action, or the reason why it is denied: a phrase without a period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permissions {
     pub signals: Result<(), &'static str>,
     pub probes: Result<(), &'static str>,
-    /// Naming a file to follow as a log.
+    /// Following a file as a log of a process.
     pub watches: Result<(), &'static str>,
 }
 
@@ -26,7 +26,7 @@ impl Permissions {
         }
     }
 
-    /// Returns the permissions under the local `--readonly` option.
+    /// Returns the permissions that result from the local `--readonly` option.
     pub const fn readonly(is_set: bool) -> Self {
         if is_set {
             Self {
@@ -38,7 +38,7 @@ impl Permissions {
         }
     }
 
-    /// Returns the actions that both allow.
+    /// Returns permission for the actions that both `self` and `other` allow.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {

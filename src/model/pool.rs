@@ -1,8 +1,9 @@
-//! A memory pool of a process on one device: PyTorch's caching allocator. Other frameworks report fewer figures, which
+//! A memory pool of a process on one device: PyTorch's caching allocator. Other frameworks report fewer values, which
 //! are in [`reported_pool`](super::reported_pool).
 //!
-//! A pool has statistics, cheap enough to read 20 times a second, and a map of segments and blocks, read only while a
-//! user views it. The names are PyTorch's: allocated, reserved, active, segment, block, inactive split.
+//! A pool has statistics, which are cheap enough to read 20 times a second, and a map of segments and blocks, which is
+//! read only while a user views it. The names are PyTorch's: allocated, reserved, active, segment, block, inactive
+//! split.
 
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ pub struct Pool {
 pub enum Allocator {
     /// PyTorch's own caching allocator, which is fully readable.
     Native,
-    /// PyTorch on the driver's pool, whose state is not in the process.
+    /// PyTorch with the driver's own pool, whose state is not in the process.
     CudaMallocAsync,
     /// A library supplied by the user.
     Pluggable,
@@ -132,7 +133,7 @@ pub struct PoolMap {
     pub process: ProcessKey,
     pub ordinal: u32,
     pub at: Mono,
-    /// True if the statistics were equal before and after the walk and all sums agree.
+    /// True if the statistics were equal before and after the map was read, and all sums agree.
     pub exact: bool,
     /// Sorted by address.
     pub segments: Vec<Segment>,
@@ -164,7 +165,7 @@ pub struct Segment {
     pub blocks: Vec<Block>,
 }
 
-/// A private pool, as PyTorch numbers it (`segment_pool_id`); `(0, 0)` stands for the shared pools.
+/// A private pool, as numbered by PyTorch (`segment_pool_id`); `(0, 0)` stands for the shared pools.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -193,7 +194,8 @@ pub enum PoolKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Block {
-    /// Left out of JSON when 0, which is never a block's address: in a recording, blocks follow each other directly.
+    /// Omitted from JSON if 0, which is never a block's address. In a recording, blocks are contiguous, so most
+    /// addresses are omitted.
     #[serde(skip_serializing_if = "is_zero")]
     pub address: u64,
     pub size: Bytes,
@@ -212,10 +214,10 @@ fn is_zero(address: &u64) -> bool {
 pub enum BlockState {
     /// Used by a live tensor.
     Allocated,
-    /// Freed, but another stream may still use it.
+    /// Freed blocks that another stream may still use.
     Active,
     Free,
-    /// Address space of an expandable segment without physical memory, so not reserved.
+    /// Address space of an expandable segment without physical memory, which is not part of reserved memory.
     Unmapped,
     #[default]
     #[serde(other)]
@@ -228,7 +230,7 @@ pub enum BlockState {
 pub struct Unread {
     pub process: ProcessKey,
     pub allocator: Allocator,
-    /// The reason, and the workaround available to this user.
+    /// The reason, and a workaround that this user can apply.
     pub why: super::reading::Missing,
 }
 

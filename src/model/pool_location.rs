@@ -9,7 +9,7 @@ use super::reading::Reading;
 use super::reported_pool::ReportedPool;
 use super::units::GpuUuid;
 
-/// Returns the GPU of a pool. If the reader did not identify it, uses the only GPU that lists the process.
+/// Returns the GPU of a pool. If the pool's reader did not identify it, returns the only GPU that lists the process.
 pub fn gpu_of<'f>(frame: &'f Frame, pool: &Pool) -> Option<&'f Gpu> {
     find_gpu(frame, &pool.gpu, pool.process)
 }

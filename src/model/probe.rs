@@ -10,21 +10,22 @@ use super::process::ProcessKey;
 use super::reading::Reading;
 use super::units::{Bytes, GpuUuid, Millis, Mono, UnixMillis};
 
-/// Default limit on the time for which memory is held.
+/// Default limit on the time for which a probe holds memory.
 pub const DEFAULT_LIMIT: Millis = Millis(500);
 /// Default limit on the memory that a policy may hold.
 pub const DEFAULT_ARENA: Bytes = Bytes::gib(1);
-/// Upper bound for the memory of a context before it is known: 518 MiB on an H200 as NVML counts it, with libraries.
+/// Upper bound for the memory of a context before it is known. On an H200, NVML counts 518 MiB for a context with
+/// libraries.
 pub const CONTEXT: Bytes = Bytes::mib(640);
 
-/// Returns the larger of 1 GiB and 2 % of the GPU's memory, or 10 % if other processes use it, since their next
-/// requests are unknown.
+/// Returns the memory that a probe must leave free: the larger of 1 GiB and 2 % of the GPU's memory. If other processes
+/// use the GPU, the share is 10 %, because their next requests are unknown.
 pub fn default_headroom(total: Bytes, others: bool) -> Bytes {
     let share = if others { total.0 / 10 } else { total.0 / 50 };
     Bytes(share.max(Bytes::gib(1).0))
 }
 
-/// Returns the free memory below which nothing is probed, because the context alone would use up the headroom.
+/// Returns the minimum free memory for a probe. With less, the context alone would use up the headroom.
 pub fn min_free(total: Bytes, headroom: Option<Bytes>, others: bool) -> Bytes {
     let headroom = headroom.unwrap_or_else(|| default_headroom(total, others));
     Bytes(headroom.0.saturating_add(CONTEXT.0))
@@ -36,14 +37,14 @@ pub fn min_free(total: Bytes, headroom: Option<Bytes>, others: bool) -> Bytes {
 pub struct ProbeRequest {
     /// A GPU, or a MIG device.
     pub gpu: GpuUuid,
-    /// The process that provides the sizes of the pattern and whose free blocks are compared. Without one, the pattern is
-    /// synthetic.
+    /// The process that provides the sizes of the pattern, and whose free blocks are compared. If not set, the pattern
+    /// is synthetic.
     pub process: Option<ProcessKey>,
     /// Maximum time for which memory is held.
     pub limit: Option<Millis>,
     /// Memory that must stay free at all times.
     pub headroom: Option<Bytes>,
-    /// Continue where the probe could disturb other processes.
+    /// Run the probe even if it could disturb other processes.
     pub force: bool,
     /// The policies to run; all if empty.
     pub policies: Vec<Policy>,
@@ -58,11 +59,11 @@ pub struct Probe {
     pub gpu: GpuUuid,
     /// Wall-clock time of the start.
     pub time: UnixMillis,
-    /// The same instant since boot, used for the history of probes.
+    /// The same time on the clock since boot, used for the history of probes.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub at: Reading<Mono>,
     pub outcome: Outcome,
-    /// Reason why the outcome is not `done`: a clause without a final period.
+    /// Reason why the outcome is not `done`: a phrase without a period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Total memory of the GPU as CUDA counts it.
@@ -91,7 +92,7 @@ pub enum Outcome {
     Done,
     /// Nothing was allocated, for the given reason.
     Refused,
-    /// Memory is free, but too scattered for the driver to create a context.
+    /// Memory is free, but too fragmented for the driver to create a context.
     NoContext,
     /// The probe started but did not finish.
     Failed,
@@ -128,8 +129,9 @@ pub struct Fill {
 }
 
 impl Fill {
-    /// Returns true if the driver served every size for as long as there was room: the binary form of the free memory.
-    /// A clean fill has at most one block of each size, except for the largest size.
+    /// Returns true if the driver served every size while enough memory was free. The blocks of a clean fill then
+    /// correspond to the binary digits of the amount of free memory: at most one block of each size, except for the
+    /// largest size.
     pub fn is_clean(&self) -> bool {
         !self.cut_short && self.latency.iter().all(|size| size.failed == 0)
     }
@@ -147,7 +149,7 @@ pub struct Latency {
     pub longest_us: u64,
 }
 
-/// The rules under which a pattern was run.
+/// The allocation policy under which a pattern was run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
@@ -164,7 +166,7 @@ pub enum Policy {
     Unknown,
 }
 
-/// All policies in the order in which they run: those with most driver calls come last.
+/// All policies in the order in which they run. Those with the most driver calls come last.
 pub const POLICIES: &[Policy] = &[
     Policy::Native,
     Policy::Expandable,
@@ -206,7 +208,7 @@ pub struct PatternRun {
     pub source: String,
     /// Maximum memory that the policy could hold.
     pub arena_bytes: Bytes,
-    /// Requests in the pattern, followed by those made before the time limit.
+    /// Number of requests in the pattern. The next field is the number made before the time limit.
     pub requests: u64,
     pub requests_made: u64,
     /// Requests that did not fit.
@@ -217,12 +219,12 @@ pub struct PatternRun {
     pub allocated_bytes: Bytes,
     pub free_bytes: Bytes,
     pub largest_free_block: Bytes,
-    /// 1 − largest free block / free bytes; 0 if all free memory is one block. Absent if nothing is free.
+    /// 1 − largest free block / free bytes; 0 if all free memory is one block. Absent if no memory is free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external_fragmentation: Option<f64>,
     pub free_histogram: Vec<Bin>,
     pub us: u64,
-    /// Reason why it was not run, or not to its end: a clause.
+    /// Reason why the pattern was not run, or not to its end: a phrase without a period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
 }
@@ -240,7 +242,7 @@ pub struct ProcessSide {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external_fragmentation: Option<f64>,
     pub free_histogram: Vec<Bin>,
-    /// Reason why no map is available: a clause.
+    /// Reason why no map is available: a phrase without a period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
 }
@@ -255,8 +257,8 @@ pub struct Cost {
     pub held_byte_ms: u64,
     /// Time from the first byte held to the last byte returned.
     pub held_ms: u64,
-    /// Memory of the context: NVML's free memory before minus CUDA's free memory after. Activity of other processes in
-    /// between is included.
+    /// Memory of the context: NVML's free memory before it was created minus CUDA's free memory afterwards. The
+    /// difference includes activity of other processes in between.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub context_bytes: Reading<Bytes>,
     /// Time to load the driver and create the context.

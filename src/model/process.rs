@@ -19,7 +19,7 @@ pub struct ProcessKey {
 
 /// The data on one GPU process that a table row shows.
 ///
-/// Text is already escaped for display, limited in length, and free of secrets.
+/// All text is already escaped for display, limited in length, and free of secrets.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Process {
@@ -40,7 +40,7 @@ pub struct Process {
     pub cpu: Reading<Percent>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub rss: Reading<Bytes>,
-    /// RANK, otherwise SLURM_PROCID, from the process's environment.
+    /// RANK from the process's environment, otherwise SLURM_PROCID.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub rank: Reading<u32>,
     /// LOCAL_RANK, otherwise SLURM_LOCALID.
@@ -58,7 +58,7 @@ pub struct Process {
     /// The process that started it, or that adopted it later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
-    /// The command under `gputop run` that it belongs to, if it is not that command itself.
+    /// The command under `gputop run` to which this process belongs, unless it is that command itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<ProcessKey>,
     /// Its container: a short id, or the name if the runtime has no ids; for a Slurm step `81234.0`.
@@ -77,7 +77,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Returns `docker train`, or `docker 3f2a9c8b7c6d` if the name is not readable; nothing outside a container.
+    /// Returns `docker train`, or `docker 3f2a9c8b7c6d` if the name is not readable. Returns nothing outside a
+    /// container.
     pub fn container_words(&self) -> Option<String> {
         let id = self.container.value()?;
         let name = self.container_name.value().unwrap_or(id);

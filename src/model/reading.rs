@@ -1,11 +1,11 @@
 //! A value, or the reason for its absence.
 //!
-//! On the wire, a reading is the bare value (`42`) or `{"missing": "denied", "hint": "…"}` in its place. The reason is
-//! a unit enum with a fallback and the hint is a separate field. A reason added by a later version therefore costs
-//! only this number and not the whole frame. A value of an unexpected type reads as `unknown` for the same reason.
+//! On the wire, a reading is the bare value (`42`) or `{"missing": "denied", "hint": "…"}` instead of it. The reason is
+//! a unit enum with a fallback, and the hint is a separate field. A reason added by a later version therefore loses
+//! only this value and not the whole frame. A value of an unexpected type is read as `unknown` for the same reason.
 //!
-//! `T` is a scalar, a newtype over one, a string or a list; for example, a sample's minimum, maximum and last value are
-//! a list of three. A JSON object in a reading's place is always a reason.
+//! `T` is a scalar, a newtype over a scalar, a string or a list. For example, a sample's minimum, maximum and last
+//! value are a list of three. A JSON object in place of a value is always a reason.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -24,7 +24,7 @@ pub enum Reason {
     Unsupported,
     /// This user is not permitted to read it.
     Denied,
-    /// The process or device that it belongs to has exited or was removed.
+    /// The process or device that the value belongs to has exited or was removed.
     Gone,
     /// The source returned an impossible value, which was dropped.
     Implausible,
@@ -47,13 +47,13 @@ impl Reason {
     }
 }
 
-/// The reason for an absence and, where possible, an explanation or a fix.
+/// The reason why a value is missing and, where possible, an explanation or a fix.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Missing {
     #[serde(rename = "missing")]
     pub reason: Reason,
-    /// A clause without a final period: `the driver lists no memory for WSL processes`.
+    /// A phrase without a period: `the driver lists no memory for WSL processes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<Box<str>>,
 }
@@ -117,7 +117,7 @@ impl<T> Reading<T> {
         }
     }
 
-    /// Returns true for the default, which is left out on the wire.
+    /// Returns true for the default, which is omitted on the wire.
     pub fn is_not_read(&self) -> bool {
         matches!(self, Self::Missing(m) if m.reason == Reason::NotRead && m.hint.is_none())
     }
@@ -220,8 +220,8 @@ impl<'de, T: Deserialize<'de>> de::Visitor<'de> for ReadingVisitor<T> {
         Ok(Reading::default())
     }
 
-    /// Skips the rest of a list that `T` rejects before it takes an element. An error in an element of an expected list
-    /// fails the line, as for any other mistyped field.
+    /// Skips the remaining elements if `T` rejects the list before reading an element. If an element of an expected
+    /// list is invalid, the whole line fails, as for any other field with a wrong type.
     fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let value = T::deserialize(value::SeqAccessDeserializer::new(&mut seq));
         while seq.next_element::<de::IgnoredAny>()?.is_some() {}

@@ -1,4 +1,4 @@
-//! Incidents in the store of another host: first the list of them, then each incident that is requested.
+//! Incidents in the store of another host: first a list, then each incident that is requested.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub struct IncidentFile {
     pub is_read: bool,
 }
 
-/// An incident from the store as saved in its file, without the blocks of its map.
+/// An incident as saved in its file in the store, but without the blocks of its map.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RemoteIncident {

@@ -1,8 +1,8 @@
 //! The pool of a framework that reports its own statistics: JAX, TensorFlow, CuPy.
 //!
-//! The Python hook reads the framework's statistics inside the program once a second. They have fewer figures than
-//! PyTorch's, and the set differs between frameworks, so each figure is a reading of its own. A process may have
-//! several such pools beside PyTorch's, even on the same device, so they have a separate list.
+//! The Python hook reads the framework's statistics inside the program once a second. Frameworks report fewer values
+//! than PyTorch, and each framework reports different ones, so each value is a separate reading. A process may have
+//! several such pools in addition to PyTorch's, even on the same device, so they have a separate list.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,16 +23,16 @@ pub struct ReportedPool {
     /// The GPU with that number, if known.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub gpu: Reading<GpuUuid>,
-    /// Time at which the program's report was read; the program wrote it at most a few seconds earlier.
+    /// Time when the program's report was read. The program wrote it at most a few seconds earlier.
     pub at: Mono,
     /// Bytes in live arrays and tensors: XLA's and TensorFlow's `bytes_in_use`, CuPy's `used_bytes()`.
     pub allocated: Reading<Bytes>,
     /// Peak since the program started.
     pub allocated_peak: Reading<Bytes>,
-    /// Bytes that the pool holds from the driver: XLA's `pool_bytes`, CuPy's `total_bytes()`.
+    /// Bytes that the pool has reserved from the driver: XLA's `pool_bytes`, CuPy's `total_bytes()`.
     pub reserved: Reading<Bytes>,
     pub reserved_peak: Reading<Bytes>,
-    /// Maximum that the pool may hold: `bytes_limit`, `get_limit()`.
+    /// Maximum size of the pool: `bytes_limit`, `get_limit()`.
     pub limit: Reading<Bytes>,
     pub largest_free_block: Reading<Bytes>,
 }
@@ -50,7 +50,7 @@ pub enum Framework {
 }
 
 impl Framework {
-    /// Returns the framework's own spelling of its name.
+    /// Returns the framework's name in its own spelling.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ impl Framework {
 }
 
 impl ReportedPool {
-    /// Returns the reserved bytes that no array uses, if both figures are known.
+    /// Returns the reserved bytes that no array uses, if both values are known.
     #[must_use]
     pub fn idle(&self) -> Reading<Bytes> {
         match (&self.reserved, &self.allocated) {

@@ -2,8 +2,8 @@
 //!
 //! It is assembled from data that a stream contains anyway. From the newest frame it takes the GPUs of the incident's
 //! processes, with all processes on them, their clocks and the throttle reasons. It adds the Python stack and the block
-//! map that the agent reads after a failed allocation. Each part carries its own time, because none was taken exactly at
-//! the failure. A part that was not read in time is left out rather than replaced by older data.
+//! map that the agent reads after a failed allocation. Each part has its own time, because no part was read exactly at
+//! the failure. A part that was not read in time is omitted instead of being replaced by older data.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::units::{Bytes, Millis, Mono};
 
 /// Maximum number of stacks. One per process is stored, and the ranks of one job fail together.
 pub const MAX_STACKS: usize = 8;
-/// Maximum number of segments and blocks of a complete map: about 60 bytes each as JSON.
+/// Maximum number of segments and blocks of a complete map. Each takes about 60 bytes as JSON.
 pub const MAX_PARTS: u64 = 4_096;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -28,9 +28,10 @@ pub struct Scene {
     /// The processes involved, in the order of observation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<ProcessKey>,
-    /// Relevant part of the last frame before that time: GPUs, their processes, and the pools of those involved.
+    /// Relevant part of the last frame before that time: GPUs, their processes, and the pools of the processes
+    /// involved.
     pub frame: Frame,
-    /// Number of processes on those GPUs that are not listed, because only the largest are.
+    /// Number of processes on those GPUs that are not listed, because only the largest are listed.
     #[serde(skip_serializing_if = "is_zero")]
     pub left_out: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,8 +51,8 @@ pub struct SceneMap {
     pub process: ProcessKey,
     pub ordinal: u32,
     pub at: Mono,
-    /// Maximum time since the failure. The exception releases what its stack frames held, so a later map has more free
-    /// blocks than there were.
+    /// Maximum time between the failure and this read. The exception releases what its stack frames held, so a later
+    /// map has more free blocks than at the failure.
     pub lag: Millis,
     /// True if the statistics were equal before and after the read and all sums agree.
     pub exact: bool,
@@ -64,8 +65,8 @@ pub struct SceneMap {
     pub returnable: Bytes,
     /// Free blocks by powers of two, from the smallest to the largest.
     pub free_histogram: Vec<FreeBlocks>,
-    /// Every segment and block, unless there are more than [`MAX_PARTS`]. A block without an address directly follows the
-    /// previous one; the first begins at the start of its segment.
+    /// Every segment and block, unless there are more than [`MAX_PARTS`]. A block without an address directly follows
+    /// the previous one; the first block begins at the start of its segment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whole: Option<PoolMap>,
 }
@@ -80,7 +81,7 @@ pub struct FreeBlocks {
 }
 
 impl Scene {
-    /// Merges two scenes of the same incident: keeps this one and adds the parts that it lacks.
+    /// Merges two scenes of the same incident: retains this one and adds missing parts from the other.
     #[must_use]
     pub fn filled(mut self, other: Self) -> Self {
         if self.frame.gpus.is_empty() {
@@ -93,7 +94,7 @@ impl Scene {
         self
     }
 
-    /// Returns the software versions by name: `driver`, `cuda`, and `torch` as its layout was recognised.
+    /// Returns the software versions by name: `driver`, `cuda`, and `torch` as recognised from its memory layout.
     #[must_use]
     pub fn versions(&self) -> BTreeMap<String, String> {
         let driver = self.frame.driver.as_ref();
@@ -118,7 +119,7 @@ impl Scene {
             .collect()
     }
 
-    /// Adds a stack. Only the first of each process is stored, because it is nearest to the failure.
+    /// Adds a stack. Only the first stack of each process is stored, because it was read closest to the failure.
     pub fn take_stack(&mut self, stack: PythonStack) {
         let is_there = |known: &PythonStack| known.process == stack.process;
         if self.stacks.len() < MAX_STACKS && !self.stacks.iter().any(is_there) {
@@ -126,14 +127,14 @@ impl Scene {
         }
     }
 
-    /// Removes the list of blocks, which only programs read.
+    /// Removes the list of blocks, which is only meant for other programs.
     pub fn forget_blocks(&mut self) {
         if let Some(map) = &mut self.map {
             map.whole = None;
         }
     }
 
-    /// Removes everything beyond the size limits, whatever its source.
+    /// Removes everything beyond the size limits, wherever the scene came from.
     pub fn cut(&mut self) {
         self.stacks.truncate(MAX_STACKS);
         if self

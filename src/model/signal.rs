@@ -26,9 +26,9 @@ pub struct SignalDef {
     pub signal: Signal,
     /// The name, as in `kill -TERM`.
     pub name: &'static str,
-    /// The same on every Linux that NVIDIA has a driver for.
+    /// The number, which is the same on every Linux for which NVIDIA provides a driver.
     pub number: i32,
-    /// The effect on a program that does not catch it, and whether it can be caught; without a period.
+    /// The effect on a program that does not catch the signal, and whether it can be caught. Without a period.
     pub help: &'static str,
 }
 
@@ -123,7 +123,7 @@ impl Signal {
     }
 }
 
-/// The results of a signal: delivered, or the reason why not, for each process.
+/// The result of a signal for each process: delivered, or the reason why not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Signalled {
     pub signal: Signal,

@@ -1,7 +1,7 @@
 //! Python stacks of a process, read on request or after a notable observation.
 //!
-//! A stack is read without stopping the program, so it may be slightly older or newer than its trigger; it carries the
-//! maximum delay. Text is already escaped for display and limited in length.
+//! A stack is read without stopping the program, so it may be slightly older or newer than its trigger; the maximum
+//! delay is stored with it. Text is already escaped for display and limited in length.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use super::units::{Bytes, Millis, Mono};
 #[serde(default)]
 pub struct PythonStack {
     pub process: ProcessKey,
-    /// Time of the second of two reads that agree.
+    /// Time of the second of two reads with the same result.
     pub at: Mono,
     pub why: StackWhy,
     /// Maximum delay between the trigger and `at`.
@@ -23,7 +23,7 @@ pub struct PythonStack {
     pub allocated: Option<Bytes>,
     /// The main thread first.
     pub threads: Vec<StackThread>,
-    /// Number of threads without two agreeing reads, or beyond the limit.
+    /// Number of threads without two equal reads, or beyond the limit.
     pub left_out: u32,
 }
 

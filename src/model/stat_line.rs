@@ -2,7 +2,7 @@
 //! as long.
 //!
 //! Example: `418 (python (x) 1) S 400 418 …`. The name may contain spaces, parentheses and newlines, so it ends at the
-//! *last* closing parenthesis; later fields cannot contain one.
+//! *last* closing parenthesis. Later fields cannot contain parentheses.
 
 use super::process::RunState;
 use super::units::{Pid, StartTicks};
@@ -18,8 +18,8 @@ pub struct Stat<'a> {
     pub cpu_ticks: u64,
     pub start: StartTicks,
     pub rss_pages: u64,
-    /// Address of the arguments. A different address means an exec, because the kernel randomises addresses at each one.
-    /// 0 if this user is not permitted to see it.
+    /// Address of the arguments. A different address means that the process called exec, because the kernel randomises
+    /// the address at each exec. 0 if this user is not permitted to see it.
     pub arguments: u64,
     /// The wait status of a zombie; 0 for other processes, or if this user is not permitted to see it.
     pub wait_status: i32,

@@ -1,9 +1,9 @@
 //! Escapes text from other programs for display.
 //!
-//! Process names, command lines and log lines are bytes that anyone may choose: escape sequences that rewrite the
-//! terminal, right-to-left overrides that make `cod.exe` read as `exe.doc`, invisible characters, invalid UTF-8. Every
-//! reader passes them through [`visible`] before they enter the model, so that screens, JSON lines and recordings
-//! never contain them.
+//! Process names, command lines and log lines may contain any bytes: escape sequences that rewrite the terminal,
+//! right-to-left overrides that make `cod.exe` look like `exe.doc`, invisible characters, invalid UTF-8. Every reader
+//! passes them through [`visible`] before they enter the model, so that screens, JSON lines and recordings never
+//! contain such bytes.
 //!
 //! Example: `b"python\x1b[31m \xff"` becomes `python^[[31m \xff`, which is readable and has no effect.
 
@@ -12,11 +12,11 @@ use std::fmt::{self, Write as _};
 
 use unicode_width::UnicodeWidthChar;
 
-/// Maximum number of zero-width marks on one character: enough for any script, too few to bury a line.
+/// Maximum number of zero-width marks on one character: enough for any script, too few to make a line unreadable.
 const MAX_MARKS: usize = 3;
 
-/// Returns `text` with everything that is not plainly visible escaped, cut to `max_chars` characters. A cut text ends
-/// with an ellipsis.
+/// Returns `text` with every character escaped that is not plainly visible, truncated to `max_chars` characters.
+/// Truncated text ends with an ellipsis.
 pub fn visible(text: &[u8], max_chars: usize) -> String {
     let mut shown = Shown::new(max_chars);
     for chunk in text.utf8_chunks() {
@@ -33,8 +33,9 @@ pub fn visible(text: &[u8], max_chars: usize) -> String {
     shown.finish()
 }
 
-/// Escapes the strings in a line of untrusted JSON as [`visible`] would. Line breaks and tabs stay, because such text is
-/// shown line by line. Returns `None` if the result would exceed `max_bytes`: a two-byte character may become eight.
+/// Escapes the strings in a line of untrusted JSON as [`visible`] would. Line breaks and tabs are retained, because
+/// such text is shown line by line. Returns `None` if the result would exceed `max_bytes`: a two-byte character may
+/// become eight bytes.
 pub fn harmless_json(json: &[u8], max_bytes: usize) -> Option<Cow<'_, [u8]>> {
     // Invalid UTF-8 is rejected by the JSON parser anyway.
     let Ok(text) = std::str::from_utf8(json) else {
@@ -74,7 +75,8 @@ pub fn harmless_json(json: &[u8], max_bytes: usize) -> Option<Cow<'_, [u8]>> {
     (written.len() <= max_bytes).then(|| Cow::Owned(written.into_bytes()))
 }
 
-/// Decodes `001b…` to ESC. A surrogate is not a character, but the high surrogate of all tags counts as U+E0000.
+/// Decodes `001b…` to ESC. A surrogate is not a character, but the high surrogate shared by all tag characters is
+/// treated as U+E0000.
 fn escaped(digits: &str) -> Option<char> {
     match u32::from_str_radix(digits.get(..4)?, 16).ok()? {
         0xdb40 => Some('\u{e0000}'),
@@ -82,9 +84,10 @@ fn escaped(digits: &str) -> Option<char> {
     }
 }
 
-/// Displays untrusted text so that it cannot control a terminal. Line breaks and tabs stay.
+/// Displays untrusted text so that it cannot control a terminal. Line breaks and tabs are retained.
 ///
-/// Command lines print everything through it, because file names and arguments in errors never pass through [`visible`].
+/// Everything that a subcommand prints passes through it, because file names and arguments in errors never pass through
+/// [`visible`].
 pub struct Escaped<'a>(pub &'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -99,8 +102,8 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Returns the same JSON document with every hidden character written as `\uXXXX`, which a parser reads back unchanged.
-/// Hidden characters only occur inside strings, where that syntax is valid.
+/// Returns the same JSON document with every invisible character written as `\uXXXX`, which a parser reads back
+/// unchanged. Such characters only occur inside strings, where that syntax is valid.
 pub fn json_escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
@@ -124,8 +127,8 @@ fn is_hidden(c: char) -> bool {
     }
 }
 
-/// Returns `text[from..to]`, limited to the text and with both ends moved back to a character boundary. Offsets from a
-/// regex on bytes, or computed from lengths, may lie inside a character.
+/// Returns `text[from..to]`. Both ends are limited to the text and moved back to a character boundary, because offsets
+/// from a byte regex, or computed from lengths, may lie inside a character.
 pub fn slice(text: &str, from: usize, to: usize) -> &str {
     let to = text.floor_char_boundary(to);
     let from = text.floor_char_boundary(from.min(to));
@@ -138,17 +141,17 @@ pub fn line_end(text: &str, at: usize) -> usize {
     memchr::memchr(b'\n', &text.as_bytes()[at..]).map_or(text.len(), |n| at + n)
 }
 
-/// Escapes a name that a user wrote, for use in a sentence.
+/// Escapes a name typed by a user, for use in a sentence.
 pub fn quoted(name: &str) -> String {
     visible(name.as_bytes(), 60)
 }
 
-/// The output so far, with the position of the cut if more text follows.
+/// The output so far, and the position to cut it if more text follows.
 struct Shown {
     text: String,
     chars: usize,
     max_chars: usize,
-    /// End of the last piece that leaves room for the ellipsis, so that a cut never splits `\u{202e}`.
+    /// End of the last complete unit that leaves room for the ellipsis, so that a cut never splits `\u{202e}`.
     cut_at: usize,
     marks: usize,
 }
@@ -160,7 +163,7 @@ impl Shown {
             chars: 0,
             max_chars,
             cut_at: 0,
-            // A mark without a base would change the character to the left of the text.
+            // Escape a mark at the start, because without a base it would change the character to the left of the text.
             marks: MAX_MARKS,
         }
     }
@@ -230,7 +233,8 @@ impl Shown {
 
 /// Returns true for characters that are invisible or change their surroundings: C1 controls, format characters (Unicode
 /// category Cf, with bidi controls and tags), line and paragraph separators, fillers and variation selectors
-/// (`Default_Ignorable_Code_Point`), noncharacters. The list follows Unicode 16; no dependency provides the property.
+/// (`Default_Ignorable_Code_Point`), noncharacters. The list follows Unicode 16, because no dependency provides this
+/// property.
 fn is_invisible(c: char) -> bool {
     matches!(u32::from(c),
         0x80..=0x9f
@@ -280,7 +284,7 @@ mod tests {
         assert_eq!(read("\"\u{9b}2J\u{7f}\"").as_deref(), Some("\\u{9b}2J^?"));
         assert_eq!(read("\"\\u202Ecod\"").as_deref(), Some("\\u{202e}cod"));
         assert_eq!(read("\"\\ud83d\\ude00\"").as_deref(), Some("\u{1f600}"));
-        // Half of the tag is left over, which is not valid text.
+        // A half of the tag remains, which is not valid text.
         assert_eq!(read("\"\\udb40\\udc41\""), None);
         for cut in ["\"\\", "\"\\u", "\"\\u00", "\"\\u001"] {
             assert_eq!(read(cut), None);

@@ -1,5 +1,5 @@
 //! Results of replaying the allocation trace of a program that ran out of memory, under other settings of PyTorch's
-//! allocator. The host that has the trace replays it and sends the results to the readers that explain the failure.
+//! allocator. The host that has the trace replays it and sends the results to the observers that explain the failure.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,15 +11,15 @@ use super::units::Bytes;
 pub struct TraceReplay {
     /// The device's number inside the process.
     pub ordinal: u32,
-    /// Free memory of the GPU at the failure; distinguishes it from other failures of the process.
+    /// Free memory of the GPU at the failure, which distinguishes it from other failures of the process.
     pub free_bytes: Bytes,
-    /// The program's peak of reserved memory until then, under its own settings.
+    /// The program's peak of reserved memory up to the failure, under its own settings.
     pub peak_reserved_bytes: Bytes,
     /// Number of operations before the failure, if the trace does not reach back to the program's start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_operations: Option<u64>,
     pub tried: Vec<SettingResult>,
-    /// Reason why the replay has no result, as a sentence; nothing was tried then.
+    /// Reason why the replay has no result, as a sentence. In that case, nothing was tried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
 }
@@ -32,9 +32,10 @@ pub struct SettingResult {
     pub conf: String,
     #[serde(rename = "fate")]
     pub outcome: ReplayOutcome,
-    /// Peak of reserved memory until the request that failed, or until an earlier one fails.
+    /// Peak of reserved memory up to the request that failed, or up to an earlier request that fails under this
+    /// setting.
     pub peak_reserved_bytes: Bytes,
-    /// Size of the earlier request that fails, if one does.
+    /// Size of that earlier request, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fails_at_bytes: Option<Bytes>,
 }

@@ -1,7 +1,7 @@
 //! Quantities with their unit in the type, and the only conversion from bytes to GiB.
 //!
-//! Sizes are printed in binary units like those of PyTorch's messages and nvidia-smi, so that the figures on screen
-//! can be compared with both.
+//! Sizes are printed in binary units like those of PyTorch's messages and nvidia-smi, so that the sizes on screen can
+//! be compared with both.
 
 use std::fmt;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl Percent {
 }
 
 impl Mono {
-    /// Returns the time since `earlier`, or 0 if the two are out of order.
+    /// Returns the time since `earlier`, or 0 if `earlier` is later.
     pub fn since(self, earlier: Self) -> Millis {
         Millis(self.0.saturating_sub(earlier.0))
     }
@@ -124,7 +124,7 @@ impl Bytes {
         Self(n * GIB)
     }
 
-    /// Takes a reference because serde passes one.
+    /// Takes a reference because serde passes a reference.
     pub(super) const fn is_zero(&self) -> bool {
         self.0 == 0
     }
@@ -172,10 +172,10 @@ impl fmt::Display for Bytes {
 
 /// Rounds parts to `step` bytes so that the rounded parts add up to the rounded sum (largest remainder first).
 ///
-/// A printed sum must equal the sum of the printed parts. Rounding each part separately breaks that by up to half a
-/// step per part. No part changes by a whole step or more, and a part of 0 stays 0.
+/// A printed sum must equal the sum of the printed parts. If each part is rounded separately, they differ by up to half
+/// a step per part. No part changes by a whole step or more, and a part of 0 stays 0.
 pub fn apportion(parts: &[Bytes], step: u64) -> Vec<Bytes> {
-    // Counted in steps, in a type wide enough for absurd parts: a broken driver may return all bits set.
+    // Count in steps, with a type wide enough for implausible parts: a broken driver may return all bits set.
     let sum: u128 = parts.iter().map(|p| u128::from(p.0)).sum();
     let floors: Vec<u64> = parts.iter().map(|p| p.0 / step * step).collect();
     let whole: u128 = floors.iter().map(|&f| u128::from(f / step)).sum();

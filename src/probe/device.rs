@@ -3,18 +3,18 @@
 
 use crate::model::units::Bytes;
 
-/// The unit of device memory: memory is mapped in pages of 2 MiB, and smaller blocks share one.
+/// The unit of device memory. Memory is mapped in pages of 2 MiB, and smaller blocks share a page.
 pub const GRANULE: u64 = 2 << 20;
 
 /// Reason why the driver did not complete a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceError {
     OutOfMemory,
-    /// Any other error, as a clause: `cuMemCreate failed with CUDA_ERROR_NOT_SUPPORTED (801)`.
+    /// Any other error, as a phrase: `cuMemCreate failed with CUDA_ERROR_NOT_SUPPORTED (801)`.
     Failed(String),
 }
 
-/// A GPU. Addresses are device addresses. Everything that is allocated must be returned through the same value.
+/// A GPU. Addresses are device addresses. All memory that is allocated must be returned through the same value.
 pub trait Device {
     fn now_us(&self) -> u64;
 
@@ -25,7 +25,7 @@ pub trait Device {
     fn alloc(&mut self, size: u64) -> Result<u64, DeviceError>;
     fn free(&mut self, address: u64);
 
-    /// Reserves addresses without memory.
+    /// Reserves addresses without allocating memory.
     fn reserve(&mut self, size: u64) -> Result<u64, DeviceError>;
     fn unreserve(&mut self, address: u64, size: u64);
     /// Maps memory to reserved addresses, in whole granules.
@@ -33,11 +33,11 @@ pub trait Device {
     /// Unmaps a range that was mapped by a single call.
     fn unmap(&mut self, address: u64, size: u64);
 
-    /// Opens a stream-ordered pool that keeps freed memory; only one at a time.
+    /// Opens a stream-ordered pool that retains freed memory. Only one pool can be open at a time.
     fn open_pool(&mut self) -> Result<(), DeviceError>;
     fn pool_alloc(&mut self, size: u64) -> Result<u64, DeviceError>;
     fn pool_free(&mut self, address: u64);
-    /// Returns the memory that the pool holds from the driver.
+    /// Returns the memory that the pool has reserved from the driver.
     fn pool_reserved(&mut self) -> Result<u64, DeviceError>;
     fn close_pool(&mut self);
 }

@@ -1,8 +1,8 @@
-//! Greedy descending fill: allocates the largest available power of two repeatedly, down to the granule.
+//! Greedy descending fill: repeatedly allocates the largest available power of two, down to the granule.
 //!
 //! A bisection for the largest block would free tens of GiB at every step, which takes seconds on a large GPU. The fill
-//! allocates each byte only once. The result is the binary form of the free memory, in as many blocks as the driver
-//! needs. If one size is refused although enough memory is free, the memory is scattered.
+//! allocates each byte only once. If the memory is not fragmented, the block sizes are the binary digits of the amount
+//! of free memory. If one size is refused although enough memory is free, the memory is fragmented.
 
 use super::bins;
 use super::device::{Device, DeviceError, GRANULE};

@@ -1,6 +1,6 @@
-//! Prevents simultaneous probes of one GPU, which would fill it together, each within its own headroom.
+//! Prevents simultaneous probes of one GPU. Together they would fill it, because each respects only its own headroom.
 //!
-//! A file is locked in a folder that all processes of this user share. The kernel releases the lock when the child
+//! Uses a lock file in a folder that all processes of this user share. The kernel releases the lock when the child
 //! exits. Probes of different users do not exclude each other.
 
 use std::fs::{File, TryLockError};
@@ -9,7 +9,8 @@ use std::path::Path;
 use crate::model::units::GpuUuid;
 use crate::user_files::append;
 
-/// Locks a GPU for a probe. Returns a clause if another probe is running, or if the file cannot be locked.
+/// Locks a GPU for a probe. Returns a phrase without a period if another probe is running, or if the file cannot be
+/// locked.
 pub fn lock(folder: &Path, gpu: &GpuUuid) -> Result<File, String> {
     let name: String = gpu
         .0

@@ -1,9 +1,9 @@
 //! The probe allocator: gputop's own allocations on a real GPU, in a short-lived child process of the same binary.
 //!
 //! A CUDA context takes about half a GiB, a driver call may hang, and a driver that is too old aborts its caller.
-//! Therefore gputop itself never loads CUDA. [`probe`] starts `gputop probe-child`, sends it the job as one line of JSON
-//! ([`ChildRequest`]), reads one bounded line back ([`Probe`]), and kills it if it is late. The kernel driver releases a
-//! process's memory on any exit, and the child asks the kernel to kill it if its parent dies.
+//! Therefore gputop itself never loads CUDA. [`probe`] starts `gputop probe-child`, sends it the job as one line of
+//! JSON ([`ChildRequest`]), reads one line of limited length back ([`Probe`]), and kills it after a timeout. The kernel
+//! driver releases a process's memory on any exit, and the child asks the kernel to kill it if its parent dies.
 //!
 //! Only `child/` refers to CUDA. `fill.rs` and `policy/` use a `Device`, which is the driver in the child and a
 //! simulated GPU in tests.
@@ -37,25 +37,25 @@ use crate::model::units::Millis;
 /// Name of the hidden subcommand.
 pub const CHILD: &str = "probe-child";
 
-/// Time to load the driver and create a context: 0.2 s on an active GPU, seconds on eight sleeping ones.
+/// Timeout for loading the driver and creating a context: 0.2 s on an active GPU, seconds on eight suspended ones.
 pub const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Time to return the memory. Returning 130 GiB takes 90 ms; a driver that needs much longer is stuck.
+/// Timeout for returning the memory. Returning 130 GiB takes 90 ms; a driver that needs much longer is stuck.
 pub const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The signal with which the child's own alarm kills it.
 const ALARM_SIGNAL: i32 = nix::libc::SIGALRM;
 
-/// Larger than any answer: a few dozen bins for each of a handful of policies.
+/// Maximum length of a result, which contains a few dozen bins for each of a handful of policies.
 const MAX_ANSWER_BYTES: u64 = 256 << 10;
-/// Half of a pipe's capacity, so that writing the request never blocks.
+/// Maximum length of a request: half of a pipe's capacity, so that writing it never blocks.
 const MAX_REQUEST_BYTES: usize = 32 << 10;
 const MAX_BINS: usize = 64;
 const MAX_TEXT_CHARS: usize = 300;
 
 /// Runs a probe in a child of this binary. Returns when the child has exited and all memory has been returned.
 pub fn probe(request: &ChildRequest) -> Probe {
-    // The running executable, even if another file has the same name now.
+    // The running executable, even if another file has its name now.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("gputop").arg(CHILD);
     probe_with(command, request, START_TIMEOUT)
@@ -123,24 +123,24 @@ fn answer(
         .map_err(|error| error.to_string())?;
     let Ok(text) = answer.recv_timeout(timeout) else {
         return Err(format!(
-            "the probe process did not answer within {} s and was killed; the driver releases its memory",
+            "the probe process did not respond within {} s and was killed; the driver releases its memory",
             timeout.as_secs()
         ));
     };
     if text.len() as u64 > MAX_ANSWER_BYTES {
-        return Err("the probe process was killed because its answer was too long".into());
+        return Err("the probe process was killed because its output was too long".into());
     }
     if text.is_empty() {
         return Err(exit_reason(child.0.wait().ok()));
     }
     let probe = serde_json::from_slice(&text)
-        .map_err(|error| format!("cannot read the answer of the probe process: {error}"))?;
+        .map_err(|error| format!("cannot read the output of the probe process: {error}"))?;
     // All memory is returned once the child has exited, which is shortly after it closes its output.
     let _ = child.0.wait();
     Ok(probe)
 }
 
-/// Returns the reason why there was no answer.
+/// Returns the reason why the child printed no result.
 fn exit_reason(status: Option<ExitStatus>) -> String {
     use std::os::unix::process::ExitStatusExt;
     match status {
@@ -149,9 +149,9 @@ fn exit_reason(status: Option<ExitStatus>) -> String {
         }
         Some(status) => match (status.signal(), status.code()) {
             (Some(signal), _) => format!("the probe process was killed by signal {signal}; the driver releases its memory"),
-            (_, code) => format!("the probe process exited with code {} without an answer", code.unwrap_or(-1)),
+            (_, code) => format!("the probe process exited with code {} without a result", code.unwrap_or(-1)),
         },
-        None => "the probe process exited without an answer".into(),
+        None => "the probe process exited without a result".into(),
     }
 }
 
@@ -165,8 +165,8 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Sanitizes the answer like that of any other program, because the child runs driver code: escapes its text and limits
-/// its lists.
+/// Sanitizes the result like the output of any other program, because the child runs driver code: escapes its text and
+/// limits its lists.
 fn sanitized(mut probe: Probe) -> Probe {
     let clean = |text: &mut String| *text = visible(text.as_bytes(), MAX_TEXT_CHARS);
     let bounded = |bins: &mut Vec<Bin>| bins.truncate(MAX_BINS);

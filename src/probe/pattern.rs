@@ -1,8 +1,8 @@
-//! The requests that are run against a policy: sizes and lifetimes, counted in further requests.
+//! The requests that are run under a policy: sizes and lifetimes. A lifetime is a number of further requests.
 //!
-//! For a process, they come from the best available source: its allocation trace, which contains every lifetime; or
-//! several maps, with the allocator's own counter for the number of requests between them; or, for an idle process,
-//! only its present blocks.
+//! For a process, they come from the best available source. This is its allocation trace, which contains every
+//! lifetime; or several maps, with the allocator's own counter for the number of requests between them; or, for an idle
+//! process, only its current blocks.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use crate::model::units::Bytes;
 pub struct PatternRequest(
     /// Bytes.
     pub u64,
-    /// Freed after this many further requests; 0 means that it is never freed.
+    /// The block is freed after this many further requests; 0 means that it is never freed.
     pub u32,
 );
 
@@ -34,7 +34,7 @@ pub struct Pattern {
 /// Maximum number of requests. A policy that calls the driver each time must finish within its share of the time limit.
 pub const MAX_REQUESTS: usize = 400;
 
-/// Pseudo-random numbers with a fixed seed, so that two probes of one GPU differ only because of the GPU.
+/// Pseudo-random numbers with a fixed seed, so that only the GPU can cause a difference between two probes of it.
 struct Random(u64);
 
 impl Random {
@@ -83,7 +83,7 @@ pub fn synthetic(arena: Bytes) -> Pattern {
     }
 }
 
-/// Live bytes during a pattern.
+/// Live memory while a pattern is generated.
 #[derive(Default)]
 struct Live {
     bytes: u64,
@@ -110,9 +110,9 @@ impl Live {
     }
 }
 
-/// Derives a pattern from the present blocks of a process. A live block becomes a long-lived request. A free block was a
-/// request that has been freed and may be repeated. If the blocks exceed the arena or the maximum number, only every
-/// n-th is used. Blocks larger than half of the arena are left out.
+/// Derives a pattern from the current blocks of a process. A live block becomes a long-lived request. A free block was
+/// a request that has been freed and may be repeated. If the blocks exceed the arena or the maximum number, only every
+/// n-th is used. Blocks larger than half of the arena are omitted.
 pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
     let mut blocks: Vec<(u64, bool)> = map
         .segments
@@ -126,7 +126,7 @@ pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
         .filter(|(size, _)| *size > 0 && *size <= arena.0 / 2)
         .collect();
     let total: u64 = blocks.iter().fold(0, |sum, b| sum.saturating_add(b.0));
-    // Live blocks are used once and freed ones twice; leave room for both within the limits.
+    // Live blocks are used once and freed ones twice, so leave room for both within the limits.
     let by_bytes = total.div_ceil((arena.0 / 4 * 3).max(1));
     let by_count = (blocks.len() * 2).div_ceil(MAX_REQUESTS);
     let every = usize::try_from(by_bytes)
@@ -155,7 +155,7 @@ pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
     }
 }
 
-/// The lifetime of a block from its allocation to its free, both counted in requests of the program.
+/// The lifetime of a block: the times of its allocation and its free, both counted in requests of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Life {
     size: u64,
@@ -164,7 +164,7 @@ struct Life {
     end: Option<u64>,
 }
 
-/// Derives a pattern from a history. Blocks that existed at its beginning are requested first.
+/// Derives a pattern from an allocation history. Blocks that existed at its beginning are requested first.
 pub fn of_trace(trace: &Trace, source: &str, arena: Bytes) -> Pattern {
     let before = |live: &crate::allocator::trace::Live| Life {
         size: live.requested.0,
@@ -205,15 +205,15 @@ pub fn of_trace(trace: &Trace, source: &str, arena: Bytes) -> Pattern {
     of_lives(lives, source, arena)
 }
 
-/// A map, with the number of requests that its allocator had served when it was read.
+/// A map, and the number of requests that its allocator had served when the map was read.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TimedMap {
     pub requests: u64,
     pub map: PoolMap,
 }
 
-/// Derives a pattern from successive maps of one pool. `None` if there were no requests in between, since a single map
-/// is then sufficient.
+/// Derives a pattern from successive maps of one pool. Returns `None` if there were no requests in between, because a
+/// single map is then sufficient.
 pub fn of_maps(seen: &[TimedMap], source: &str, arena: Bytes) -> Option<Pattern> {
     let first = seen.first()?.requests;
     if seen.last()?.requests <= first || !seen.is_sorted_by_key(|seen| seen.requests) {
@@ -221,7 +221,7 @@ pub fn of_maps(seen: &[TimedMap], source: &str, arena: Bytes) -> Option<Pattern>
     }
     let mut lives: Vec<Life> = Vec::new();
     let mut open: HashMap<(u64, u64), usize> = HashMap::new();
-    // Request count of the previous map: new blocks were allocated, and missing ones freed, at some point in between.
+    // Request count at the previous map. Between the two maps, new blocks were allocated and missing ones were freed.
     let mut before: Option<u64> = None;
     for TimedMap { requests, map } in seen {
         let now = requests - first;
@@ -238,7 +238,7 @@ pub fn of_maps(seen: &[TimedMap], source: &str, arena: Bytes) -> Option<Pattern>
             }
         }
         let since = before.unwrap_or(now);
-        // Spread evenly, because the order in between is unknown.
+        // Spread these events evenly, because their order is unknown.
         let within =
             |nth: usize, of: usize| since + (now - since) * (nth as u64 + 1) / (of as u64 + 1);
         let mut freed: Vec<usize> = open.drain().map(|(_, at)| at).collect();
@@ -263,8 +263,8 @@ pub fn of_maps(seen: &[TimedMap], source: &str, arena: Bytes) -> Option<Pattern>
     Some(of_lives(lives, source, arena))
 }
 
-/// Adds requests that were allocated and freed between two maps: as many as the counter shows, with the sizes of the
-/// blocks that are free afterwards.
+/// Adds requests that were allocated and freed between two maps. Their number comes from the counter, their sizes from
+/// the blocks that are free afterwards.
 fn add_short_lives(lives: &mut Vec<Life>, map: &PoolMap, since: u64, until: u64) {
     let blocks = map.segments.iter().flat_map(|segment| &segment.blocks);
     let free: Vec<u64> = blocks
@@ -289,7 +289,7 @@ fn add_short_lives(lives: &mut Vec<Life>, map: &PoolMap, since: u64, until: u64)
 }
 
 /// Converts lifetimes to a pattern. If they exceed the arena or the maximum number, only every n-th is used. Blocks
-/// larger than half of the arena are left out.
+/// larger than half of the arena are omitted.
 fn of_lives(mut lives: Vec<Life>, source: &str, arena: Bytes) -> Pattern {
     lives.retain(|life| life.size > 0 && life.size <= arena.0 / 2);
     lives.sort_by_key(|life| life.begin);

@@ -22,7 +22,7 @@ pub struct ChildRequest {
     pub limit: Millis,
     /// Memory that the user wants to leave free, instead of [`default_headroom`](crate::model::probe::default_headroom).
     pub headroom: Option<Bytes>,
-    /// Continue where the probe could disturb other processes.
+    /// Run the probe even if it could disturb other processes.
     pub force: bool,
     pub policies: Vec<Policy>,
     /// Only check whether the probe is possible, without creating a context or allocating memory.
@@ -31,7 +31,7 @@ pub struct ChildRequest {
     pub pattern: Pattern,
     /// Folder for the lock files of probes; `None` if this user has no such folder.
     pub locks: Option<PathBuf>,
-    /// PID of the requesting process; the child exits with it.
+    /// PID of the requesting process. The child exits when that process does.
     pub parent: u32,
 }
 

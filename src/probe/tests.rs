@@ -40,7 +40,7 @@ fn a_child_with_endless_output_is_killed() {
     let probe = probe_shell("yes '{\"outcome\":'", LONG_TIMEOUT);
     assert_eq!(
         why(&probe),
-        "the probe process was killed because its answer was too long"
+        "the probe process was killed because its output was too long"
     );
 }
 
@@ -48,11 +48,11 @@ fn a_child_with_endless_output_is_killed() {
 fn a_child_without_an_answer_is_described_by_its_exit() {
     assert_eq!(
         why(&probe_shell("exit 3", LONG_TIMEOUT)),
-        "the probe process exited with code 3 without an answer"
+        "the probe process exited with code 3 without a result"
     );
     assert!(why(&probe_shell("kill -ABRT $$", LONG_TIMEOUT)).contains("killed by signal 6"));
     assert!(why(&probe_shell("kill -ALRM $$", LONG_TIMEOUT)).contains("did not return in time"));
-    assert!(why(&probe_shell("echo nonsense", LONG_TIMEOUT)).contains("cannot read the answer"));
+    assert!(why(&probe_shell("echo nonsense", LONG_TIMEOUT)).contains("cannot read the output"));
 }
 
 #[test]
@@ -218,8 +218,8 @@ fn run(policy: Policy, requests: &[(u64, u32)], arena: u64) -> PatternRun {
 
 #[test]
 fn expandable_segments_fit_what_is_fragmented_under_native_rules() {
-    // Under native rules 18 and 2 MiB remain next to live blocks, each in its own segment. In a growing range they form
-    // one free block at its end.
+    // Under the native policy, 18 and 2 MiB remain next to live blocks, each in its own segment. In an expandable range
+    // they form one free block at its end.
     let requests = [
         (20 * MIB, 1),
         (2 * MIB, 0),
@@ -238,7 +238,7 @@ fn expandable_segments_fit_what_is_fragmented_under_native_rules() {
 
 #[test]
 fn native_rules_split_merge_and_release() {
-    // Two blocks of 4 MiB share one segment of 20 MiB; freed neighbours are merged again.
+    // Two blocks of 4 MiB share a segment of 20 MiB. Adjacent free blocks are merged again.
     let split = run(Policy::Native, &[(4 * MIB, 0), (4 * MIB, 0)], 1 << 30);
     assert_eq!(split.reserved_bytes, Bytes::mib(20));
     assert_eq!(split.largest_free_block, Bytes::mib(12));
@@ -248,7 +248,7 @@ fn native_rules_split_merge_and_release() {
         1 << 30,
     );
     assert_eq!(merged.largest_free_block, Bytes::mib(20));
-    // A wholly free segment is released if there is no room for the next request.
+    // A completely free segment is released if there is no room for the next request.
     let released = run(Policy::Native, &[(30 * MIB, 1), (40 * MIB, 0)], 64 * MIB);
     assert_eq!(
         (released.failures, released.reserved_bytes),
@@ -342,7 +342,7 @@ fn a_history_determines_sizes_and_lifetimes() {
             .map(|w| (w.0 / MIB, w.1))
             .collect::<Vec<_>>()
     };
-    // A block larger than half of the arena is left out and does not count in lifetimes.
+    // A block larger than half of the arena is omitted and does not count towards lifetimes.
     assert_eq!(
         lives(&trace, Bytes::gib(1)),
         [(7, 4), (10, 2), (20, 0), (30, 0)]
@@ -410,10 +410,10 @@ fn several_maps_show_allocations_and_frees_between_them() {
         "still there"
     );
     assert!(of(8) > Some(1) && of(3) > Some(0), "{found:?}");
-    // Three of four requests are in the maps; the fourth has the size of a block that is free now.
+    // Three of the four requests are in the maps. The fourth has the size of a block that is free now.
     assert!(found.requests.len() >= 6, "{found:?}");
     assert!(found.requests.iter().all(|w| w.0 <= 29 * MIB));
-    // No requests in between, or a counter that was reset.
+    // No requests in between, or the counter was reset.
     assert_eq!(of_maps(&maps[..1], "PID 1", Bytes::gib(1)), None);
     let reset = [maps[2].clone(), maps[0].clone()];
     assert_eq!(of_maps(&reset, "PID 1", Bytes::gib(1)), None);
@@ -458,7 +458,7 @@ fn policies_report_a_failing_gpu_and_return_all_memory() {
 }
 
 proptest! {
-    /// The GPU holds exactly what the model predicts for the same requests.
+    /// Checks that the GPU holds exactly the memory that the model predicts for the same requests.
     #[test]
     fn pytorch_policies_agree_with_the_model(
         requests in prop::collection::vec((1..40 * MIB, 0..12_u32), 0..80),

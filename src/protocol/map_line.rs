@@ -1,8 +1,8 @@
 //! A pool map as one line of a recording: the JSON of the model without block addresses.
 //!
-//! Blocks follow each other without gaps, so their addresses follow from their sizes. Writing the addresses would
-//! more than double the size of a compressed map. A line is parsed only when its map is needed. Its content is not
-//! trusted, because a file can contain anything.
+//! Blocks are contiguous, so their addresses can be computed from their sizes. Writing the addresses would more than
+//! double the size of a compressed map. A line is parsed only when its map is needed. Its content is not trusted,
+//! because a file can contain anything.
 //!
 //! ```text
 //! {"map":{"process":{"pid":418,"start":7},"ordinal":0,"at":90412,"exact":true,"segments":[
@@ -18,7 +18,7 @@ use crate::model::pool::{PoolMap, Segment};
 use crate::model::process::ProcessKey;
 use crate::model::units::Mono;
 
-/// Maximum number of segments and blocks of a map. A program with a hundred thousand has other problems.
+/// Maximum number of segments and blocks in a map. A program with a hundred thousand of them has other problems.
 const MAX_PARTS: usize = 1 << 18;
 
 /// A line with an unparsed map.
@@ -41,7 +41,7 @@ pub enum MapLineError {
     Misplaced,
 }
 
-/// The pool of a map; parsing only this is faster than parsing the whole map.
+/// The identity of the pool that a map shows. Parsing only this part is faster than parsing the whole map.
 #[derive(Deserialize)]
 struct MapOwner {
     #[serde(default)]
@@ -85,10 +85,10 @@ impl MapLine {
             .is_ok_and(|owner| (owner.process, owner.ordinal) == pool)
     }
 
-    /// Parses the map. Fails if the map is too large or impossible for an allocator.
+    /// Parses the map. Fails if the map is too large or no allocator could produce it.
     pub fn read(&self) -> Result<PoolMap, MapLineError> {
         let text = self.map.get();
-        // Each part begins with a bracket, so counting brackets limits the memory that parsing can take.
+        // Each segment and block begins with a bracket, so counting brackets limits the memory that parsing can take.
         if memchr2_iter(b'{', b'[', text.as_bytes()).count() > MAX_PARTS {
             return Err(MapLineError::TooMany);
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::name::{self, Sensitivity};
 
-/// Bytes that are searched after a name of doubtful sensitivity.
+/// Maximum number of bytes that are searched after a name that may or may not be sensitive.
 const MAX_DOUBTFUL: usize = 1024;
 
 /// Returns the start of the value in an argument of the form `NAME=value` or `--name=value`, if it must be hidden. The
@@ -30,7 +30,7 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
             at += 1;
             continue;
         }
-        // A wide separator begins with a byte that can also occur in a name.
+        // A full-width separator begins with a byte that can also occur in a name.
         let name = at..end_of_name(text, at).max(at + 1);
         at = name.end;
         if let Some(value) = value_of(text, name, quotes.open) {
@@ -45,7 +45,7 @@ fn value_of(text: &[u8], name: Range<usize>, quote: Option<u8>) -> Option<Range<
     if is_bearer(&text[name.clone()]) {
         return next_word(text, name.end);
     }
-    // Most words have no value, and this check is cheaper than classifying the name.
+    // Most words are not followed by a value, and this check is cheaper than classifying the name.
     end_of_separator(text, name.end)?;
     let sensitivity = name::sensitivity(&text[name.clone()]);
     let text = match sensitivity {
@@ -72,7 +72,7 @@ fn value_of(text: &[u8], name: Range<usize>, quote: Option<u8>) -> Option<Range<
     is_hidden.then(|| inside_quotes(text, value))
 }
 
-/// Returns true for `Bearer`. The word after it is always a token: `Bearer 8f2c…`.
+/// Returns true for `Bearer`, because the word after it is always a token: `Bearer 8f2c…`.
 fn is_bearer(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"bearer")
 }
@@ -135,7 +135,7 @@ fn end_of_separator(text: &[u8], name_end: usize) -> Option<usize> {
     }
     let end = skip(start, b":=>");
     let is_separator = matches!(text.get(start), Some(b':' | b'='));
-    // `token://` is a URL scheme.
+    // `token://` is a URL scheme, not a name.
     let is_scheme = text[end..].starts_with(b"//");
     (is_separator && !is_scheme).then(|| skip(end, b" \t"))
 }
@@ -158,8 +158,8 @@ fn end_of_line(text: &[u8], start: usize, quote: Option<u8>) -> usize {
         .map_or(text.len(), |n| start + n)
 }
 
-/// Returns the end of a value as a shell reads a word: quoted and bare parts up to a blank or an operator. Inside
-/// quotes that were opened before the name, the closing quote ends the value.
+/// Returns the end of a value as a shell reads a word: quoted and unquoted parts up to a blank or an operator. If a
+/// quote was opened before the name, its closing quote ends the value.
 pub fn end_of_value(text: &[u8], start: usize, outer: Option<u8>) -> usize {
     if let Some(quote) = escaped_quote(&text[start..]) {
         return end_of_escaped(text, start, quote);
@@ -168,11 +168,11 @@ pub fn end_of_value(text: &[u8], start: usize, outer: Option<u8>) -> usize {
     while let Some(&byte) = text.get(at) {
         at = match byte {
             b if Some(b) == outer => return at,
-            // The closing quote of an opening quote that was not recognized, for example after an apostrophe.
+            // The closing quote of an opening quote that was not recognised, for example after an apostrophe.
             b'"' | b'\'' | b'`' if at > start && !closes_on_line(text, at) => return at,
             b'"' | b'\'' | b'`' => {
                 let end = end_of_quoted(text, at);
-                // In Python and JSON the value ends here. In a shell a bare part may follow.
+                // In Python and JSON, the value ends here. In a shell, an unquoted part may follow.
                 if text.get(end).is_none_or(|b| b",:)]}".contains(b)) {
                     return end;
                 }
@@ -204,7 +204,7 @@ fn end_of_quoted(text: &[u8], open: usize) -> usize {
     text.len()
 }
 
-/// Returns the quote of an escaped quote, as in JSON inside a quoted string.
+/// Returns the quote character if the text begins with an escaped quote, as in JSON inside a quoted string.
 fn escaped_quote(value: &[u8]) -> Option<u8> {
     match value {
         [b'\\', quote @ (b'"' | b'\''), ..] => Some(*quote),

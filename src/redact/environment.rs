@@ -75,7 +75,7 @@ const NAMES: &[&str] = &[
     "WORLD_SIZE",
 ];
 
-/// Prefixes of Terraform, which share `TF_` with TensorFlow: `TF_TOKEN_app_terraform_io`.
+/// Prefixes of Terraform variables, which begin with `TF_` like those of TensorFlow: `TF_TOKEN_app_terraform_io`.
 const SECRET_PREFIXES: &[&str] = &["TF_TOKEN_", "TF_VAR_"];
 
 /// Returns a variable for display. The value is omitted unless the name is on the allow-list and not sensitive. Shown

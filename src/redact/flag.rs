@@ -1,4 +1,4 @@
-//! Flags with the value in the next word, such as `--api-key 8f2c…`, and short password flags of a few programs.
+//! Flags whose value is the next word, such as `--api-key 8f2c…`, and short password flags of a few programs.
 
 use std::ops::Range;
 
@@ -11,14 +11,15 @@ struct ShortFlag {
     hides: HiddenPart,
     /// The value can be attached: `-pSECRET`.
     attached: bool,
-    /// The value can be the next word. For mysql it cannot: the word after a bare `-p` is the database.
+    /// The value can be the next word. This is not the case for mysql, where the word after a bare `-p` is the
+    /// database.
     separate: bool,
 }
 
 #[derive(Clone, Copy)]
 enum HiddenPart {
     Whole,
-    /// The part after this byte: the password of `user:password`.
+    /// Only the part after this byte, such as the password of `user:password`.
     After(u8),
 }
 
@@ -155,18 +156,18 @@ pub fn hidden_in_arguments(words: &[&[u8]]) -> Vec<Option<usize>> {
 #[derive(Default)]
 struct PrecedingWords<'a> {
     last: &'a [u8],
-    /// True for entries of [`SHORT_FLAGS`] whose program was named.
+    /// For each entry of [`SHORT_FLAGS`], true if one of its programs was named.
     named: [bool; SHORT_FLAGS.len()],
-    /// `wandb` was named. Its keys look like commits.
+    /// True if `wandb` was named. Its keys look like commits.
     names_wandb: bool,
-    /// A version control program was named.
+    /// True if a version control program was named.
     names_vcs: bool,
-    /// A program was named for which `/p:` sets a property.
+    /// True if a program was named for which `/p:` sets a property.
     names_msbuild: bool,
 }
 
 impl<'a> PrecedingWords<'a> {
-    /// Reads the next word and returns the start of its part to hide.
+    /// Reads the next word and returns the start of the part to hide, if any.
     fn take(&mut self, word: &'a [u8], is_argument: bool) -> Option<usize> {
         let hidden = after_named_flag(self.last, word)
             .or_else(|| self.after_short_flag(word))
@@ -216,7 +217,7 @@ impl<'a> PrecedingWords<'a> {
     }
 
     /// Returns true for the key in `wandb login --relogin KEY` or `API key KEY`, and for any argument that is not known
-    /// to be a commit. In plain text a commit is as likely.
+    /// to be a commit. In plain text, such a word is just as likely a commit.
     fn is_key(&self, word: &[u8], is_argument: bool) -> bool {
         if !name::is_hex_key(word) || name::names_revision(self.last) {
             return false;
@@ -227,7 +228,7 @@ impl<'a> PrecedingWords<'a> {
     }
 }
 
-/// Finds the values in text, where words end at blanks and may be quoted.
+/// Finds the values of flags in text, where words end at blanks and may be quoted.
 pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     let words = words(text);
     // A single word has no flag before it.
@@ -256,7 +257,7 @@ fn after_named_flag(flag: &[u8], word: &[u8]) -> Option<usize> {
     let is_setting =
         flag.contains(&b'_') && flag.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_');
     let takes_word = is_setting || (is_flag && !name::is_switch(flag));
-    // A word that begins with a dash is the next flag. argparse and click reject such a value as well.
+    // A word that begins with a dash is the next flag. argparse and click also reject such a word as a value.
     let hides = takes_word && !is_flag_like(word) && name::hides(name::sensitivity(flag), word);
     hides.then_some(0)
 }

@@ -4,7 +4,7 @@ use super::text;
 use crate::model::incident::{Fields, Incident, Quote};
 use serde_json::Value;
 
-/// Redacts all text that a program can influence. Text of error cards stays as it is.
+/// Redacts all text that a program can influence. Text from error cards is not changed.
 pub fn incident(incident: &mut Incident) {
     // All fields are listed, so that a new field does not compile until it is handled here.
     let Incident {
@@ -80,8 +80,8 @@ fn without_secrets(written: &str) -> String {
     String::from_utf8_lossy(&text(written.as_bytes())).into_owned()
 }
 
-/// Redacts a quote and moves its labels. Labels after the last change move with their text; labels in the changed part
-/// are removed.
+/// Redacts a quote and adjusts the positions of its labels. Labels after the last change move with their text; labels
+/// in the changed part are removed.
 fn quote(quote: &mut Quote) {
     let new = without_secrets(&quote.text);
     if new == quote.text {

@@ -2,13 +2,13 @@
 //!
 //! Environment variables show their value only if they are on an allow-list. Command lines and log lines stay readable
 //! without their secrets: values of flags and variables with a sensitive name (`name.rs`, `flag.rs`, `assignment.rs`),
-//! input that a shell pipes to a login (`pipe.rs`), credentials in URLs (`url.rs`), and tokens with a known prefix
-//! (`shape.rs`). `tests/data/redaction.txt` lists the forms.
+//! input that a shell pipes to a login command (`pipe.rs`), credentials in URLs (`url.rs`), and tokens with a known
+//! prefix (`shape.rs`). `tests/data/redaction.txt` lists the forms.
 //!
 //! `--lr 3e-4 --api-key 8f2c… https://ana:pw@host/x` becomes `--lr 3e-4 --api-key *** https://***@host/x`.
 //!
-//! When in doubt, a value is hidden: a hidden word is a small loss, a leaked secret is not. Redaction works on bytes,
-//! before text is cut or escaped, because half a token cannot be recognized.
+//! When in doubt, a value is hidden, because a leaked secret is worse than a hidden word. Redaction works on bytes,
+//! before text is truncated or escaped, because half a token cannot be recognised.
 
 mod assignment;
 mod command;

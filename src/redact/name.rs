@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sensitivity {
     Plain,
-    /// `--key`, `sig`: often a file name or a sort key, so the value decides.
+    /// `--key`, `sig`: often a file name or a sort key, so the value decides whether it is hidden.
     Doubtful,
     /// `--auth ana:8f2c`: user and password, or the name of a method.
     Login,
@@ -98,7 +98,7 @@ const DOUBTFUL_ENDINGS: &[&str] = &[
     "ключ",
 ];
 
-/// Words before `key` that make it the key of an account: `--kaggle-key`.
+/// Words before `key` that denote the key of an account: `--kaggle-key`.
 const ACCOUNTS: &[&str] = &[
     "anthropic",
     "aws",
@@ -122,12 +122,12 @@ const ACCOUNTS: &[&str] = &[
     "wandb",
 ];
 
-/// Words before `pin` that make it a secret number. `pin` alone is one too. `I_MPI_PIN` pins ranks to cores.
+/// Words before `pin` that denote a secret number. `pin` alone is also secret. `I_MPI_PIN` pins ranks to cores.
 const PIN_OWNERS: &[&str] = &[
     "", "account", "card", "login", "piv", "sim", "so", "token", "user",
 ];
 
-/// Words before `token` that make it a token of a tokenizer.
+/// Words before `token` that denote a token of a tokenizer.
 const VOCABULARY: &[&str] = &[
     "add",
     "audio",
@@ -166,7 +166,7 @@ const VOCABULARY: &[&str] = &[
     "end",
 ];
 
-/// Words before `pass` that make it a pass over data.
+/// Words before `pass` that denote a pass over data.
 const RUNS: &[&str] = &[
     "backward", "bypass", "first", "forward", "multi", "second", "single", "third",
 ];
@@ -174,7 +174,7 @@ const RUNS: &[&str] = &[
 /// Names that end like a secret but are not sensitive.
 const PLAIN: &[&str] = &["pwd", "oldpwd"];
 
-/// Returns true for flags without a value, so that the next argument is independent: `--use-auth-token`,
+/// Returns true for flags without a value, after which the next argument is unrelated: `--use-auth-token`,
 /// `--no-password`.
 pub fn is_switch(name: &[u8]) -> bool {
     const SWITCHES: &[&str] = &[
@@ -230,7 +230,8 @@ pub fn hides(sensitivity: Sensitivity, value: &[u8]) -> bool {
     }
 }
 
-/// Returns true for an empty value, the value of a switch, or a small number such as a token id.
+/// Returns true for values that cannot be secrets: an empty value, the value of a switch, or a small number such as a
+/// token ID.
 fn is_harmless(value: &[u8]) -> bool {
     const WORDS: &[&str] = &[
         "", "true", "false", "yes", "no", "none", "null", "on", "off",
@@ -251,7 +252,7 @@ fn is_login(value: &[u8]) -> bool {
     colon > 0 && !is_port && !password.starts_with(b"//")
 }
 
-/// Returns true for forty hexadecimal digits: a key of Weights & Biases, or a commit. The context decides.
+/// Returns true for forty hexadecimal digits: a Weights & Biases key or a commit. The context decides which it is.
 pub fn is_hex_key(value: &[u8]) -> bool {
     value.len() == 40 && value.iter().all(u8::is_ascii_hexdigit) && is_mixed(value)
 }
@@ -267,7 +268,7 @@ pub fn names_revision(name: &[u8]) -> bool {
         .any(|word| REVISIONS.contains(&word.as_str()))
 }
 
-/// Returns true for a long value without blanks whose characters are too mixed for a word or a file name.
+/// Returns true for a long value without blanks whose characters are too random for a word or a file name.
 fn looks_secret(value: &[u8]) -> bool {
     let is_one_piece = value
         .iter()

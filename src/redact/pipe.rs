@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use super::assignment::{end_of_value, is_reference};
 
-/// Bytes around a pipe that are searched for its commands. Without a limit, hostile text would make the search
-/// quadratic.
+/// Maximum number of bytes around a pipe that are searched for its commands. Without a limit, hostile text would make
+/// the search quadratic.
 const MAX_COMMAND: usize = 1024;
 
-/// Words of commands that read a secret.
+/// Words that occur in commands that read a secret.
 const READERS: &[&[u8]] = &[
     b"--passphrase-fd",
     b"--password-stdin",
@@ -42,8 +42,8 @@ fn reads_secret(command: &[u8]) -> bool {
     words.any(|word| READERS.contains(&word) || (is_sudo && word == b"-S"))
 }
 
-/// Returns the arguments of the `echo` or `printf` before a pipe. They may contain quoted operators, so the search ends
-/// only at a line end.
+/// Returns the arguments of the `echo` or `printf` before a pipe. They may contain quoted operators, so the search
+/// stops only at a line break.
 fn printed(text: &[u8], pipe: usize) -> Option<Range<usize>> {
     let from = pipe.saturating_sub(MAX_COMMAND);
     let before = &text[from..pipe];

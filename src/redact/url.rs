@@ -8,7 +8,7 @@ const WEB_HOOKS: &[&[u8]] = &[
     b"discordapp.com/api/webhooks/",
 ];
 
-/// Bytes of a URL that are searched. Without a limit, hostile text would make the search quadratic.
+/// Maximum number of bytes of a URL that are searched. Without a limit, hostile text would make the search quadratic.
 const MAX_URL: usize = 2048;
 
 pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
@@ -36,13 +36,14 @@ fn credentials(url: &[u8], scheme: &[u8]) -> Option<usize> {
     match at {
         Some(at) if is_only_a_user(&url[..at], scheme) => None,
         Some(at) => Some(at),
-        // The password may contain an unescaped slash. In `user:a/b@host` no port number follows the colon.
+        // The password may contain an unescaped slash. In `user:a/b@host`, the text after the colon is not a port
+        // number.
         None if has_no_port(&url[..authority]) => url.iter().rposition(|&b| b == b'@'),
         None => None,
     }
 }
 
-/// Returns true for `ssh://git@host`, which names a user. In a web address it is a token.
+/// Returns true for `ssh://git@host`, where the part before `@` is only a user name. In a web address it is a token.
 fn is_only_a_user(user: &[u8], scheme: &[u8]) -> bool {
     let is_web = scheme.ends_with(b"http") || scheme.ends_with(b"https");
     !user.contains(&b':') && !is_web && user.len() < 20

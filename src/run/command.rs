@@ -29,7 +29,7 @@ pub struct CommandLine {
     pub environment: Vec<(OsString, OsString)>,
 }
 
-/// Reason why a command could not be started, worded as a shell would, with the exit code of a shell.
+/// Reason why a command could not be started, with the message and the exit code that a shell would use.
 #[derive(Debug, Error)]
 pub enum NotStarted {
     #[error("{0}: command not found")]
@@ -204,7 +204,7 @@ impl ExitOutcome {
         self != Self::Exited(0)
     }
 
-    /// Returns true for signal 9, also if a shell in between reported it as exit code 137.
+    /// Returns true for signal 9, even if an intermediate shell reported it as exit code 137.
     pub(super) fn is_sigkill(self) -> bool {
         let kill = Signal::SIGKILL as i32;
         self == Self::Killed(kill) || self == Self::Exited(128 + kill)

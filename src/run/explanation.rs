@@ -30,7 +30,7 @@ use crate::redact;
 pub enum Explanation {
     /// The incident to print and the record to save.
     Whole(Box<Incident>, Box<Record>),
-    /// One line; another rank prints the explanation.
+    /// One line to print, because another rank prints the explanation.
     Line(String),
 }
 
@@ -58,7 +58,7 @@ pub fn explain(
     let message = exception(&logs).or_else(|| reports.exception());
     let mut incident = incident(catalogue, &mut logs, has_line_numbers, &reports, hook)
         .or_else(|| killed(catalogue, &command.name(), exit));
-    // The text is printed into the command's own log, which people share.
+    // Redact the text, because it is printed into the command's own log, which people share.
     incident.iter_mut().for_each(redact::incident);
     let whole = |mut incident: Incident| {
         if rank.is_none() {
@@ -76,7 +76,7 @@ pub fn explain(
     let Some(rank) = rank else {
         return incident.map(whole);
     };
-    // A plain exception counts too: the other ranks may have waited for this one.
+    // An exception without an explanation counts too: the other ranks may have waited for this one.
     let what = incident
         .as_ref()
         .map(|incident| incident.title.clone())
@@ -92,8 +92,8 @@ pub fn explain(
     }
 }
 
-/// Returns the cause of the failure. The logs decide; hook reports are used if no log contains the cause or the logs
-/// only contain a consequence of it. Measurements of the hook and predicted fixes from its trace are added.
+/// Returns the cause of the failure. The logs take precedence. Hook reports are used if no log contains the cause, or
+/// if the logs only contain a consequence of it. Measurements of the hook and predicted fixes from its trace are added.
 fn incident(
     catalogue: &Catalogue,
     logs: &mut Vec<LogFindings>,
@@ -152,7 +152,7 @@ fn killed(catalogue: &Catalogue, name: &str, exit: ExitOutcome) -> Option<Incide
     log.push(text.as_bytes());
     let mut incident = first(catalogue, &[log.finish()], &Measured::default())?;
     incident.log = None;
-    // This text was made up here, and the title repeats it.
+    // gputop generated this text, and the title repeats it.
     incident.quote = Quote::default();
     incident.detected_by = DetectedBy::Exit;
     incident.fields.exit_code = Some(exit.code().into());
@@ -166,7 +166,7 @@ fn exception(logs: &[LogFindings]) -> Option<String> {
 }
 
 impl Evidence {
-    /// Returns all logs, and whether their line numbers are right.
+    /// Returns all logs, and whether their line numbers are correct.
     fn read(&self, catalogue: &Catalogue) -> (Vec<LogFindings>, bool) {
         let files = self.files.iter().filter_map(|file| file.read(catalogue));
         let logs = std::iter::once(self.output.read(catalogue)).chain(files);

@@ -15,7 +15,7 @@ use crate::model::event::{HookEvent, HookException, HookOom};
 use crate::model::incident::Incident;
 use crate::model::process::ProcessKey;
 
-/// The hook of one run.
+/// The Python hook of one run of a command.
 #[derive(Debug)]
 pub struct Hook {
     files: PathBuf,
@@ -91,8 +91,8 @@ impl Hook {
     }
 }
 
-/// Returns true if Yama denies reading other processes (ptrace_scope 2 or higher). The permission that the hook
-/// grants then has no effect, so the hook must report the statistics itself.
+/// Returns true if Yama denies reading other processes (ptrace_scope 2 or higher). Then the permission that the hook
+/// grants has no effect, so the hook must report the statistics itself.
 fn is_reading_denied() -> bool {
     let scope = fs::read_to_string(Path::new("/proc/sys/kernel/yama/ptrace_scope"));
     match scope
@@ -105,7 +105,7 @@ fn is_reading_denied() -> bool {
     }
 }
 
-/// Measurements at an out-of-memory error, and their process.
+/// The hook's report of an out-of-memory error, and the process that sent it.
 pub(super) struct HookEvidence {
     pub(super) report: HookReport,
     pub(super) process: ProcessKey,
@@ -151,7 +151,7 @@ impl HookReports {
         Some(format!("{}: {}", last.r#type, last.message))
     }
 
-    /// Returns the measurements for the out-of-memory error in `incident`.
+    /// Returns the hook evidence for the out-of-memory error in `incident`.
     pub(super) fn oom_measurement(&self, incident: &Incident) -> Option<HookEvidence> {
         if incident.family != "oom" {
             return None;

@@ -50,7 +50,7 @@ pub struct Finished {
     evidence: Evidence,
 }
 
-/// Exit time by both clocks.
+/// Exit time on both clocks.
 #[derive(Debug, Clone, Copy)]
 struct ExitTime {
     mono: Mono,

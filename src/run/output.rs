@@ -15,7 +15,7 @@ use crate::model::text::visible;
 
 /// Maximum size of the text from the pty. The oldest text is dropped, because a log reports failures at its end.
 const MAX_CAPTURED_BYTES: usize = 16 << 20;
-/// Log name in incidents.
+/// Name of this log in incidents.
 const NAME: &str = "output";
 
 /// Text that passed through the pty.
@@ -48,12 +48,12 @@ impl CapturedOutput {
     }
 }
 
-/// Maximum number of bytes read from the end of a file. Failures are reported there, and reading more would delay the
-/// explanation.
+/// Maximum number of bytes read from the end of a file. Failures are reported at the end, and reading more would delay
+/// the explanation.
 const MAX_READ_BYTES: u64 = 256 << 20;
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// End of a file before the command started.
+/// End of the file before the command started.
 pub(super) struct FilePosition {
     /// Descriptor number, the same in gputop and in the command.
     fd: u32,
@@ -98,7 +98,7 @@ impl FilePosition {
         Some((position, (metadata.dev(), metadata.ino())))
     }
 
-    /// Parses the text written since then. Returns `None` if the file cannot be read.
+    /// Parses the text written since the command started. Returns `None` if the file cannot be read.
     pub(super) fn read(&self, catalogue: &Catalogue) -> Option<LogFindings> {
         let mut file = File::open(path(self.fd)).ok()?;
         let end = file.metadata().ok()?.len();

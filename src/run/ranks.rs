@@ -1,8 +1,8 @@
 //! Ranks of a distributed job. With `gputop run` around each rank, the first rank that fails prints the explanation
 //! and the others print one line.
 //!
-//! The ranks on a host share a file whose name identifies the job and its launcher. The rank that creates the file
-//! was first and writes its message into it. The name includes the start time of the launcher, so a file of an
+//! The ranks on a host share a file whose name identifies the job and its launcher. The rank that creates the file is
+//! the first to fail and writes its message into it. The name includes the start time of the launcher, so a file of an
 //! earlier job is never used.
 
 use std::fs;
@@ -24,8 +24,8 @@ const RANK_VARIABLES: [(&str, &str); 5] = [
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
 ];
-/// Environment variables that identify a job, besides its launcher. A restart counts as another job, because it fails
-/// again.
+/// Environment variables that identify a job, in addition to its launcher. A restart counts as another job, because it
+/// may fail again.
 const JOB_VARIABLES: [&str; 6] = [
     "SLURM_JOB_ID",
     "SLURM_STEP_ID",
@@ -113,8 +113,8 @@ fn delete_old_files(folder: &Path) {
     }
 }
 
-/// Replaces special characters, since host and run names may contain any. Jobs whose names become equal still differ
-/// by their launcher.
+/// Replaces special characters, because host and run names may contain any. Jobs whose names become equal still differ
+/// in their launcher.
 fn file_name(text: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     text.chars().map(plain).take(200).collect()
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(of("3", "100 7").claim(&folder, "it broke"), First::This);
         let other = First::Other("rank 3 failed first: it broke".into());
         assert_eq!(of("5", "100 7").claim(&folder, "it broke too"), other);
-        // The PID of the launcher was reused: its start time differs.
+        // The PID of the launcher was reused, so the start times differ.
         assert_eq!(of("5", "100 9").claim(&folder, "it broke"), First::This);
     }
 

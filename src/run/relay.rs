@@ -25,7 +25,7 @@ const MAX_CHUNKS_PER_TURN: usize = 16;
 const FOREGROUND_CHECK_INTERVAL_MS: u16 = 250;
 
 pub(super) struct Relay<'a> {
-    /// `None` after the terminal was closed, or if nothing goes through a pty.
+    /// `None` after the terminal was closed, or if no stream goes through a pty.
     ends: Option<Ends>,
     /// True while a process has the slave open.
     is_open: bool,
@@ -256,7 +256,7 @@ impl<'a> Relay<'a> {
         self.ends = None;
     }
 
-    /// Copies the remaining output to the terminal. Stops at a termination signal.
+    /// Copies the remaining output to the terminal, unless a termination signal arrives.
     fn drain(&mut self, signals: &Signals) {
         loop {
             self.copy_output();
@@ -289,8 +289,8 @@ fn leads_session() -> bool {
     getsid(None).is_ok_and(|session| session == getpid())
 }
 
-/// Larger than one read from a terminal returns (a page less one byte, `n_tty`). Each chunk is passed on immediately:
-/// collecting more would delay the writer, and then the terminal.
+/// Size of the buffer, larger than one read from a terminal returns (a page less one byte, `n_tty`). Each chunk is
+/// passed on immediately, because collecting more would delay the writer, and then the terminal.
 const CHUNK_BYTES: usize = 8 << 10;
 
 /// A buffer for copying between two non-blocking descriptors.
@@ -321,7 +321,7 @@ impl CopyBuffer {
         (self.begin, self.end) = (0, 0);
     }
 
-    /// Reads available bytes if the buffer is empty. Returns an error when nothing more will arrive.
+    /// Reads available bytes if the buffer is empty. Returns an error if no more data will arrive.
     fn read_from(&mut self, from: impl AsFd) -> Result<&[u8], Errno> {
         if !self.is_empty() {
             return Ok(&[]);
@@ -341,7 +341,7 @@ impl CopyBuffer {
         }
     }
 
-    /// Writes as much as the descriptor accepts. Returns an error when it will accept nothing more.
+    /// Writes as much as the descriptor accepts. Returns an error if the descriptor will accept no more data.
     fn write_to(&mut self, to: impl AsFd) -> Result<(), Errno> {
         while !self.is_empty() {
             match write(&to, self.pending()) {

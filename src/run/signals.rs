@@ -12,8 +12,8 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::unsafe_calls;
 
-/// Signals that matter to a command or to a terminal. All others have their default effect on gputop, as they would
-/// on the command.
+/// Signals that are relevant to a command or a terminal. All others have their default effect on gputop, as they would
+/// have on the command.
 const HANDLED_SIGNALS: [Signal; 11] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -77,8 +77,8 @@ impl AsFd for Signals {
     }
 }
 
-/// Stops this process as `signal` does, until it is continued. Returns immediately if no shell could continue the
-/// process: the kernel discards the signal in that case.
+/// Stops this process as `signal` would, until it is continued. Returns immediately if no shell could continue the
+/// process, because the kernel then discards the signal.
 pub(super) fn stop_by(signal: Signal) {
     let mut one = SigSet::empty();
     one.add(signal);

@@ -65,8 +65,8 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Opens the terminal behind a standard stream again. Non-blocking mode then applies to this descriptor only, not
-    /// to the shell that shares the stream.
+    /// Reopens the terminal of a standard stream. Non-blocking mode then applies to this descriptor only, not to the
+    /// shell that shares the stream.
     fn open(stream: impl AsFd) -> io::Result<Self> {
         let modes = tcgetattr(&stream)?;
         let flags = OFlag::O_NOCTTY | OFlag::O_NONBLOCK;

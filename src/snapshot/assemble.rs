@@ -1,7 +1,7 @@
 //! Builds a [`Snapshot`] from the objects of a pickle: assigns everything to its device, in order.
 //!
-//! Every part may be used only once. A file that refers to the same million events a thousand times is refused, because
-//! it would take a thousand times its size.
+//! Every part may be used only once. A file that refers to the same million events a thousand times is rejected,
+//! because it would need a thousand times its size in memory.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ use crate::model::stack::StackFrame;
 use crate::model::text::visible;
 use crate::model::units::Bytes;
 
-/// More devices than any host has.
+/// Maximum number of devices, more than any host has.
 const MAX_DEVICES: usize = 256;
-/// Maximum length of the names of files and functions; those of C++ are the longest.
+/// Maximum length of file and function names. C++ function names are the longest.
 pub const MAX_TEXT: usize = 500;
 const MAX_SETTINGS: usize = 64;
 
@@ -93,7 +93,7 @@ fn parts(store: &Store, root: Value) -> Result<(Value, Option<Value>, Option<Val
     }
 }
 
-/// Remaining number of records of a kind that may be used.
+/// Remaining number of records of one kind that may be used.
 struct Uses(usize);
 
 impl Uses {
@@ -116,7 +116,9 @@ fn segment_numbers(store: &Store, segments: Value) -> Result<Vec<u32>> {
     let (mut numbers, mut remaining) = (Vec::new(), Uses(store.segments.len()));
     for run in runs {
         let &Run::Segments(from, to) = run else {
-            return Err(no_snapshot("its `segments` contain other values"));
+            return Err(no_snapshot(
+                "its `segments` contain values that are not segments",
+            ));
         };
         remaining.take(to - from, "segment")?;
         numbers.extend(from..to);
@@ -134,7 +136,9 @@ fn blocks_of(
     let mut ranges = Vec::new();
     for run in runs.unwrap_or_default() {
         let &Run::Blocks(from, to) = run else {
-            return Err(no_snapshot("a segment's blocks contain other values"));
+            return Err(no_snapshot(
+                "a segment's blocks contain values that are not blocks",
+            ));
         };
         remaining.take(to - from, "block")?;
         ranges.push((from, to));
@@ -211,7 +215,9 @@ fn trace_runs(store: &Store, traces: Option<Value>) -> Result<Vec<(u32, Ranges)>
             _ => None,
         };
         let Some(of_device) = of_device else {
-            return Err(no_snapshot("its `device_traces` contain other values"));
+            return Err(no_snapshot(
+                "its `device_traces` contain values that are not events",
+            ));
         };
         let mut ranges = Vec::new();
         for run in of_device {

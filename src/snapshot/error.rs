@@ -25,7 +25,7 @@ pub enum SnapshotError {
     Protocol(u8),
     #[error("damaged at byte {at}: {what}")]
     Damaged { at: u64, what: String },
-    /// A limit that prevents hostile files from using up memory.
+    /// A limit that prevents malicious files from exhausting memory.
     #[error("limit exceeded at byte {at}: {what}")]
     TooMuch { at: u64, what: String },
     /// Memory limit, which depends on the size of the file. A compressed file may exceed it after decompression.

@@ -1,8 +1,9 @@
 //! History of a device's memory from its trace: the allocated and reserved bytes after each event, and the memory
 //! that each stack holds at a time or gains between two times.
 //!
-//! A time is expressed as a number of events: at 0 no event of the trace has happened, at `events.len()` all have. The
-//! trace contains only the latest events, so everything is calculated backwards from the map, which is known.
+//! A time is expressed as a number of events: 0 is before the first event of the trace, `events.len()` after the last.
+//! The trace contains only the latest events, so everything is calculated backwards from the map, which describes the
+//! end.
 
 use super::addresses::ByAddress;
 use super::device::Device;
@@ -10,13 +11,13 @@ use super::record::{Action, Event, StackId};
 use crate::model::pool::BlockState;
 use crate::model::units::Bytes;
 
-/// Number of events that are summed up together: few enough to walk, many enough to skip.
+/// Number of events in a chunk: small enough to process one by one, large enough to skip through a trace quickly.
 const CHUNK: usize = 4096;
 
 /// Data that is computed once per trace: 4 bytes per event.
 #[derive(Debug, Default)]
 pub struct History {
-    /// For each `free_requested`, the stack that allocated the block; 0 if that was before the trace.
+    /// For each `free_requested` event, the stack that allocated the block; 0 if that was before the trace.
     allocated_by: Vec<StackId>,
     chunks: Vec<Chunk>,
     /// Memory that each stack holds at the end, indexed by stack: requested bytes, and blocks.
@@ -48,7 +49,7 @@ pub struct Span {
     pub ooms: u32,
 }
 
-/// Blocks and their requested bytes; negative for a decrease.
+/// Number of blocks and their requested bytes; negative for a decrease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Amount {
     pub bytes: i64,
@@ -58,7 +59,7 @@ pub struct Amount {
 /// Memory that a stack holds or gains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByStack {
-    /// 0 stands for everything without a known stack.
+    /// The stack; 0 for memory without a known stack.
     pub stack: StackId,
     pub amount: Amount,
 }
@@ -69,7 +70,7 @@ impl History {
         let mut live = Vec::new();
         for held in &device.held {
             if held.state == BlockState::Allocated {
-                // If the program recorded only events, the stacks are there.
+                // If the program recorded stacks only for events, take the stack from the event.
                 let from_event = || live_stacks.get(&held.address).copied();
                 let stack = Some(held.stack).filter(|&stack| stack > 0);
                 let stack = stack.or_else(from_event).unwrap_or(0);
@@ -83,7 +84,7 @@ impl History {
         }
     }
 
-    /// Returns the span over the events `from..to`; if there are none, the values at that time.
+    /// Returns the span over the events `from..to`. Without events, returns the values at `from`.
     pub fn span(&self, device: &Device, from: usize, to: usize) -> Span {
         let events = &device.events;
         let (from, to) = (from.min(events.len()), to.min(events.len()).max(from));

@@ -1,4 +1,4 @@
-//! Reads the bytes of a pickle in pieces: a file of any size needs only one buffer.
+//! Reads the bytes of a pickle in chunks, so that a file of any size needs only one buffer.
 
 use std::io::{ErrorKind, Read};
 
@@ -19,7 +19,8 @@ pub struct Input<R> {
 }
 
 impl<R: Read> Input<R> {
-    /// Creates an input. One value may take a quarter of `max_memory`: it is stored in the buffer, then in a table.
+    /// Creates an input. A single value may take a quarter of `max_memory`, because it is stored in the buffer and then
+    /// in a table.
     pub fn new(reader: R, max_memory: usize) -> Self {
         Self {
             reader,
@@ -74,7 +75,7 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Returns the text up to the next line break, as protocol 0 writes everything.
+    /// Returns the text up to the next line break, which is how protocol 0 writes its values.
     pub fn line(&mut self) -> Result<&[u8]> {
         let mut searched = 0;
         loop {
@@ -114,7 +115,7 @@ impl<R: Read> Input<R> {
                 Ok(0) => return Err(SnapshotError::Cut(self.before + self.end as u64)),
                 Ok(more) => self.end += more,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // A truncated compressed file.
+                // The compressed file is truncated.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
                     return Err(SnapshotError::Cut(self.before + self.end as u64));
                 }

@@ -1,10 +1,11 @@
-//! The virtual machine that executes a pickle, without the instructions that import, call or build: the remaining ones
-//! create only plain data. `Lib/pickletools.py` of CPython documents each instruction.
+//! The virtual machine that executes a pickle. It omits the instructions that import, call or build objects; the
+//! remaining ones create only plain data. `Lib/pickletools.py` of CPython documents each instruction.
 //!
-//! Example: `80 04 5d 94 4b 01 61 2e` is protocol 4, an empty list, memoized as number 0, the number 1, appended, end:
-//! `[1]`.
+//! Example: `80 04 5d 94 4b 01 61 2e` means protocol 4, empty list, memoize it as number 0, integer 1, append, stop.
+//! The result is `[1]`.
 //!
-//! Nothing here recurses, so deep nesting cannot overflow the stack. Stack, levels, memo and texts are limited.
+//! Nothing in this module recurses, so deep nesting cannot overflow the stack. The sizes of the stack, nesting, memo
+//! and strings are limited.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -15,28 +16,32 @@ use super::opcode::*;
 use super::store::{Object, ObjectId, Store, Value};
 use super::text::TextId;
 
-/// Maximum number of values that wait for their container. Picklers write at most a thousand at a time per level.
+/// Maximum number of values on the stack. Picklers push at most a thousand per level before they add them to a
+/// container.
 const MAX_WAITING: usize = 1 << 22;
-/// Maximum nesting; Python itself stops at a thousand levels.
+/// Maximum nesting depth. Python itself stops at a thousand levels.
 const MAX_LEVELS: usize = 10_000;
-/// Maximum number of objects and texts in the memo.
+/// Maximum number of objects and strings in the memo.
 const MAX_MEMO: usize = 100_000_000;
-/// Maximum number of other values in the memo; no pickler stores numbers there.
+/// Maximum number of other values in the memo. No pickler stores numbers in the memo.
 const MAX_OTHERS: usize = 1 << 20;
-/// Memory limit: a minimum for any file, and an addition per byte of the file. PyTorch's pickles need about three.
+/// Memory limit: a minimum for any file, plus this many bytes per byte of the file. PyTorch's pickles need about three
+/// bytes per byte.
 const MIN_MEMORY: u64 = 24 << 20;
 const MEMORY_PER_BYTE: u64 = 20;
-/// Limit on uncompressed bytes: a minimum, and an addition per byte of the file. PyTorch's pickles compress to a tenth.
+/// Limit on uncompressed bytes: a minimum, plus this many bytes per byte of the file. PyTorch's pickles compress to a
+/// tenth of their size.
 const MIN_UNPACKED: u64 = 32 << 20;
 const UNPACKED_PER_BYTE: u64 = 40;
-/// Instructions between two checks of the budget. Each takes about a hundred bytes, except for long texts.
+/// Number of instructions between two checks of the budget. Each instruction takes about a hundred bytes, except for
+/// long strings.
 const STEPS: u32 = 4_096;
-/// The budget is checked before a text of this length is read.
+/// The budget is also checked before a string of at least this length is read.
 const LARGE_TEXT: usize = 64 << 10;
-/// The newest protocol, of Python 3.8.
+/// The newest supported protocol, from Python 3.8.
 const NEWEST: u8 = 5;
 
-/// A memo entry in eight bytes: there is one for nearly every object.
+/// A memo entry. It takes only eight bytes, because there is one for nearly every object.
 #[derive(Debug, Clone, Copy)]
 enum MemoValue {
     Text(TextId),
@@ -102,7 +107,7 @@ pub fn read(input: impl Read, size: u64) -> Result<(Store, Value)> {
 }
 
 impl<R: Read> Machine<R> {
-    /// Every pickle of a container starts with one of these bytes. Other files are recognised by their first bytes.
+    /// The bytes with which every pickle of a container starts. Other file types are recognised by their first bytes.
     fn check_header(&mut self) -> Result<()> {
         let head = self.input.peek(8)?;
         let other = match head {
@@ -404,7 +409,7 @@ impl<R: Read> Machine<R> {
         done.map_err(|what| self.damaged(&what))
     }
 
-    /// Creates a container of protocol 0, which takes the values after the mark.
+    /// Creates a protocol 0 container from the values after the mark.
     fn push_before_mark(&mut self, object: Object) -> Result<()> {
         let from = self.unmark()?;
         let container = self.new_object(object)?;
@@ -463,7 +468,7 @@ impl<R: Read> Machine<R> {
         self.push(value)
     }
 
-    /// Reads a number of protocol 0: `I12`, `I01` (true), `L12L`.
+    /// Reads a protocol 0 number: `I12`, `I01` (true), `L12L`.
     fn decimal(&mut self) -> Result<()> {
         let line = self.input.line()?;
         let value = match line {
@@ -549,7 +554,7 @@ fn ascii(line: &[u8]) -> Option<&str> {
     std::str::from_utf8(line.trim_ascii()).ok()
 }
 
-/// Decodes a text of protocol 0: Latin-1 bytes, with `\uXXXX` and `\UXXXXXXXX` for all other characters.
+/// Decodes a protocol 0 string: Latin-1 bytes, with `\uXXXX` and `\UXXXXXXXX` for all other characters.
 fn unescaped(line: &[u8]) -> Vec<u8> {
     let mut text = String::new();
     let mut rest = line;

@@ -2,9 +2,9 @@
 //! `gputop run --trace-allocs`), read from their pickles. They contain every segment and block of each device at one
 //! time, the last events before it, and the Python stacks of the allocations.
 //!
-//! Only bytes are read and nothing is executed: a pickle is a program, and its instructions that import, call or build
-//! are refused (`machine`). Data is converted to records immediately (`store`), because a snapshot may contain ten
-//! million events. In the end [`Snapshot`] has the records of each device in order.
+//! The file is only read, never executed: a pickle is a program, and instructions that import, call or build objects
+//! are rejected (`machine`). Data is converted to records immediately (`store`), because a snapshot may contain ten
+//! million events. The resulting [`Snapshot`] has the records of each device in order.
 //!
 //! ```text
 //! bytes ─► input ─► machine ─► store ─► assemble ─► Snapshot ─► history (live blocks, growth), trace (what-if)
@@ -54,7 +54,7 @@ pub struct Snapshot {
     pub settings: Vec<(String, Setting)>,
 }
 
-/// An allocator option that was in force.
+/// The value of an allocator option at the time of the snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Setting {

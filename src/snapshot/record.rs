@@ -1,4 +1,4 @@
-//! The records of a snapshot, reduced to the figures that are needed: a gigabyte of pickle with ten million events
+//! The records of a snapshot, reduced to the fields that are needed: a gigabyte of pickle with ten million events
 //! becomes 320 MB.
 
 use super::store::Value;
@@ -22,7 +22,7 @@ pub enum Action {
     Snapshot,
     Oom,
     UserDefined,
-    /// A type that a later version may add.
+    /// A type added by a later version of PyTorch.
     #[default]
     Unknown,
 }
@@ -86,7 +86,7 @@ pub struct Lane {
 /// A block as stored in the file.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BlockRecord {
-    /// Missing before torch 2.1: the blocks of a segment follow each other directly.
+    /// Missing before torch 2.1, where the blocks of a segment are contiguous.
     pub address: Option<u64>,
     pub size: u64,
     pub requested: Option<u64>,
@@ -104,7 +104,7 @@ pub struct SegmentRecord {
     pub pool: PoolId,
     pub is_large: Option<bool>,
     pub is_expandable: bool,
-    /// The list of its blocks. Resolved at the end, because several segments may refer to the same list.
+    /// The list of its blocks, resolved at the end because several segments may refer to the same list.
     pub blocks: Option<Value>,
 }
 

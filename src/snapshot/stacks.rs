@@ -8,7 +8,7 @@ const MAX_NAMED: usize = 8;
 
 #[derive(Debug, Default)]
 pub struct Stacks {
-    /// Frames, with text escaped for display and limited in length.
+    /// Frames. Their text is escaped for display and limited in length.
     pub(super) frames: Vec<StackFrame>,
     /// Indices of frames, innermost first.
     pub(super) stacks: Vec<Box<[u32]>>,
@@ -30,8 +30,8 @@ impl Stacks {
         users
     }
 
-    /// Returns the most informative frame: the innermost of the user's own, otherwise the innermost Python frame,
-    /// otherwise the innermost of all.
+    /// Returns the most informative frame: the innermost one in the user's own code, or else the innermost Python
+    /// frame, or else the innermost of all.
     pub fn place(&self, stack: StackId) -> Option<&StackFrame> {
         let frames = || self.frames(stack);
         let users = frames().find(|frame| frame.is_users());
@@ -39,8 +39,8 @@ impl Stacks {
         users.or_else(python).or_else(|| frames().next())
     }
 
-    /// Returns the user's own frames, innermost first: `model.py:41 attention < train.py:57 step`. Without such frames,
-    /// returns the most informative one; without a recorded stack, an empty string.
+    /// Returns the user's own frames, innermost first: `model.py:41 attention < train.py:57 step`. If there are none,
+    /// returns the most informative frame; if no stack was recorded, an empty string.
     pub fn words(&self, stack: StackId) -> String {
         let users = self.frames(stack).filter(|frame| frame.is_users());
         let users: Vec<String> = users.take(MAX_NAMED).map(ToString::to_string).collect();

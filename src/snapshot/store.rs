@@ -1,5 +1,5 @@
-//! The objects of a pickle while it is read. A dictionary that describes an event, a block, a segment or a frame becomes
-//! a record as soon as it is recognised, so that memory never contains a tree of a hundred million nodes.
+//! The objects of a pickle while it is read. A dictionary that describes an event, a block, a segment or a frame
+//! becomes a record as soon as its type is known, so that memory never contains a tree of a hundred million nodes.
 
 use std::collections::HashMap;
 
@@ -13,18 +13,18 @@ use crate::allocator::trace::PoolId;
 use crate::model::pool::{Block, BlockState, Segment};
 use crate::model::stack::StackFrame;
 
-/// Maximum number of objects; ten million events need twenty million.
+/// Maximum number of objects. Ten million events need twenty million.
 const MAX_OBJECTS: usize = 80_000_000;
 /// Maximum number of dictionary entries that are searched for a key, from the end. An entry of `history` has four.
 const MAX_FIELDS: usize = 64;
-/// Maximum number of innermost frames per stack. Python's own limit is a thousand.
+/// Maximum number of frames per stack, counted from the innermost. Python's own limit is a thousand.
 const MAX_STACK_FRAMES: usize = 1_024;
 
-/// Memory needed for a record, including everything derived from it: the snapshot, its history and the printed text.
+/// Memory needed for a record and everything derived from it: the snapshot, its history and the printed text.
 const EVENT_BYTES: usize = 2 * size_of::<Event>() + 32;
 const BLOCK_BYTES: usize = size_of::<BlockRecord>() + size_of::<Block>() + size_of::<Held>();
 const SEGMENT_BYTES: usize = size_of::<SegmentRecord>() + size_of::<Segment>() + 320;
-/// One entry in a list, and one in a hash table that grows by doubling.
+/// Size of an entry in a list plus one in a hash table that grows by doubling.
 const INTERNED_BYTES: usize = 96;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,7 +49,7 @@ pub enum Object {
     Dict(u32),
     EmptyList,
     List(u32),
-    /// A list that was used as a stack.
+    /// A list of frames that was used as a stack.
     Stack(StackId),
     /// A tuple of two integers; in a snapshot, these are always pool ids.
     Pair(PoolId32),
@@ -62,7 +62,7 @@ pub enum Object {
 /// A pool, as an index into [`Store::pairs`].
 pub type PoolId32 = u32;
 
-/// A part of a list. Records created directly after one another share one run.
+/// A part of a list. Records created directly one after another form one run.
 #[derive(Debug, Clone, Copy)]
 pub enum Run {
     Value(Value),
@@ -248,7 +248,7 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the memory that the store takes, including what is made from it.
+    /// Returns the memory that the store and everything derived from it will take.
     pub fn memory(&self) -> usize {
         self.container_bytes
             + self.texts.memory()
@@ -334,7 +334,7 @@ impl Store {
             text::REQUESTED_SIZE => self.blocks[n].requested = Some(unsigned(key, value, self)?),
             text::STATE => self.blocks[n].state = state(value),
             text::FRAMES => self.blocks[n].stack = self.stack(value),
-            // Up to torch 2.0: a list of the uses of the block, current use first.
+            // Up to torch 2.0: a list of the uses of the block, the current one first.
             text::HISTORY => {
                 let Some(&Run::Value(present)) = self.runs(value).and_then(<[_]>::first) else {
                     return Ok(());
@@ -466,7 +466,7 @@ impl Store {
                 let id = *self.frame_ids.entry(*frame).or_insert(next);
                 if id == next {
                     self.distinct.push(*frame);
-                    // Each frame has its own copy of the texts, in which one byte may become four.
+                    // Each frame has its own copy of the strings, in which escaping may turn one byte into four.
                     let shown = |text| self.texts.get(text).len().min(MAX_TEXT) * 4;
                     let texts = shown(frame.file) + shown(frame.function);
                     self.container_bytes += INTERNED_BYTES + size_of::<StackFrame>() + texts;
@@ -510,7 +510,7 @@ impl Store {
         }
     }
 
-    /// Returns the value of a key; if it was set twice, the last one.
+    /// Returns the value of a key. If the key was set twice, the last value counts.
     pub fn get(&self, dict: Value, key: TextId) -> Option<Value> {
         let mut pairs = self.pairs_of(dict)?.iter().rev().take(MAX_FIELDS);
         let found = pairs.find(|(k, _)| *k == Value::Text(key));
@@ -535,7 +535,7 @@ impl Store {
 }
 
 impl Run {
-    /// Extends the run by one that directly follows it. Returns false if it does not.
+    /// Extends the run by `next` if that directly follows it. Returns false otherwise.
     #[inline]
     fn extend(&mut self, next: Self) -> bool {
         match (self, next) {
@@ -553,7 +553,7 @@ impl Run {
     }
 }
 
-/// Converts an index; there are never more than [`MAX_OBJECTS`] of anything.
+/// Converts an index to `u32`. There are never more than [`MAX_OBJECTS`] of anything.
 #[inline]
 fn number(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)

@@ -1,4 +1,4 @@
-//! The texts of a pickle, each stored once, so that comparing two texts means comparing two numbers.
+//! The strings of a pickle, each stored once, so that two strings can be compared by their IDs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// A text, as an index into [`Texts`].
 pub type TextId = u32;
 
-/// Maximum size of all texts together; the largest snapshots have a few million bytes.
+/// Maximum size of all strings together. The largest snapshots have a few million bytes of them.
 const MAX_BYTES: usize = 512 << 20;
 
 macro_rules! known {
@@ -19,7 +19,7 @@ macro_rules! known {
 }
 
 known! {
-    // The file name of a frame without a name.
+    // Also the file name of a frame that has none.
     EMPTY = "",
     ACTION = "action",
     ADDR = "addr",
@@ -89,7 +89,7 @@ impl Texts {
         if let Some(&id) = self.ids.get(text) {
             return Some(id);
         }
-        // Includes the allocation, and the entries in a list and in a hash table that grows by doubling.
+        // Includes the allocation, an entry in a list and an entry in a hash table that grows by doubling.
         self.bytes += text.len() + 112;
         let id = TextId::try_from(self.texts.len()).ok()?;
         if self.bytes > MAX_BYTES {

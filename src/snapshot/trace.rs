@@ -15,7 +15,7 @@ impl Snapshot {
             ops.extend(self.op(event));
         }
         let reserved = Reserved::by(&device.events);
-        // If something was reserved before the first event, the trace does not start with the program.
+        // If memory was reserved before the first event, the trace does not begin at the start of the program.
         let cut = i128::from(device.reserved().0) != reserved.now;
         let peak = u64::try_from(reserved.peak).ok().map(Bytes);
         Trace {
@@ -60,10 +60,10 @@ impl Snapshot {
         })
     }
 
-    /// Returns the blocks that were live before the first event: those in the map that no event allocated, and those that
-    /// an event frees although no event allocated them.
+    /// Returns the blocks that were live before the first event: blocks in the map that no event allocated, and blocks
+    /// that an event frees although no event allocated them.
     fn start(&self, device: &Device) -> Vec<Live> {
-        // For each allocated address, whether it is live after the events so far.
+        // Maps each allocated address to whether it is live after the events so far.
         let mut made: ByAddress<bool> = ByAddress::default();
         let mut start: Vec<Live> = Vec::new();
         for event in &device.events {

@@ -8,9 +8,9 @@
 //! skippable 0x184D2A5E   {"minutes":[…]}  + length + "gputopIX"           the index
 //! ```
 //!
-//! Decompressors skip skippable frames, so `zstdcat FILE | jq` sees the frames, events and maps only. A note
-//! starts with an uncompressed line for readers without an index. The index ends with its own length, so that it can
-//! be found from the end of the file. All numbers outside JSON are little-endian, as in zstd.
+//! Decompressors skip skippable frames, so `zstdcat FILE | jq` sees only the frames, events and maps. A note starts
+//! with an uncompressed line for readers that have no index. The index ends with its own length, so that it can be
+//! found from the end of the file. All numbers outside JSON are little-endian, as in zstd.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,14 +33,14 @@ pub const INDEX_FOOTER: u64 = 12;
 /// File name extension of recordings.
 pub const ENDING: &str = ".gpt.zst";
 
-/// Time compressed as one unit; a jump decodes at most this much.
+/// Time span compressed as one unit. A jump decodes at most this much.
 pub const MINUTE: Millis = Millis(60_000);
-/// zstd window of a minute: 16 MiB, which a decoder keeps in memory.
+/// zstd window size for one minute: 16 MiB, which a decoder keeps in memory.
 pub const WINDOW_LOG: u32 = 24;
-/// Maximum JSON size of a minute. The minute is closed early beyond it, so that readers can limit its size.
+/// Maximum JSON size of a minute. A minute that reaches it is closed early, so that readers can limit their memory use.
 pub const MAX_MINUTE_BYTES: u64 = 64 << 20;
-/// Maximum length of a line. A reader gives up the minute instead of filling memory. The largest supported map takes
-/// 13 MiB.
+/// Maximum length of a line. A reader skips the minute instead of exhausting memory. The largest supported map takes 13
+/// MiB.
 pub const MAX_LINE_BYTES: u64 = 16 << 20;
 /// Maximum length of a note, compressed or not.
 pub const MAX_NOTE_BYTES: u64 = 8 << 20;
@@ -80,7 +80,7 @@ pub struct Note {
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Index {
-    /// Start of the index frame. The index is rejected if it starts elsewhere.
+    /// Position of the index frame. The index is rejected if it is at another position.
     pub offset: u64,
     pub minutes: Vec<Minute>,
 }

@@ -2,13 +2,12 @@
 //! happens.
 //!
 //! A round starts every [`DEFAULT_PERIOD`], or at the period that the user chose. A pool is read out of turn if it is
-//! new, if its `num_ooms` rose, or if its reserved memory reached a new maximum. Only one request is open at a time,
-//! because the stream between a source and its reader holds one map.
+//! new, if its `num_ooms` increased, or if its reserved memory reached a new maximum. Only one request is open at a
+//! time, because the stream between a source and its reader holds only one map.
 //!
-//! Eight pools of a training run have 1500 blocks each and take 40 kB per round, compressed. One round per minute
-//! would take 62 MB a day, two thirds of the size of that machine's frames. Without an explicit period there is
-//! therefore a budget: [`MAX_BUDGET`] immediately and [`BUDGET_PER_MINUTE`] from then on. A round waits until the budget
-//! allows it.
+//! Eight pools of a training run with 1500 blocks each take 40 kB per round, compressed. One round per minute would
+//! take 62 MB a day, two thirds of the size of that machine's frames. If the user sets no period, a budget therefore
+//! applies: [`MAX_BUDGET`] at the start, plus [`BUDGET_PER_MINUTE`]. A round waits until the budget allows it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,11 +22,12 @@ pub const DEFAULT_PERIOD: Millis = Millis(60_000);
 pub const MAX_BUDGET: Bytes = Bytes(1 << 20);
 /// Growth of the budget: 5 MB a day.
 pub const BUDGET_PER_MINUTE: Bytes = Bytes(3_500);
-/// Minimum distance between additional maps of one pool, as a fraction of the period.
+/// Minimum time between additional maps of one pool, as a fraction of the period.
 const EARLY_DIVISOR: u64 = 6;
-/// Minimum rise of a new maximum, as a fraction. During warm-up every segment would otherwise be a new maximum.
+/// Minimum increase that counts as a new maximum, as a fraction. Otherwise every segment allocated during warm-up would
+/// count.
 const RISE_DIVISOR: u64 = 50;
-/// Number of frames to wait for an answer before the next request.
+/// Number of frames to wait for a reply before sending the next request.
 const MAX_FRAMES_WITHOUT_ANSWER: u32 = 2;
 
 /// How often the maps of all pools are recorded.
@@ -85,7 +85,7 @@ impl Budget {
         let passed = self.at.map_or(Millis(0), |at| now.since(at));
         let grown = passed.0.saturating_mul(BUDGET_PER_MINUTE.0) / 60_000;
         let grown = i64::try_from(grown).unwrap_or(i64::MAX);
-        // Fractions of a byte are not lost: the time advances only when a whole byte was added.
+        // Fractions of a byte are not lost, because the time advances only when a whole byte was added.
         if grown > 0 || self.at.is_none_or(|at| now < at) {
             self.left = self.left.saturating_add(grown).min(MAX_BUDGET.0 as i64);
             self.at = Some(now);
@@ -122,7 +122,7 @@ impl Rounds {
         let listed: BTreeMap<PoolKey, &Pool> = pools.map(|pool| (key(pool), pool)).collect();
         self.known.retain(|key, _| listed.contains_key(key));
         self.queue.retain(|key| listed.contains_key(key));
-        // A clock that went back, as after a reboot, also starts a round.
+        // A clock that went backwards, as after a reboot, also starts a round.
         let is_round = self
             .round
             .is_none_or(|round| now < round || now.since(round) >= period);
@@ -158,7 +158,8 @@ impl Rounds {
     }
 
     /// Returns true if a map that was read because an allocation failed should be recorded, which requires some
-    /// budget. Failures in that pool then cause no request until the next round, because each brings its own map.
+    /// remaining budget. Until the next round, failures in that pool cause no further requests, because each failure
+    /// comes with its own map.
     pub fn takes_failed(&mut self, map: &PoolMap) -> bool {
         let has_budget = match self.every {
             Every::Never => false,
@@ -173,7 +174,7 @@ impl Rounds {
         has_budget
     }
 
-    /// Notes that the request for a pool was answered. Returns true if it was the open request.
+    /// Records that the request for a pool was answered. Returns true if it was the open request.
     pub fn answered(&mut self, pool: PoolKey) -> bool {
         let is_requested = self.asked.is_some_and(|(asked, _)| asked == pool);
         if is_requested {
@@ -188,7 +189,7 @@ impl Rounds {
         self.budget.left = self.budget.left.saturating_sub(bytes);
     }
 
-    /// Returns the request for the next pool, or the request for no map if none is left.
+    /// Returns the request for the next pool. If no pool is left, returns a request that cancels the previous one.
     pub fn ask_next(&mut self) -> Request {
         let next = self.queue.pop_front();
         self.asked = next.map(|key| (key, 0));
@@ -262,7 +263,7 @@ mod tests {
         }
     }
 
-    /// Returns the PIDs requested at one frame. Each is answered with a map of `bytes` bytes.
+    /// Returns the PIDs requested for one frame. Each request is answered with a map of `bytes` bytes.
     fn asked(rounds: &mut Rounds, frame: &Frame, bytes: u64) -> Vec<u32> {
         let mut pids = Vec::new();
         let mut request = rounds.frame(frame);

@@ -2,11 +2,11 @@
 //!
 //! The format is described in `layout.rs`. Every frame and event is flushed as its own zstd block, so a crash loses
 //! only the data since the last call. The index at the end only makes opening faster. Process details (environment,
-//! full command line) are answers and not part of the stream, so they are never recorded.
+//! full command line) are replies to requests and not part of the stream, so they are never recorded.
 //!
 //! A day of 8 GPUs and 64 processes, 8 of them training with PyTorch, takes less than 100 MB (`cargo bench --bench
-//! recording`: 98.6 MB, of which 6.1 MB are maps). Frames are recorded completely, each line readable by itself. Two
-//! roundings save about 30 MB of that:
+//! recording`: 98.6 MB, of which 6.1 MB are maps). Every line contains a complete frame and can be read without the
+//! others. Two kinds of rounding save about 30 MB of that:
 //!
 //! - CPU shares to a tenth of a percent. The kernel counts ticks of 10 ms, so over a second only whole percents were
 //!   measured. Further digits come from dividing by 1.0003 s, and they do not compress.
@@ -43,7 +43,7 @@ const COMPRESSION_LEVEL: i32 = 6;
 const SMALL_COMPRESSION_LEVEL: i32 = 3;
 const SMALL_WINDOW_LOG: u32 = 18;
 
-/// Error of creating or writing a recording.
+/// Error while creating or writing a recording.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     #[error("{path} already exists and is a recording. Choose another name, or use --force to replace it", path = .0.display())]
@@ -53,7 +53,7 @@ pub enum RecordError {
     #[error("cannot create the recording {path}: {source}. Choose a writable folder", path = .path.display())]
     Create { path: PathBuf, source: io::Error },
     #[error(
-        "cannot write the recording: the disk is full. It is complete up to the previous second; free some space and start another"
+        "cannot write the recording: the disk is full. It is complete up to the previous second; free some space and start another recording"
     )]
     DiskFull(#[source] io::Error),
     #[error("cannot write the recording: {0}. It is complete up to the previous second")]
@@ -70,9 +70,9 @@ fn write_failed(source: io::Error) -> RecordError {
 /// Size of the zstd window in which repetitions are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Window {
-    /// 16 MiB, and 18 MiB more for searching it.
+    /// 16 MiB, plus 18 MiB for searching it.
     Large,
-    /// 256 KiB, as for connections: a hundred of these take less memory than ten large ones.
+    /// 256 KiB, as for connections. A hundred recordings with this window take less memory than ten with the large one.
     Small,
 }
 
@@ -87,12 +87,12 @@ pub struct Recorder<W: Write = File> {
 
 /// The minute being written.
 struct OpenMinute {
-    /// Compresses into memory; the output of each flush is written at once.
+    /// Compresses into memory. The output of each flush is written immediately.
     encoder: Encoder<'static, Vec<u8>>,
     at: Minute,
     raw_bytes: u64,
     summary: Summarise,
-    /// Events for the note, up to a limit; further ones are only in the minute.
+    /// Events for the note, up to a limit. Events beyond the limit are only in the minute.
     events: Vec<Event>,
     event_bytes: u64,
 }
@@ -132,7 +132,7 @@ impl Recorder<File> {
 }
 
 enum Existing {
-    /// Nothing to lose: the path does not exist, or is an empty file, a pipe or a device.
+    /// No data can be lost: the path does not exist, or is an empty file, a pipe or a device.
     Nothing,
     Recording,
     Foreign,
@@ -167,7 +167,7 @@ impl<W: Write> Recorder<W> {
         Ok(recorder)
     }
 
-    /// Uses less memory and more file space, for many recordings written at once.
+    /// Uses less memory and more file space, for many concurrent recordings.
     #[must_use]
     pub fn among_many(self) -> Self {
         Self {
@@ -330,7 +330,8 @@ impl OpenMinute {
         }
     }
 
-    /// Returns true if `now` needs a new minute. A clock that goes back means that frames of another boot follow.
+    /// Returns true if a frame at `now` must start a new minute. If the clock went backwards, the frame belongs to
+    /// another boot.
     fn is_over(&self, now: Mono) -> bool {
         let start = self.at.start;
         now < start || now.since(start) >= MINUTE || self.raw_bytes > MAX_MINUTE_BYTES
@@ -401,7 +402,7 @@ mod tests {
         );
     }
 
-    /// A recorder must not keep a whole day in memory.
+    /// Checks that a recorder does not keep a whole day in memory.
     #[test]
     fn closes_a_minute_by_time_and_when_the_clock_goes_back() {
         let mut recorder = Recorder::new(io::sink(), &Hello::default()).expect("records");

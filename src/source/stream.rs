@@ -11,12 +11,12 @@ use tokio::sync::Notify;
 
 use crate::protocol::{Request, Update};
 
-/// Maximum number of unread frames: more than a minute at one per second, which is what a seek sends at once.
+/// Maximum number of unread frames: enough for a seek, which sends a minute at one frame per second.
 const MAX_FRAMES: usize = 128;
 
 /// Maximum number of unread stacks. A program whose allocations keep failing produces one per second.
 const MAX_STACKS: usize = 64;
-/// Maximum number of unread maps of failed allocations. Later ones describe other failures.
+/// Maximum number of unread maps of failed allocations. Each map describes a different failure.
 const MAX_FAILURE_MAPS: usize = 8;
 
 /// Number of unread updates at which [`Feed::wait_for_room`] waits.
@@ -45,7 +45,8 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Discards unread states, which a jump makes obsolete. Otherwise they would pile up while a seek key is held.
+    /// Discards unread frames and other state that a jump makes obsolete. Otherwise they would accumulate while a seek
+    /// key is held.
     fn discard_states(&mut self) {
         self.updates.retain(|update| {
             !matches!(
@@ -95,8 +96,8 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Waits while thousands of updates are unread. For sources that read a file or a connection: their events would
-    /// otherwise fill memory, because events are never dropped. Collectors do not wait.
+    /// Waits while thousands of updates are unread. Sources that read a file or a connection call this, because events
+    /// are never dropped and would otherwise fill memory. Collectors do not wait.
     pub fn wait_for_room(&self) {
         let is_full = |queue: &mut Queue| queue.updates.len() >= MAX_WAITING && !queue.is_abandoned;
         let waited = self
@@ -166,7 +167,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Returns the next update, or `None` if the source has ended. Cancel-safe: a cancelled call takes no update.
+    /// Returns the next update, or `None` if the source has ended. Cancel-safe: a cancelled call does not remove an
+    /// update.
     pub async fn next(&mut self) -> Option<Update> {
         loop {
             if let Some(update) = self.try_next() {
@@ -192,7 +194,7 @@ impl Source {
         Some(update)
     }
 
-    /// Sets the maximum number of unread frames. A reader of a hundred sources has no room for a minute of each.
+    /// Sets the maximum number of unread frames. A reader of a hundred sources cannot hold a minute of frames for each.
     pub fn set_max_frames(&self, max_frames: usize) {
         self.shared.queue().max_frames = max_frames;
     }

@@ -105,7 +105,7 @@ actions! {
         View::name_log;
     Unread: Screens, "unread", ["!"], "list unreadable", "List the processes whose allocator is not readable, with the reason",
         |_, _| Effect::Open(Box::new(Unreadable::default()));
-    Why: Screens, "why", ["d"], "explain", "Explain the newest unread incident; on the process screen, the one of the process",
+    Why: Screens, "why", ["d"], "explain", "Explain the newest unread incident, or on the process screen the incident of the process",
         View::open_newest_incident;
     Incidents: Screens, "incidents", ["i"], "list incidents", "List all known incidents",
         View::list_incidents;
@@ -113,7 +113,7 @@ actions! {
         |_, _| Effect::Hosts;
     Connect: Screens, "connect", ["c"], "connect", "Reconnect to a host now; if ssh prompts, leaves the dashboard until you have answered",
         |_, _| Effect::Connect(None);
-    Probe: Screens, "probe", ["P"], "probe", "Probe how much the GPU under the cursor can allocate; shows the cost and asks first",
+    Probe: Screens, "probe", ["P"], "probe", "Probe how much memory the GPU under the cursor can allocate; shows the cost and asks first",
         View::ask_to_probe;
     NextPane: Screens, "next_pane", ["tab", "backtab"], "switch pane", "Switch between GPUs and processes, or between the panes of a screen",
         View::pass;
@@ -167,9 +167,9 @@ actions! {
         View::needs_incident;
     Write: Screens, "write", ["W"], "save", "Save the data of this screen to gputop-HOST-DATE.json in the current directory",
         View::save;
-    Pause: Screens, "pause", ["p", "Z"], "pause", "Pause the display while collection continues, or the playback of a recording",
+    Pause: Screens, "pause", ["p", "Z"], "pause", "Pause the display (collection continues) or the playback of a recording",
         View::pause;
-    Now: Screens, "now", ["0"], "go to now", "Return charts and a paused display to now; else go to the start of a recording",
+    Now: Screens, "now", ["0"], "go to now", "Return the charts and a paused display to now, or go to the start of a recording",
         View::go_to_now;
     SkipBack: Recording, "skip_back", ["left"], "-10s", "Go back ten seconds",
         |view, app| view.skip(-10_000, app);

@@ -1,7 +1,7 @@
 //! The state that screens read: the newest frame, the history, exited processes, and the user's display settings.
 //!
-//! `update` applies one [`Update`] and draws nothing. Screens borrow the state and do not change it. Therefore a recording
-//! and a live host look the same to them.
+//! `update` applies one [`Update`] and draws nothing. Screens borrow the state and do not change it. Therefore screens
+//! treat a recording and a live host alike.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -41,13 +41,14 @@ use crate::model::stack::{PythonStack, StackWhy};
 use crate::model::units::{Millis, Mono, UnixMillis};
 use crate::protocol::{Position, Update};
 
-/// Exited processes listed for a day. Beyond this limit, those that used little memory long ago are dropped first.
+/// Maximum number of exited processes, which are listed for a day. Beyond it, those that used little memory and exited
+/// long ago are dropped first.
 const MAX_EXITED: usize = 100;
 
 /// Samples of a pool are dropped when it has not been read for this long.
 const POOL_SAMPLES_TIMEOUT: Millis = Millis(60_000);
 
-/// Python stacks retained; the oldest are dropped.
+/// Maximum number of Python stacks retained; the oldest are dropped.
 const MAX_STACKS: usize = 100;
 
 type StackResult = Arc<Result<PythonStack, Missing>>;
@@ -61,8 +62,8 @@ pub struct App {
     pub frame: Arc<Frame>,
     /// The history as displayed. It does not change while the display is paused.
     pub history: History,
-    /// The history that continues while `history` is paused. A copy rather than a timestamp, because later samples would
-    /// be merged into the newest bucket, and old buckets expire.
+    /// The history that continues to grow while `history` is paused. This is a copy and not a timestamp, because later
+    /// samples would be merged into the newest bucket, and old buckets expire.
     live_history: Option<History>,
     pub ended: Vec<Arc<ExitedProcess>>,
     /// Every process on every GPU, in the default order.
@@ -88,16 +89,16 @@ pub struct App {
     pub permissions: Permissions,
     /// Interval at which a probe is repeated while its screen is open.
     pub probe_interval: Option<Millis>,
-    /// Index into the columns; `None` is the default order.
+    /// Index of the sort column; `None` is the default order.
     pub sort: Option<usize>,
     pub inverted: bool,
     /// The response to the last request for process details.
     pub detail: Option<(ProcessKey, Box<Result<ProcessDetail, Missing>>)>,
-    /// The newest pool map that a screen requested. The screen must check that it belongs to its pool.
+    /// The newest pool map that a screen requested. The screen must check that the map belongs to its pool.
     pub map: Option<Arc<PoolMap>>,
     /// The reason why the map is missing, if the source reported one.
     pub no_map: Option<((ProcessKey, u32), Missing)>,
-    /// The newest log that a screen requested. The screen must check that it belongs to its process.
+    /// The newest log that a screen requested. The screen must check that the log belongs to its process.
     pub log: Option<Arc<LogView>>,
     /// Results of GPU probes.
     pub probes: Probes,
@@ -115,14 +116,14 @@ pub struct App {
     pub recording: Option<Recording>,
     /// While set, new frames are not shown, but the history continues.
     pub paused: bool,
-    /// The part of the history that charts show.
+    /// The time window shown by charts.
     pub time_window: TimeWindow,
     /// A message for the bottom line, until the next key press.
     pub message: Option<String>,
-    /// Set once the source has closed, with the reason.
+    /// The reason why the source has closed; `None` while it is open.
     pub source_end: Option<String>,
     newest: Arc<Frame>,
-    /// False while another host is on the screen: then rows are not built.
+    /// False while another host is on the screen. Rows are not built then.
     is_shown: bool,
 }
 
@@ -130,7 +131,7 @@ pub struct App {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recording {
     pub name: String,
-    /// The reason why the built-in recording plays without a request.
+    /// The reason why the built-in recording plays although the user did not request it.
     pub reason: Option<String>,
     pub position: Position,
 }
@@ -188,7 +189,7 @@ impl App {
             Update::Event(event) => self.take_event(&event),
             Update::Detail(key, detail) => self.detail = Some((key, detail)),
             Update::Map(map) => (self.map, self.no_map) = (Some(map), None),
-            // Handled by the diagnosis and the incident store.
+            // The diagnosis and the incident store handle these.
             Update::FailureMap(_) | Update::IncidentList(_) | Update::RemoteIncident(_) => {}
             Update::NoMap(pool, why) => self.no_map = Some((pool, why)),
             Update::Stacks(key, stack) => self.take_stack(key, stack),
@@ -227,7 +228,7 @@ impl App {
     }
 
     fn take_hello(&mut self, hello: Arc<Hello>) {
-        // The clock restarts at boot, so older history cannot share a chart with the new one.
+        // The clock restarts at boot, so data from before and after it cannot share a chart.
         if hello.boot_id != self.hello.boot_id {
             self.forget_history();
             self.ended.clear();
@@ -247,8 +248,8 @@ impl App {
         self.time_window = self.time_window.reset();
     }
 
-    /// Handles a jump within a recording. `summaries` hold its history from `from` on. Earlier history is retained if it
-    /// is contiguous with that.
+    /// Handles a jump within a recording. `summaries` hold the recording's history from `from` on. Earlier history is
+    /// retained if there is no gap between them.
     fn take_jump(&mut self, from: Mono, summaries: &[Summary]) {
         self.incidents.forget_live();
         self.forget_map();
@@ -328,7 +329,7 @@ impl App {
 
     fn take_event(&mut self, event: &Event) {
         if let Some(ended) = ExitedProcess::from_event(event) {
-            // After a jump, a recording may repeat an exit.
+            // A recording may repeat an exit after a jump.
             if self.ended.iter().any(|e| e.key == ended.key) {
                 return;
             }
@@ -377,7 +378,8 @@ impl App {
         }
     }
 
-    /// Handles a result of the watcher. For a stored incident, returns the charts around it, to be stored as well.
+    /// Handles a result of the watcher. For a stored incident, returns the chart data around it, which is stored as
+    /// well.
     pub fn take_watch_result(&mut self, result: WatchResult) -> Option<(Uid, Vec<Track>)> {
         match result {
             WatchResult::Trouble(why) => {
@@ -524,7 +526,7 @@ impl App {
                 .into_iter()
                 .map(|row| ((sort.key)(&row), row))
                 .collect();
-            // Exited processes stay at the bottom in any order, because their figures are not current.
+            // Exited processes stay at the bottom in any order, because their values are not current.
             keyed.sort_by(|(a, x), (b, y)| {
                 let ended = x.ended().is_some().cmp(&y.ended().is_some());
                 ended.then_with(|| a.compare(b, sort.first, self.inverted))
@@ -535,7 +537,8 @@ impl App {
         self.rows = rows;
     }
 
-    /// Returns the time axis of charts. `ended` is the time at which their subject exited; the charts end there too.
+    /// Returns the time axis of charts. `ended` is the time when the process on the screen exited; the charts end at
+    /// that time.
     pub fn time_axis(&self, ended: Option<Mono>) -> TimeAxis {
         let now = self.frame.mono;
         let length = self.time_window.length(now);
@@ -550,7 +553,7 @@ impl App {
         }
     }
 
-    /// Converts a monotonic time to wall-clock time, assuming that the clock was not set since.
+    /// Converts a monotonic time to wall-clock time, assuming that the wall clock has not been set since then.
     fn clock_of(&self, time: Mono) -> UnixMillis {
         let back = i64::try_from(self.frame.mono.since(time).0).unwrap_or(i64::MAX);
         UnixMillis(self.frame.time.0.saturating_sub(back))
@@ -566,7 +569,7 @@ impl App {
         known.unwrap_or(self.frame.mono).max(day_ago)
     }
 
-    /// Scrolls the charts. `from` is the end of charts that have not been scrolled, if that is not now.
+    /// Scrolls the charts. `from` is the end of charts that are not scrolled yet, or `None` if they end now.
     pub fn scroll(&mut self, direction: ScrollDirection, from: Option<Mono>) {
         let (now, oldest) = (self.frame.mono, self.oldest());
         if !self.time_window.scroll(direction, from, now, oldest)

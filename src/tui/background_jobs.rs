@@ -1,12 +1,12 @@
-//! Background jobs started by a key press: clipboard copies and file writes. An external program or a disk may block, so
-//! each job has its own thread. It reports a message to the event loop, or a timeout.
+//! Background jobs started by a key press: clipboard copies and file writes. An external program or a disk may block,
+//! so each job has its own thread. Its message, or a timeout, is reported to the event loop.
 
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-/// After this time a job is reported as timed out. Its thread continues.
+/// Time after which a job is reported as timed out. Its thread continues.
 const JOB_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs one job at a time.
@@ -15,7 +15,7 @@ pub struct BackgroundJobs {
     limit: Duration,
     done: mpsc::UnboundedSender<String>,
     messages: mpsc::UnboundedReceiver<String>,
-    /// Prevents a key that is held down from starting many threads.
+    /// Set while a job is running, so that a held key does not start many threads.
     running: bool,
 }
 

@@ -86,7 +86,7 @@ pub const REDUCED: (&str, &str) = (
      `gputop --push HOST` copies gputop to it.",
 );
 
-/// Describes a problem of the connection to a remote host; `None` if it works.
+/// Describes a problem with the connection to a remote host; `None` if it works.
 pub fn link_words(link: &Link) -> Option<(String, Role)> {
     match link {
         Link::Up => None,
@@ -130,7 +130,7 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     let mut state_at = put_right(buffer, area.x, clock_at, area.y, &text, theme.style(role));
     let axis = app.time_axis(None);
     if axis.past.is_some() {
-        // The tables still show current data.
+        // Only the charts are scrolled back. The tables still show current data.
         let text = format!("charts end {}  ", axis.end_words(theme));
         let warn = theme.style(Role::Warn);
         state_at = put_right(buffer, area.x, state_at, area.y, &text, warn);
@@ -174,7 +174,7 @@ pub fn interval_words(interval: Millis) -> String {
     }
 }
 
-/// Returns the notice below the header, wrapped: why the built-in recording plays, or why a remote host is disconnected.
+/// Returns the wrapped notice below the header: why the built-in recording plays, or why a remote host is disconnected.
 pub fn notice_lines(app: &App, width: u16) -> Vec<String> {
     let reason = app.recording.as_ref().and_then(|r| r.reason.as_ref());
     let text = match (reason, &app.link) {
@@ -212,7 +212,7 @@ pub fn notice(app: &App, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// Minimum columns of a truncated incident title. Fewer are not informative.
+/// Minimum width of a truncated incident title. A shorter one is not informative.
 const MIN_TITLE_COLUMNS: usize = 20;
 
 /// Draws the line of the newest unread incident:
@@ -239,7 +239,7 @@ pub fn incident(app: &App, area: Rect, buffer: &mut Buffer) {
     };
     let room = usize::from(right.saturating_sub(x));
     let words = incident_words(app, incident);
-    // The longest variant that fits. The first is also used if only its title has to be truncated.
+    // Choose the longest variant that fits. The first variant is also chosen if only its title has to be truncated.
     let minimum = [columns(&words[1]) + MIN_TITLE_COLUMNS, 0, 0, 0];
     let fits = |(words, minimum): &(&String, usize)| {
         columns(words) <= room || (*minimum > 0 && *minimum <= room)
@@ -260,7 +260,7 @@ fn incident_words(app: &App, incident: &Incident) -> [String; 4] {
     };
     let time = incident_time(incident).map(|time| {
         let day = |time| app.theme.clock(time, "%F");
-        // An incident of another day is shown with its date.
+        // For an incident of another day, show the date.
         let format = if day(time) == day(app.frame.time) {
             "%H:%M"
         } else {
@@ -289,7 +289,7 @@ pub fn filter_words(app: &App) -> String {
     format!("filter: {} ({} hidden)", app.filter, app.hidden)
 }
 
-/// Describes everything that changes the process table, so that the user does not overlook it.
+/// Describes all settings that change the process table, so that the user does not overlook them.
 fn arrangement(app: &App) -> String {
     let mut words = Vec::new();
     if !app.filter.is_empty() {

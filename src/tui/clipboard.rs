@@ -1,6 +1,7 @@
 //! Copies a short text to the clipboard of the user's terminal, which may be several machines away.
 //!
-//! Delivery is never confirmed, so the message says "sent", and the text stays visible for manual selection:
+//! The terminal never confirms that it received the text, so the message says "sent", and the text stays visible for
+//! manual selection:
 //!
 //! - Inside tmux, `tmux load-buffer -w -` stores it in a paste buffer. tmux also forwards it to its own terminal if its
 //!   option `set-clipboard` allows it (tmux 3.2; older versions only fill the buffer).
@@ -9,7 +10,7 @@
 use super::tmux;
 use crate::model::text::visible;
 
-/// Sufficient for any command line. xterm accepts about 70 KB, other terminals less.
+/// Maximum length, sufficient for any command line. xterm accepts about 70 KB, other terminals less.
 const MAX_BYTES: usize = 8 << 10;
 const MAX_LINE: usize = 4096;
 
@@ -40,7 +41,7 @@ impl Copied {
     }
 }
 
-/// The transport used to reach the clipboard.
+/// The channel used to reach the clipboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clipboard {
     Tmux,
@@ -51,7 +52,7 @@ pub enum Clipboard {
 pub fn send_to_tmux(copied: &Copied) -> String {
     match tmux::run(&["load-buffer", "-w", "-"], &copied.text) {
         Ok(_) => "sent to tmux (paste with prefix ]) and to its terminal".into(),
-        // Before 3.2 there was no -w.
+        // Before tmux 3.2 there was no -w.
         Err(why) => match tmux::run(&["load-buffer", "-"], &copied.text) {
             Ok(_) => "sent to tmux only (paste with prefix ]); forwarding requires tmux 3.2".into(),
             Err(_) => format!("not copied; select the text by hand: {why}"),

@@ -19,14 +19,14 @@ use super::role::{ROLES, Role};
 use crate::model::nearest_name::instead_of;
 use crate::model::text::quoted;
 
-/// The key for the theme to start from.
+/// The key that names the base theme.
 const BASE: &str = "base";
 
 /// The styles of all roles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Colours([Style; ROLES.len()]);
 
-/// An error in a theme, with its line if it has one.
+/// An error in a theme, with its line number if it has one.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ThemeError {
     #[error("line {line}: not valid TOML: {what}")]

@@ -12,9 +12,10 @@ use crate::model::pool::PoolStats;
 use crate::model::process::{Process, RunState};
 use crate::model::units::Bytes;
 
-/// Formats a size in GiB with one decimal, as the table headings state. Small sizes have their own unit.
+/// Formats a size in GiB with one decimal, to match the table headings. Very small and very large sizes include their
+/// unit.
 pub fn gib(bytes: Bytes) -> String {
-    // The sum of a very large group would not fit its column.
+    // Sums of 10,000 GiB or more, possible for very large groups, do not fit the column.
     let fits = bytes < Bytes::gib(10_000);
     if fits && (bytes >= Bytes::mib(52) || bytes.0 == 0) {
         format!("{:.1}", bytes.as_gib())
@@ -58,7 +59,7 @@ fn command(row: &ProcessRow, theme: &Theme) -> Cell {
     let command = command.value().map_or(theme.glyphs.absent, String::as_str);
     if let Some(ended) = row.ended() {
         let when = theme.clock(ended.time, "%H:%M");
-        // Space is limited: a known cause implies the exit.
+        // Space is limited, and a known cause implies that the process exited.
         let exit = match ended.cause() {
             Some(cause) => format!("{when} {cause}:"),
             None => format!("exited {when}"),
@@ -102,10 +103,10 @@ fn pool_key(row: &ProcessRow, of: fn(&PoolStats) -> Option<u64>) -> SortKey {
 
 pub const CONTAINER: &str = "CONTAINER";
 
-/// Columns with data from pools only. Without any pool they are hidden first.
+/// Columns filled from pool data. If the frame has no pool, they are the first to be omitted.
 pub const POOL_COLUMNS: &[&str] = &["ALLOC", "RESV", "IDLE", "STUCK", "FITS", "RETRY", "OOM"];
 
-/// Returns the hidden columns for this frame: those chosen by the user, and CONTAINER if no process is in a container.
+/// Returns the columns to hide in this frame: those chosen by the user, and CONTAINER if no process is in a container.
 pub fn hidden(chosen: Hidden, frame: &Frame) -> Hidden {
     let mut hidden = chosen;
     let mut processes = frame.processes.iter().flat_map(|list| &*list.list);
@@ -118,7 +119,7 @@ pub fn hidden(chosen: Hidden, frame: &Frame) -> Hidden {
     hidden
 }
 
-/// Returns the columns without data on this frame.
+/// Returns the columns without data in this frame.
 pub fn late(frame: &Frame) -> &'static [&'static str] {
     if pools::any(frame) { &[] } else { POOL_COLUMNS }
 }

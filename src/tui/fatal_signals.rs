@@ -1,8 +1,8 @@
-//! Restores the terminal when a fatal signal ends gputop: an abort (out of memory, a double panic), a fault (a stack overflow),
-//! or `kill`. No Rust code runs after those, so a signal handler does it.
+//! Restores the terminal when a fatal signal kills gputop: an abort (out of memory, a double panic), a fault (a stack
+//! overflow), or `kill`. No Rust code runs after such a signal, so a signal handler restores the terminal.
 //!
-//! The handler makes only calls that signal-safety(7) allows: `write` of a constant, `tcsetattr` from a copy of the modes,
-//! `sigaction` and `raise`.
+//! The handler makes only calls that signal-safety(7) allows: `write` of a constant, `tcsetattr` with saved terminal
+//! modes, `sigaction` and `raise`.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use nix::libc;
 
-/// Signals whose default action ends a process with a core dump.
+/// Signals whose default action is to terminate the process with a core dump.
 const FATAL: [libc::c_int; 8] = [
     libc::SIGABRT,
     libc::SIGBUS,
@@ -92,7 +92,8 @@ extern "C" fn restore(
     // `sigaction` with the default action.
     unsafe {
         let default: libc::sigaction = std::mem::zeroed();
-        // A fault occurs again on return and reaches the previous handler. A signal from `kill` does not.
+        // A fault occurs again when the handler returns, and then reaches the previous handler. A signal from `kill`
+        // does not occur again.
         let is_fault = !info.is_null() && (*info).si_code > 0;
         let next = match is_fault && !before.is_null() {
             true => before.cast_const(),

@@ -115,7 +115,7 @@ pub struct Group {
 struct Sums {
     processes: usize,
     vram: Option<Bytes>,
-    /// The driver does not report the memory of some process, so the sum is a lower bound.
+    /// True if the driver does not report the memory of at least one process, so the sum is a lower bound.
     is_vram_partial: bool,
     allocated: Option<Bytes>,
     reserved: Option<Bytes>,
@@ -127,7 +127,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// Sums up rows. A process has one row per GPU: GPU memory is added for each row, host figures only once.
+    /// Sums up rows. A process has one row per GPU: its GPU memory is added for each row, its host values only once.
     fn of<'r>(rows: impl Iterator<Item = &'r ProcessRow>) -> Self {
         let mut sums = Self::default();
         let mut seen = HashSet::new();
@@ -330,7 +330,7 @@ impl<'r> Tree<'r> {
             let launcher = self.parent(key);
             let siblings = launcher.and_then(|parent| by_launcher.get_mut(&parent.pid));
             match siblings.map(std::mem::take) {
-                // Already listed with the first sibling.
+                // Already listed with the first of its siblings.
                 Some(siblings) if siblings.is_empty() => {}
                 Some(siblings) if siblings.len() > 1 => {
                     self.push_launched(launcher, &siblings, &mut lines);
@@ -377,7 +377,7 @@ impl<'r> Tree<'r> {
         if depth >= MAX_DEPTH {
             return;
         }
-        // Removed first, so that a cycle is not followed twice.
+        // Remove the process first, so that a cycle is not followed twice.
         for child in self.children.remove(&key.pid).unwrap_or_default() {
             self.push(child, depth + 1, lines);
         }

@@ -124,7 +124,7 @@ impl Help {
     }
 }
 
-/// A line of the help. Without a text it is a heading; without a name as well, a blank line.
+/// A line of the help. A line without text is a heading; a line without name and text is blank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct HelpLine {
     name: String,

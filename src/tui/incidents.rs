@@ -1,6 +1,6 @@
 //! The incidents known to a dashboard: unread incidents of the store, and those that occur while it is open.
 //!
-//! Stored incidents arrive through an [`IncidentInbox`], and the IDs of opened incidents return through it. Only the other
+//! Stored incidents arrive through an [`IncidentInbox`], which also returns the IDs of opened incidents. Only the other
 //! end of the inbox accesses the store.
 
 use std::sync::Arc;
@@ -120,9 +120,9 @@ pub struct Incidents {
 }
 
 impl Incidents {
-    /// Replaces the stored incidents. Opened incidents stay read, although the store may not know this yet, unless they have
-    /// become more severe. Incidents that are not stored are retained. The store sends scenes for the newest incidents only;
-    /// for the others, the screen names the ID in the store.
+    /// Replaces the stored incidents. Opened incidents stay read, even if the store does not know yet that they were
+    /// opened, unless they have become more severe. Incidents that are not stored are retained. The store sends scenes
+    /// for the newest incidents only; for older ones, the screen shows the ID in the store.
     pub fn take_stored(&mut self, stored: Vec<ListedIncident>) {
         let old = std::mem::take(&mut self.list);
         let mut list = stored;
@@ -158,7 +158,8 @@ impl Incidents {
         self.forget_unstored();
     }
 
-    /// Drops the oldest incident that is not stored beyond the limit, preferring those already read.
+    /// Drops one incident if more than the maximum number are not stored: the oldest one that was read, or else the
+    /// oldest.
     fn forget_unstored(&mut self) {
         let unstored = || {
             (0..)
@@ -314,7 +315,7 @@ mod tests {
         incidents.open(&opened);
         incidents.take_live(stored_as("a", Severity::Caught));
         assert_eq!(incidents.unread(), 0);
-        // The store lists it, and then the process exits.
+        // The store sends the incident, and then the process exits.
         incidents.take_stored(vec![known("a", "12:03:00", Severity::Caught)]);
         incidents.take_live(stored_as("a", Severity::Fatal));
         assert_eq!(incidents.unread(), 1);

@@ -4,8 +4,8 @@
 //! report or an unterminated paste it treats all further keys, including Ctrl-C, as part of the sequence. It also panics
 //! when no file descriptor is left.
 //!
-//! Ctrl-C is never part of a sequence. It ends a preceding sequence and discards queued events, as the kernel does when it
-//! sends SIGINT. So it takes effect immediately, even after a large paste.
+//! Ctrl-C is never part of a sequence. It ends an unfinished sequence and discards queued events, as the kernel does
+//! when it sends SIGINT. So it takes effect immediately, even after a large paste.
 
 mod parser;
 
@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 
 use self::parser::{Parser, is_interrupt};
 
-/// Maximum number of queued events. Only a paste produces more; the rest of it is dropped.
+/// Maximum number of queued events. Only a paste can exceed it; the rest of the paste is dropped.
 const MAX_QUEUED_EVENTS: usize = 4_096;
 const READ_BYTES: usize = 4_096;
 

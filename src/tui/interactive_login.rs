@@ -24,7 +24,7 @@ pub struct InteractiveLogin {
 /// How long to wait for signals that arrive after the command exits: Ctrl-C is sent to gputop as well.
 const SIGNAL_DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Runs the login command. Returns the reason to quit if gputop receives a signal to terminate meanwhile. Keys go to the
+/// Runs the login command. Returns the reason to quit if gputop receives a termination signal meanwhile. Keys go to the
 /// command, so they are not read here.
 pub(super) async fn run(
     login: &InteractiveLogin,
@@ -77,7 +77,8 @@ fn termination(signal: Signal) -> Option<CloseReason> {
     matches!(signal, Signal::SIGTERM | Signal::SIGHUP).then_some(CloseReason::Signal(signal as i32))
 }
 
-/// Waits for the command to exit, and continues it if it stops: the shell does not know it and could not resume it.
+/// Waits for the command to exit. If the command stops, resumes it, because the user's shell does not know it and
+/// cannot resume it.
 fn wait(pid: Pid) {
     while let Ok(WaitStatus::Stopped(..)) = waitpid(pid, Some(WaitPidFlag::WUNTRACED)) {
         let _ = kill(pid, Signal::SIGCONT);

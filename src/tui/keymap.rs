@@ -191,7 +191,8 @@ fn parse_key(name: &str) -> Option<Key> {
     Some(Key { code, control })
 }
 
-/// Returns the key for Control and a character, ignoring case. Terminals send three of them as other keys.
+/// Returns the key for Control and a character, ignoring case. Terminals send three of these combinations as other
+/// keys.
 fn controlled(character: char) -> Option<Key> {
     let plain = |code| Key {
         code,

@@ -1,7 +1,8 @@
 //! The dashboard and its event loop: wait for one event, drain the rest, and draw at most once per interval.
 //!
 //! `App` (the state) and `View` (the display) are plain values without access to the terminal. Only [`run`] and the
-//! functions below it use the terminal. The screen is drawn at most every 16 ms, and sooner after a key press.
+//! functions below it use the terminal. The screen is drawn at most every 16 ms, except that a key press can redraw it
+//! sooner.
 
 pub mod action;
 pub mod app;
@@ -74,7 +75,7 @@ use crate::source::stream::Source;
 
 /// Minimum time between two draws: more than 60 frames per second are not visible and would load slow connections.
 const MIN_DRAW_INTERVAL: Duration = Duration::from_millis(16);
-/// Minimum time between a draw and the next one caused by input. Only a key held down or pasted text is faster than this.
+/// Minimum time between a draw and the next one caused by input. Only a held key or pasted text arrives faster.
 const INPUT_DRAW_INTERVAL: Duration = Duration::from_millis(4);
 
 /// Time between two draws of the host list without input.
@@ -286,7 +287,7 @@ async fn run_sessions(
                     | Effect::Message(_)
                     | Effect::Request(_) => {}
                 }
-                // Without a store, nothing receives these.
+                // Without a store, these IDs have no receiver.
                 for uid in sessions.take_opened() {
                     let _ = opened.send(uid);
                 }
@@ -296,7 +297,7 @@ async fn run_sessions(
     }
 }
 
-/// Waits for the next key; forever while another program owns the terminal.
+/// Waits for the next key. Waits forever while another program owns the terminal.
 async fn next_key(keys: &Option<Input>) -> Option<io::Result<Event>> {
     match keys {
         Some(keys) => keys.next().await,

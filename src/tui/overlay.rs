@@ -199,7 +199,7 @@ pub fn panel(
     inner
 }
 
-/// Draws the text over the full width, so that selecting it includes nothing else, above the footer.
+/// Draws the text above the footer over the full width, so that a mouse selection includes nothing else.
 fn draw_sent(app: &App, copied: &Copied, area: Rect, buffer: &mut Buffer) {
     let width = usize::from(area.width.max(1));
     let rows: Vec<String> = copied

@@ -41,7 +41,7 @@ pub fn vram(frame: &Frame, pool: &Pool) -> Option<Bytes> {
     listed(gpu_of(frame, pool)?, pool.process)?.vram.get()
 }
 
-/// Returns what determines the largest possible request besides the pool: the driver's free memory and the allocator
+/// Returns the limits outside the pool on the largest possible request: the driver's free memory and the allocator
 /// configuration of the process.
 pub fn around(process: Option<&Process>, pool: &Pool, gpu: Option<&Gpu>) -> Around {
     let conf = process.and_then(|process| process.alloc_conf.as_deref());

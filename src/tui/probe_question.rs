@@ -1,4 +1,5 @@
-//! The confirmation before a probe. It states the effects on the GPU, with the GPU's current figures. `y` starts the probe.
+//! The confirmation before a probe. It states the effects on the GPU and shows the GPU's current memory use. `y` starts
+//! the probe.
 
 use super::app::App;
 use super::menu::WIDTH;

@@ -16,7 +16,7 @@ pub enum Role {
     Warn,
     /// Something that needs the user's attention.
     Bad,
-    /// An explicit good state.
+    /// A state that is explicitly shown as good.
     Good,
     /// A permanent notice, such as that this is a recording.
     Banner,

@@ -75,7 +75,8 @@ impl ExitedProcess {
 
 #[derive(Debug, Clone)]
 enum Origin {
-    /// A process in the driver's list: indices of the GPU, and in its process list, the frame's processes and its pools.
+    /// A process in the driver's list. The fields are indices: into the GPUs, the GPU's process list, the frame's
+    /// processes and its pools.
     Listed {
         frame: Arc<Frame>,
         gpu: usize,
@@ -100,9 +101,9 @@ enum Origin {
 #[derive(Debug, Clone)]
 pub struct ProcessRow {
     origin: Origin,
-    /// Unit of start times; 0 if the source does not report it.
+    /// Clock ticks per second, the unit of start times; 0 if the source does not report it.
     ticks_per_second: u64,
-    /// The most severe early warning for its pool. It depends on several frames.
+    /// The most severe early warning for its pool. Warnings are derived from several frames.
     warning: Option<NoteKind>,
 }
 
@@ -333,7 +334,7 @@ impl ProcessRow {
         }
     }
 
-    /// Returns the largest request that would succeed now, judged by statistics only.
+    /// Returns the largest request that would succeed now, estimated from allocator statistics only.
     pub fn fits(&self) -> Option<Bytes> {
         let pool = self.pool()?;
         let around = pools::around(self.facts(), pool, self.gpu());
@@ -448,7 +449,8 @@ impl ProcessRow {
             })
     }
 
-    /// Returns the key of the default order: running processes by GPU, largest first, then exited ones, newest first.
+    /// Returns the sort key of the default order: running processes by GPU and decreasing size, then exited ones,
+    /// newest first.
     pub fn default_order(&self) -> impl Ord + use<> {
         let ended = self.ended().map(|e| Reverse(e.mono));
         (

@@ -23,8 +23,9 @@ use crate::source::stream::Source;
 /// Updates queued between all hosts and the screen. When the queue is full, sources drop frames.
 const MAX_WAITING: usize = 64;
 
-/// Maximum number of hosts whose history is retained beyond an outline. If there are more hosts, these are the last opened
-/// ones, and only the last has its complete history, so that memory use is at most twice that of a single host.
+/// Maximum number of hosts that retain more than an outline of their history. If there are more hosts, these are the
+/// last opened ones, and only the most recent one has its complete history, so that memory use is at most twice that of
+/// a single host.
 const MAX_WITH_HISTORY: usize = 4;
 
 /// Frames queued per host for the screen and for the watcher if there are many hosts. A frame takes about 0.1 MiB, so longer
@@ -35,7 +36,7 @@ const MAX_WAITING_PER_HOST: usize = 2;
 pub struct Host {
     pub app: App,
     pub source: Source,
-    /// Updates received before the dashboard opened that are not repeated.
+    /// Updates that were received before the dashboard opened and will not be sent again.
     pub before: Vec<Update>,
     /// Set if connecting may prompt for a password.
     pub login: Option<InteractiveLogin>,
@@ -119,7 +120,8 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// Starts listening to all hosts. `lead` is the session that is not a host: the host list or a standalone screen.
+    /// Starts listening to all hosts. `lead` is the first session if it is not a host: the host list or a standalone
+    /// screen.
     pub(super) fn open(
         lead: Option<Session>,
         hosts: Vec<Host>,
@@ -233,7 +235,7 @@ impl Sessions {
         }
     }
 
-    /// Distributes the stored incidents: to each host its own, to the host list and to a single host all of them.
+    /// Distributes the stored incidents. Each host gets its own; the host list, or a single host, gets all of them.
     pub(super) fn take_stored(&mut self, known: &[ListedIncident]) {
         let is_single = self.first_host == 0;
         for (at, session) in self.sessions.iter_mut().enumerate() {
@@ -286,7 +288,7 @@ impl Sessions {
         }
     }
 
-    /// Returns the session of a row of the host list, or the one on the screen.
+    /// Returns the session for a row of the host list, or the session on the screen if no row is given.
     fn session(&self, row: Option<usize>) -> &Session {
         let at = row.map_or(self.on_screen, |row| self.first_host + row);
         self.sessions

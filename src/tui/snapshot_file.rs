@@ -1,7 +1,7 @@
 //! Saves the data of a screen as JSON in the current directory.
 //!
-//! Always creates a new file. Existing files are not overwritten and links are not followed, because other users may be able
-//! to write to the directory.
+//! Always creates a new file. Existing files are not overwritten and symbolic links are not followed, because other
+//! users may be able to write to the directory.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use std::path::Path;
 
 use crate::model::text::visible;
 
-/// Maximum number of files with the same time, saved from several screens.
+/// Maximum number of files saved with the same time in their names.
 const MAX_SAME_TIME: u32 = 99;
 
 /// Returns the file name without extension: `gputop-node17-20261120-120431`. The host name is not trusted.

@@ -18,21 +18,22 @@ use super::fatal_signals;
 use super::terminal_size::Bounded;
 use crate::diagnose::recovery::is_recovered;
 
-/// True while gputop owns the screen. Whoever sets it to false restores the screen, so this happens only once.
+/// True while gputop owns the screen. The code that sets it to false restores the screen, so the screen is restored
+/// only once.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 /// True while the terminal reports mouse events.
 static MOUSE: AtomicBool = AtomicBool::new(false);
 
-/// Enables reports of clicks and the wheel, with positions beyond column 223. crossterm would also enable reports of every
-/// movement, which waste bandwidth on a slow connection.
+/// Enables mouse reports for clicks and the wheel, with positions beyond column 223. crossterm would also enable
+/// reports of every movement, which waste bandwidth on a slow connection.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
 const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
 
 type Out = Bounded<CrosstermBackend<BufWriter<Stdout>>>;
 
 pub struct Terminal {
-    /// Never dropped: ratatui's `drop` prints to stderr if it cannot show the cursor, and printing panics if stderr is the
-    /// terminal that has closed. [`give_back`] does everything needed.
+    /// Never dropped: ratatui's `drop` prints to stderr if it cannot show the cursor, and that print panics if stderr
+    /// is a terminal that has closed. [`give_back`] restores everything instead.
     inner: ManuallyDrop<ratatui::Terminal<Out>>,
     mouse: bool,
 }
@@ -132,9 +133,9 @@ pub fn give_back() {
     fatal_signals::disarm();
 }
 
-/// Installs a panic hook that restores the terminal before a panic of the main thread is reported. A panic of a collector
-/// thread is logged, and the dashboard continues and shows its section as stale. Panics that the diagnosis recovers from are
-/// reported by its caller.
+/// Installs a panic hook that restores the terminal before a panic of the main thread is reported. A panic of a
+/// collector thread is logged, and the dashboard continues and marks that collector's data as stale. Panics that the
+/// diagnosis recovers from are reported by the caller of the diagnosis.
 pub fn restore_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

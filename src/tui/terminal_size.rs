@@ -9,7 +9,8 @@ use ratatui::backend::{Backend, ClearType, WindowSize};
 use ratatui::buffer::Cell;
 use ratatui::layout::{Position, Size};
 
-/// Twice the largest size that the screens are designed for, and more rows than the smallest font provides.
+/// Twice the largest size that the screens are designed for. No terminal shows this many rows, even with the smallest
+/// font.
 const MAX_SIZE: Size = Size::new(800, 300);
 
 /// A backend that limits the reported size.

@@ -25,7 +25,7 @@ pub struct Glyphs {
     pub other: &'static str,
     /// A process without known pools, in a bar with processes that have pools.
     pub whole: &'static str,
-    /// Address space without memory behind it.
+    /// Address space that is not backed by memory.
     pub unmapped: &'static str,
     /// A cache flush, in a chart.
     pub retry: &'static str,

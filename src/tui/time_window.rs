@@ -1,15 +1,15 @@
 //! The time window of charts: its length and its end.
 //!
-//! By default charts end now and move with the time. Once scrolled back, their end stays fixed until they are scrolled
-//! forward to now or `0` is pressed. Their length does not change. Tables always show current data, so the header and every
-//! axis show where the charts end.
+//! By default charts end at the current time and move with it. Once scrolled back, their end stays fixed until they are
+//! scrolled forward to now or `0` is pressed. Their length does not change. Tables always show current data, so the
+//! header and every axis show where the charts end.
 //!
-//! In a recording, *now* is the playback position. Scrolling moves only the charts, as it does live. A seek or a step starts
-//! at the end of the charts and moves the whole screen there, so charts and tables do not diverge. `0` first returns the
-//! charts to now; pressed again, it goes to the start of the recording.
+//! In a recording, *now* is the playback position. Scrolling moves only the charts, as in a live view. A seek or a step
+//! starts at the end of the charts and moves the whole screen, so that charts and tables show the same time. Pressing
+//! `0` first returns the charts to now; pressing it again goes to the start of the recording.
 //!
-//! The charts of a recording cover up to a day, like live charts. History that a jump did not load is requested when it has
-//! to be drawn ([`TimeWindow::missing_before`]).
+//! The charts of a recording cover up to a day, like live charts. If a jump did not load all of that history, the
+//! missing part is requested when it has to be drawn ([`TimeWindow::missing_before`]).
 
 use crate::model::history::DAY;
 use crate::model::units::{Millis, Mono};
@@ -25,7 +25,7 @@ pub const ZOOMS: &[Millis] = &[
     DAY,
 ];
 
-/// Index of the default maximum, ten minutes.
+/// Index of the default maximum length, ten minutes.
 const DEFAULT_ZOOM: usize = 2;
 
 /// The scroll direction. Each step is a quarter of the charts' length.
@@ -64,8 +64,8 @@ impl TimeWindow {
         self.until = time;
     }
 
-    /// Handles a jump within a recording, after which its history from `from` on is available. Returns false if there is a
-    /// gap before that, so that the earlier history must be discarded.
+    /// Handles a jump within a recording, which supplies the history from `from` on. Returns false if there is a gap
+    /// between the known history and `from`, so that the known history must be discarded.
     pub fn jump(&mut self, from: Mono) -> bool {
         let is_contiguous = self
             .since
@@ -116,8 +116,8 @@ impl TimeWindow {
         self.end
     }
 
-    /// Scrolls from the end of the charts, which is `from` if they are not scrolled yet. The history starts at `oldest`.
-    /// Returns false if there is no more history in that direction.
+    /// Scrolls the charts, starting at `from` if they are not scrolled yet. The history starts at `oldest`. Returns
+    /// false if there is no more history in that direction.
     pub fn scroll(
         &mut self,
         direction: ScrollDirection,
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(window.missing_before(now, oldest), Some(since));
         assert!(window.prepend(since, Mono(25 * MINUTE)));
         assert_eq!(window.missing_before(now, oldest), Some(Mono(25 * MINUTE)));
-        // A late response from before a jump is ignored.
+        // A response to a request from before a jump is ignored.
         assert!(!window.prepend(since, Mono(0)));
         assert!(window.prepend(Mono(25 * MINUTE), Mono(0)));
         assert_eq!(window.missing_before(now, oldest), None);

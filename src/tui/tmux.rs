@@ -47,7 +47,7 @@ pub fn run(args: &[&str], input: &str) -> Result<String, String> {
 /// Reads the remaining output of an exited command.
 fn read(pipe: Option<impl Read>) -> String {
     let mut bytes = Vec::new();
-    // Output that cannot be read is treated as empty.
+    // If the output cannot be read, it is treated as empty.
     let _ = pipe.map(|pipe| pipe.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -43,7 +43,7 @@ pub struct View {
     focus: Option<GpuUuid>,
     /// The last drawing area.
     area: Rect,
-    /// The requested map, and the sequence number of the frame at the time.
+    /// The requested map, and the sequence number of the frame for which it was requested.
     map: (Option<(ProcessKey, u32)>, u64),
     /// The time before which history was last requested from a recording.
     past: Option<Mono>,
@@ -446,7 +446,7 @@ impl View {
         is_needed.then_some(Request::Map(wanted.0))
     }
 
-    /// Requests the history that the charts need from a recording, once.
+    /// Requests the history that the charts need from a recording. Each part is requested once.
     fn wanted_past(&mut self, app: &App) -> Option<Request> {
         let wanted = app.missing_before();
         let is_new = wanted != std::mem::replace(&mut self.past, wanted);

@@ -1,4 +1,4 @@
-//! PyTorch's own account beside gputop's: every difference, in words.
+//! Compares PyTorch's own report with gputop's and describes every difference.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -6,22 +6,22 @@ use std::fmt::Debug;
 use crate::harness::{DeviceStats, StatArray, TrueSegment, Truth};
 use crate::reader::{Device, Reading, Segment, Stat, Stats};
 
-/// A block as both sides can state it.
+/// A block, with the properties that both reports contain.
 #[derive(Debug, PartialEq, Eq)]
 struct Known {
     size: u64,
     state: String,
-    /// Only of allocated blocks, from torch 2.0 on; free ones keep a stale value in PyTorch.
+    /// Only for allocated blocks, from torch 2.0. For free blocks PyTorch keeps a stale value.
     requested: Option<u64>,
     stream: u64,
     pool: String,
-    /// Where its segment starts, its size, and whether that can grow.
+    /// Address and size of the segment, and whether it is expandable.
     segment: (u64, u64, bool),
 }
 
 type Blocks = BTreeMap<u64, Known>;
 
-/// Everything in which `reading` differs from `truth`; the process must have been idle in between.
+/// Returns all differences between `reading` and `truth`. The process must have been idle between the two.
 pub fn differences(truth: &Truth, reading: &Reading) -> Vec<String> {
     let mut found = Vec::new();
     note(&mut found, "schema", &1, &reading.schema);
@@ -42,7 +42,7 @@ pub fn differences(truth: &Truth, reading: &Reading) -> Vec<String> {
     );
     for (ordinal, stats) in truth.devices.iter().enumerate() {
         let Some(device) = reading.devices.iter().find(|d| d.ordinal == ordinal) else {
-            // A device that the process has never used may be left out.
+            // A device that the process has never used may be missing.
             if stats.segment[0][1] > 0 || stats.num_ooms > 0 {
                 found.push(format!("device {ordinal} is missing"));
             }
@@ -191,9 +191,9 @@ fn compare_blocks(found: &mut Vec<String>, truth: Blocks, read: Blocks) {
     }
 }
 
-/// What is derived from the blocks agrees with them.
+/// Checks that values derived from the blocks agree with them.
 fn compare_free(found: &mut Vec<String>, device: &Device) {
-    // A private pool's blocks serve its own graph only, so they are in no one's reach.
+    // Exclude private pools: only their own graphs can use their blocks.
     let shared = device.segments().iter().filter(|s| s.pool != "private");
     let shared = shared.flat_map(|segment| &segment.blocks);
     let largest = shared.filter(|b| b.state == "free").map(|b| b.size).max();
@@ -201,7 +201,7 @@ fn compare_free(found: &mut Vec<String>, device: &Device) {
         found,
         "largest_free_block",
         &largest.unwrap_or(0),
-        // Where nothing is free it may be absent.
+        // The value may be missing if nothing is free.
         &device.largest_free_block.unwrap_or(0),
     );
     let free: Vec<u64> = blocks_in(device, "free").map(|b| b.1).collect();
@@ -220,7 +220,7 @@ fn compare_free(found: &mut Vec<String>, device: &Device) {
     );
 }
 
-/// (address, size, requested) of the blocks in one state.
+/// Returns (address, size, requested) of the blocks in a state.
 pub fn blocks_in<'a>(
     device: &'a Device,
     state: &'a str,
@@ -233,7 +233,7 @@ pub fn blocks_in<'a>(
         .map(|block| (block.address, block.size, block.requested))
 }
 
-/// What must hold of any map that calls itself exact, whatever the process does meanwhile.
+/// Returns violations of the invariants of an exact map, which hold whatever the process does during the read.
 pub fn contradictions(device: &Device) -> Vec<String> {
     let mut found = Vec::new();
     let sum = |state| blocks_in(device, state).map(|b| b.1 as i64).sum::<i64>();
@@ -286,7 +286,7 @@ fn gap(segment: &Segment) -> Option<String> {
     })
 }
 
-/// What must hold of any statistics, read at whatever moment.
+/// Returns violations of the invariants of statistics, which hold at any time.
 pub fn torn(stats: &Stats) -> Vec<String> {
     let mut found = Vec::new();
     let all = [

@@ -1,12 +1,12 @@
-//! The what-if model beside the real allocator: random traces, and after every single operation the same answer, the
-//! same segments and blocks at the same addresses, the same statistics.
+//! Compares the what-if model with the real allocator on random traces. After every operation, both must return the
+//! same result and have the same segments and blocks at the same addresses, and the same statistics.
 //!
-//! A trace is played by the harness (its command `trace`), which leaves a record after each operation: the answer, a
-//! hash over all segments and blocks, the statistics. At the first operation where the model says otherwise, both are
-//! asked for their blocks.
+//! The harness executes a trace (its command `trace`) and writes a record after each operation: the result, a hash over
+//! all segments and blocks, and the statistics. At the first operation where the model differs, the blocks of both are
+//! compared.
 //!
-//! `GPUTOP_BED_TRACES` is the number of traces per release and setting (2 without it), `GPUTOP_BED_SEED` the first
-//! seed. A failure names its seed.
+//! `GPUTOP_BED_TRACES` is the number of traces per release and setting (default 2), and `GPUTOP_BED_SEED` is the first
+//! seed. Every failure message contains its seed.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ use gputop::model::units::Bytes;
 
 use crate::harness::{Harness, Launch, Release, releases};
 
-/// A setting, and from which release on.
+/// A setting, and the first release that supports it.
 struct Setting {
     conf: &'static str,
     fraction: Option<f64>,
@@ -76,7 +76,7 @@ const SETTINGS: &[Setting] = &[
     setting("large_segment_size_mb:64,expandable_segments:True", 21100),
 ];
 
-/// One operation of a trace, as the harness plays it.
+/// One operation of a trace, as the harness executes it.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Alloc {
@@ -139,7 +139,7 @@ impl Dice {
         self.below(many) == 0
     }
 
-    /// Of all powers of two alike.
+    /// Returns a number whose logarithm is uniformly distributed.
     fn log_uniform(&mut self, from: f64, to: f64) -> u64 {
         let part = self.next() as f64 / u64::MAX as f64;
         (from.ln() + part * (to.ln() - from.ln())).exp() as u64
@@ -149,7 +149,8 @@ impl Dice {
 const STREAMS: usize = 3;
 const STEPS: usize = 600;
 
-/// A program: it grows and shrinks, uses some sizes again and again, two streams beside its own, and two graphs.
+/// Returns the operations of a program that grows and shrinks, reuses some sizes often, and uses two streams besides
+/// its own and, for half of the seeds, three private pools.
 fn random_trace(seed: u64) -> Vec<Step> {
     let mut dice = Dice(seed);
     let favourites: Vec<u64> = (0..6)
@@ -213,7 +214,7 @@ fn random_trace(seed: u64) -> Vec<Step> {
 /// The harness's `State`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
-    /// An address; 1: out of memory.
+    /// An address, or 1 if out of memory.
     pub answer: u64,
     map: u64,
     stats: [u64; 14],
@@ -237,18 +238,18 @@ pub fn states(path: &Path) -> Vec<State> {
         .collect()
 }
 
-/// When several blocks that waited for streams become free at once, their order, which is that of a hash table, can be
-/// seen in the peak of the inactive split bytes and nowhere else.
+/// Clears the peak of the inactive split bytes. When several blocks that waited for streams become free together, their
+/// order is that of a hash table, and only this peak depends on it.
 fn without_transient(mut stats: [u64; 14]) -> [u64; 14] {
     stats[7] = 0;
     stats
 }
 
-/// The model, driven as the harness drives PyTorch.
+/// The model, driven like PyTorch by the harness.
 struct Replica {
     model: Model,
     handles: [u64; STREAMS],
-    /// Blocks that another stream uses, and the stream of each block.
+    /// Blocks used by another stream, and the stream of each block.
     used: HashSet<u64>,
     streams: HashMap<u64, u64>,
     ready: bool,
@@ -266,7 +267,7 @@ impl Replica {
                 stream,
                 pool,
             } => {
-                // PyTorch looks at events when it allocates, and never during a capture.
+                // PyTorch checks events when it allocates, but not during a capture.
                 if (pool == 0 || self.since_2_13) && self.ready {
                     for block in std::mem::take(&mut self.waiting) {
                         self.model.play(&Op::FreeCompleted { block });
@@ -364,7 +365,7 @@ fn hash(segments: &[Segment], with_requested: bool) -> u64 {
     hash
 }
 
-/// How a trace ended that went as it should.
+/// Counts of a trace without differences.
 #[derive(Debug, Default, Clone, Copy)]
 struct Tally {
     operations: usize,
@@ -412,11 +413,13 @@ impl Case<'_> {
         (harness, replica)
     }
 
-    /// PyTorch counts what it maps into a private pool and what it unmaps there by different measures, and so forgets
-    /// a destroyed pool whose blocks live on: a segmentation fault in 2.6 to 2.15. Such traces have no answer.
+    /// Expandable segments: PyTorch counts mapped and unmapped memory of a private pool differently, so it forgets a
+    /// destroyed pool that still has live blocks. This is a segmentation fault in 2.6 to 2.15, so such traces have no
+    /// expected result.
     ///
-    /// In torch 2.12 the order in which blocks were made decides between equal ones, and so does the order in which
-    /// those that waited are merged: that of one stream's queue is known, that of the table of streams is not.
+    /// Torch 2.12 chooses between equal blocks by their order of creation, so the order in which waiting blocks are
+    /// merged matters too. That order is known for the queue of one stream, but not between streams, which are in a
+    /// hash table.
     fn steps(&self) -> Vec<Step> {
         let one_queue = self.release.number() / 100 == 212;
         let expandable = self.setting.conf.contains("expandable_segments:True");
@@ -429,7 +432,7 @@ impl Case<'_> {
             .collect()
     }
 
-    /// Plays the trace on both sides; at the first difference, what differs.
+    /// Runs the trace on the allocator and on the model. Returns an error that describes the first difference.
     fn run(&self) -> Result<Tally, String> {
         let dir = tempfile::tempdir().unwrap();
         let steps = self.steps();
@@ -579,7 +582,7 @@ fn the_model_is_the_allocator_after_every_operation() {
     );
 }
 
-/// Prints a trace, to look at it by hand.
+/// Prints a trace for inspection.
 #[test]
 #[ignore = "GPUTOP_BED_SEED names the trace"]
 fn print_a_trace() {

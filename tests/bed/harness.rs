@@ -1,4 +1,4 @@
-//! A process of the bed: started, driven by commands, asked for the truth.
+//! A process of the test bed: starts it, sends it commands, and reads PyTorch's own report.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// A setting of PyTorch, from 2.1 on: segments that grow in place, with address space that has no memory yet.
+/// A setting of PyTorch 2.1 and later: segments grow in place, in reserved address space that is not fully mapped.
 pub const EXPANDABLE: &str = "expandable_segments:True";
 
 /// One torch release in the bed.
@@ -33,7 +33,7 @@ impl Release {
     }
 }
 
-/// The releases of the bed, oldest first; none when there is no bed.
+/// Returns the releases of the bed, oldest first; an empty list without a bed.
 pub fn releases() -> Vec<Release> {
     let Some(bed) = std::env::var_os("GPUTOP_BED") else {
         assert!(
@@ -43,7 +43,7 @@ pub fn releases() -> Vec<Release> {
         println!("skipped: GPUTOP_BED does not name a bed (tests/bed/main.rs)");
         return Vec::new();
     };
-    // `cargo test` runs in the package's directory, whatever the user's was; harnesses run in others.
+    // `cargo test` runs in the package's directory, whatever the user's directory is, and harnesses run in others.
     let bed = Path::new(env!("CARGO_MANIFEST_DIR")).join(bed);
     let names: Vec<String> = match std::env::var("GPUTOP_BED_VERSIONS") {
         Ok(names) => names.split_whitespace().map(str::to_owned).collect(),
@@ -65,12 +65,12 @@ pub fn releases() -> Vec<Release> {
     releases
 }
 
-/// The newest release, for what does not depend on the release.
+/// Returns the newest release, for tests that do not depend on the release.
 pub fn newest() -> Option<Release> {
     releases().pop()
 }
 
-/// What a release is started as.
+/// A command that starts a harness.
 pub struct Launch {
     command: Command,
 }
@@ -103,7 +103,7 @@ impl Launch {
         self
     }
 
-    /// `PYTORCH_CUDA_ALLOC_CONF`; nothing said when empty.
+    /// Sets `PYTORCH_CUDA_ALLOC_CONF`, unless `conf` is empty.
     pub fn conf(self, conf: &str) -> Self {
         if conf.is_empty() {
             self
@@ -133,14 +133,14 @@ impl Launch {
     }
 }
 
-/// A running one; it dies with this.
+/// A running harness, which is killed on drop.
 pub struct Harness {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    /// What was started, for messages.
+    /// The command line, for messages.
     started: String,
-    /// Its own; when it was started through `setpriv` or `unshare` not always the child's.
+    /// PID of the harness. May differ from the child's PID if it was started through `setpriv` or `unshare`.
     pub pid: u32,
 }
 
@@ -149,7 +149,7 @@ impl Harness {
         Launch::new(release).start()
     }
 
-    /// Runs one command (tests/fake_cuda/harness.cpp) and returns its answer.
+    /// Runs a command (tests/fake_cuda/harness.cpp) and returns its result.
     pub fn run(&mut self, command: &str) -> Value {
         self.send(command);
         self.answer(command)
@@ -175,19 +175,19 @@ impl Harness {
         }
     }
 
-    /// The handle of a stream of the current device.
+    /// Returns the handle of a stream of the current device.
     pub fn stream(&mut self, number: usize) -> u64 {
         self.run(&format!("stream {number}"))["handle"]
             .as_u64()
             .unwrap()
     }
 
-    /// What PyTorch says of itself now.
+    /// Returns PyTorch's current report about itself.
     pub fn truth(&mut self) -> Truth {
         self.truth_through("")
     }
 
-    /// What the second torch of the process says.
+    /// Returns the report of the second torch in the process.
     pub fn truth_of_second(&mut self) -> Truth {
         self.truth_through("second: ")
     }
@@ -204,7 +204,7 @@ impl Harness {
         }
     }
 
-    /// Of the process that was started, which is not always the harness itself.
+    /// Returns the PID of the started process, which is not always the harness itself.
     pub fn child_id(&self) -> u32 {
         self.child.id()
     }
@@ -217,7 +217,7 @@ impl Harness {
 
 impl Drop for Harness {
     fn drop(&mut self) {
-        // The end of its input ends the process itself also where `child` is only its parent.
+        // At the end of its input the harness exits, even if `child` is only its parent.
         let _ = writeln!(self.input, "quit");
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -241,7 +241,7 @@ pub struct Truth {
     pub segments: Vec<TrueSegment>,
 }
 
-/// `[current, peak, allocated, freed]` of both kinds of blocks, of small ones, of large ones.
+/// `[current, peak, allocated, freed]` for all blocks, for small blocks, and for large blocks.
 pub type StatArray = [[i64; 4]; 3];
 
 #[derive(Debug, Deserialize)]
@@ -250,7 +250,7 @@ pub struct DeviceStats {
     pub reserved_bytes: StatArray,
     pub active_bytes: StatArray,
     pub inactive_split_bytes: StatArray,
-    /// From torch 2.0 on.
+    /// `None` before torch 2.0.
     pub requested_bytes: Option<StatArray>,
     pub segment: StatArray,
     pub num_alloc_retries: i64,
@@ -266,6 +266,6 @@ pub struct TrueSegment {
     pub large: bool,
     pub private: bool,
     pub expandable: bool,
-    /// size, requested, allocated, active
+    /// (size, requested, allocated, active)
     pub blocks: Vec<(u64, u64, bool, bool)>,
 }

@@ -1,4 +1,4 @@
-//! An idle process: every statistic and every block must be PyTorch's.
+//! Tests with an idle process: every statistic and every block must be the same as PyTorch's.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -130,7 +130,7 @@ fn every_statistic_and_block_of_an_idle_process_is_pytorchs() {
             if release.at_least(20100) {
                 confs.push(EXPANDABLE);
             }
-            // 1.13 knows no such rounding, and its other two keys change little there.
+            // Torch 1.13 does not support this rounding, and its other two settings change little there.
             if scenario.name == "full" && release.at_least(20000) {
                 confs.push(TUNED);
             }

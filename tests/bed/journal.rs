@@ -1,7 +1,7 @@
-//! The journal that a churning harness keeps: the true state after each of its operations.
+//! The journal of a churning harness: the true state after each of its operations.
 //!
-//! A reading taken at full speed is right if it is the state at *some* moment of the time it took. So the question is
-//! whether a record of that time has these statistics, and these allocated blocks.
+//! A reading taken at full speed is correct if it is the state at *some* instant during the read. So one record from
+//! that time must have the same statistics and the same allocated blocks.
 
 use std::path::Path;
 
@@ -39,10 +39,10 @@ impl Journal {
         )
     }
 
-    /// The states that were true at some moment from `start` to `end`.
+    /// Returns the states that were current at some time from `start` to `end`.
     ///
-    /// A state lasts until the next operation. The moment of a record is taken after its operation, so the one behind
-    /// the last belongs to it too.
+    /// A state lasts until the next operation. A record's time is taken after its operation, so the first record after
+    /// `end` is included.
     pub fn between(&self, start: u64, end: u64) -> &[Record] {
         let first = self.0.partition_point(|record| record.time <= start);
         let last = self.0.partition_point(|record| record.time <= end);
@@ -50,13 +50,13 @@ impl Journal {
     }
 }
 
-/// `CLOCK_MONOTONIC` in nanoseconds, as the harness takes it.
+/// Returns `CLOCK_MONOTONIC` in nanoseconds, the clock of the harness.
 pub fn now() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
     time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
 }
 
-/// The statistics of a reading, in the order of a record.
+/// Returns the statistics of a reading in the order of a record.
 fn statistics(stats: &Stats) -> [i64; 14] {
     let zero = Stat {
         current: 0,
@@ -80,7 +80,7 @@ fn statistics(stats: &Stats) -> [i64; 14] {
     all
 }
 
-/// The hash of the allocated blocks of a reading, as the harness computes it.
+/// Returns the hash of the allocated blocks of a reading, computed as in the harness.
 fn hash(device: &Device) -> u64 {
     blocks_in(device, "allocated")
         .map(|(address, _, requested)| mix(address, requested.unwrap_or(0)))
@@ -101,7 +101,7 @@ impl Record {
         self.stats == statistics(stats)
     }
 
-    /// The allocated blocks, and no others.
+    /// Returns true if the device has exactly the allocated blocks of this record.
     pub fn has_blocks(&self, device: &Device) -> bool {
         self.blocks == hash(device)
     }

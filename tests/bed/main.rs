@@ -1,8 +1,8 @@
-//! gputop against the real CUDA caching allocator of every torch release that the test bed holds.
+//! Compares gputop with the real CUDA caching allocator of every torch release in the test bed.
 //!
-//! tests/fake_cuda builds the bed: the `libc10_cuda.so` of a wheel in a small process, on a CUDA that only hands out
-//! addresses. Such a process is driven into a state, tells what PyTorch itself says of it (`getDeviceStats`,
-//! `snapshot`), and the real `gputop allocator PID --json --blocks` must say the same.
+//! tests/fake_cuda builds the bed: the `libc10_cuda.so` of a wheel in a small process, with a CUDA runtime that only
+//! assigns addresses. A test drives such a process into a state, in which PyTorch reports its own statistics and blocks
+//! (`getDeviceStats`, `snapshot`). The real `gputop allocator PID --json --blocks` must report the same.
 //!
 //! ```sh
 //! versions=$(tests/fake_cuda/fetch.py target/bed)

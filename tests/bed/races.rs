@@ -1,7 +1,7 @@
-//! A process that allocates and frees while it is read, and never waits for it.
+//! Tests with a process that allocates and frees during the read, and never waits for the reader.
 //!
-//! Statistics must be those of one moment, always. A map is either exact, and then of that moment too, or it says
-//! that it is not. The journal of the churning process decides.
+//! Statistics must always be from a single instant. A map is either exact, and then from the same instant too, or
+//! marked as inexact. Both are checked against the journal of the churning process.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,20 +11,20 @@ use crate::harness::{EXPANDABLE, Harness, Launch, Release, releases};
 use crate::journal::{Journal, Record, now};
 use crate::reader::{self, Device, Run};
 
-/// Enough for every release and rate to be read at many moments, and for the whole to take seconds.
+/// Enough to read every release at many times and at every rate, and few enough to finish within seconds.
 const READS: usize = 8;
 
-/// Some thousand blocks that stay, so that a walk takes its time, and holes between them.
+/// Some thousand permanent blocks, so that a walk takes time, with free blocks between them.
 const START: &[&str] = &["alloc 3000 2048", "alloc 400", "free 0.3"];
 
-/// Races do not run side by side: each wants the pace that it names, on a machine with two cores.
+/// Races do not run in parallel, because each needs its full rate, even on a machine with two cores.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[derive(Default)]
 struct Tally {
     reads: usize,
     exact: usize,
-    /// What must not be: what, and in whose read first.
+    /// Violations: a description, with the count and the first example.
     wrong: BTreeMap<String, (usize, String)>,
 }
 
@@ -35,7 +35,7 @@ impl Tally {
     }
 }
 
-/// How often a map is exact hangs on the machine and on what else runs there: that is printed and not judged.
+/// How many maps are exact depends on the machine and its load, so that number is printed but not checked.
 #[test]
 fn under_2_000_operations_a_second_nothing_is_torn_or_wrong() {
     race_all(2_000);
@@ -112,7 +112,7 @@ fn race(release: &Release, conf: &str, rate: u32, tally: &mut Tally) {
     }
 }
 
-/// What cannot have been true at any of these moments.
+/// Returns a description if the reading matches none of these records.
 fn wrong(device: &Device, moments: &[Record]) -> Option<String> {
     let has_statistics = |moment: &Record| moment.has_statistics(&device.stats);
     let has_blocks = |moment: &Record| moment.has_blocks(device);
@@ -131,7 +131,7 @@ fn wrong(device: &Device, moments: &[Record]) -> Option<String> {
     contradictions(device).into_iter().next()
 }
 
-/// No journal here: two threads write, and there is no one order of their operations.
+/// Without a journal: two threads write, so their operations have no single order.
 #[test]
 fn two_threads_at_full_speed_never_lead_to_a_wrong_map() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! `gputop allocator PID --json --blocks`, run for real, and its answer.
+//! Runs `gputop allocator PID --json --blocks` and parses its output.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -16,16 +16,17 @@ pub fn command(pid: u32) -> Command {
     arguments(Command::new(program()), pid)
 }
 
-/// Asks for a process, of a program that is gputop in the end (`setpriv … gputop`).
+/// Adds the arguments for a process to a command that runs gputop, possibly through another program (`setpriv …
+/// gputop`).
 pub fn arguments(mut command: Command, pid: u32) -> Command {
     command
         .args(["allocator", &pid.to_string(), "--json", "--blocks"])
-        // No driver is asked: what it would say of this machine has no part in this.
+        // Use no driver: the GPUs of this machine are irrelevant here.
         .env("GPUTOP_NVML", "/nonexistent/libnvidia-ml.so.1");
     command
 }
 
-/// What a run came to. Whatever happened, it must have ended in an orderly way.
+/// The result of a run. gputop must have exited with a valid exit code and without a panic.
 #[derive(Debug)]
 pub struct Run {
     pub code: i32,
@@ -68,7 +69,7 @@ impl Run {
         })
     }
 
-    /// Everything it said, for messages and for looking up words.
+    /// Returns all output, for messages and text searches.
     pub fn said(&self) -> String {
         format!("{} {}", self.stdout.trim(), self.stderr.trim())
     }
@@ -94,12 +95,12 @@ pub struct Device {
     #[serde(deserialize_with = "if_read")]
     pub largest_free_block: Option<u64>,
     pub free_histogram: Vec<Bar>,
-    /// None when no try found a map; why, is told in its place.
+    /// `None` if no attempt produced a map; gputop then reports the reason in place of the map.
     #[serde(deserialize_with = "if_read")]
     pub segments: Option<Vec<Segment>>,
 }
 
-/// `{"missing": "…"}` in the place of a value is none.
+/// Parses `{"missing": "…"}` in place of a value as `None`.
 fn if_read<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -115,7 +116,7 @@ where
 }
 
 impl Device {
-    /// The map, empty when there is none.
+    /// Returns the segments of the map; empty without a map.
     pub fn segments(&self) -> &[Segment] {
         self.segments.as_deref().unwrap_or_default()
     }
@@ -127,7 +128,7 @@ pub struct Stats {
     pub reserved_bytes: Stat,
     pub active_bytes: Stat,
     pub inactive_split_bytes: Stat,
-    /// From torch 2.0 on.
+    /// `None` before torch 2.0.
     #[serde(deserialize_with = "if_read")]
     pub requested_bytes: Option<Stat>,
     pub segments: Stat,

@@ -1,7 +1,7 @@
-//! Targets that are not the usual training process, and moments that are not the usual ones.
+//! Unusual targets, and reads at unusual times.
 //!
-//! Not tested: Yama's ptrace_scope, which forbids the reading of a process that is not one's child. Where a kernel has
-//! it (`/proc/sys/kernel/yama/ptrace_scope`), root reads all the same, and the harness permits it to everyone.
+//! Not tested: Yama's ptrace_scope, which prevents reading processes other than one's own children. On kernels with
+//! Yama (`/proc/sys/kernel/yama/ptrace_scope`), root can read anyway, and the harness permits every reader.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,7 +21,7 @@ use crate::reader::{self, Run};
 
 const SOME: &[&str] = &["alloc 200", "free 0.3"];
 
-/// The process reads as PyTorch sees itself.
+/// Asserts that gputop and PyTorch report the same about the process.
 fn agrees(what: &str, harness: &mut Harness) {
     let reading = reader::read(harness.pid);
     assert_eq!(differences(&harness.truth(), &reading), [""; 0], "{what}");
@@ -57,7 +57,7 @@ fn status(pid: u32, field: &str) -> String {
         .to_owned()
 }
 
-/// A release's folder somewhere else, where it may be changed and anyone may look.
+/// Copies a release's folder to a place where it can be changed and every user can read it.
 fn copy(release: &Release) -> (TempDir, Release) {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -104,7 +104,7 @@ fn a_stripped_and_a_deleted_library_are_read() {
             assert!(done.unwrap().success());
             fs::rename(release.dir.join("stripped.so"), &library).unwrap();
         };
-        // The harness of 1.13 itself needs the symbols when it starts; a reader that opens the file comes later.
+        // The 1.13 harness itself needs the symbols at startup. The reader opens the file later, so strip it then.
         if release.at_least(20000) {
             strip();
         }
@@ -150,7 +150,7 @@ fn a_process_in_which_nothing_of_cuda_has_begun_says_so() {
 #[test]
 fn the_drivers_own_pool_is_named_and_not_read() {
     for release in releases() {
-        // The backend came with 2.0, and the key for it.
+        // The backend and its setting were added in 2.0.
         if !release.at_least(20000) {
             continue;
         }
@@ -183,7 +183,7 @@ fn switched_off_caching_reads_as_nothing() {
     }
 }
 
-/// A worker of a DataLoader: its memory holds a copy of the parent's books from the moment of the fork.
+/// Like a DataLoader worker: its memory has a copy of the parent's allocator state at the time of the fork.
 #[test]
 fn a_forked_child_is_not_believed() {
     for release in releases() {
@@ -245,7 +245,7 @@ fn a_process_without_torch_and_one_that_is_gone_are_told_apart() {
     assert_eq!(run.code, 2, "{}", run.said());
 }
 
-/// A program whose output is taken as it comes, and its PID.
+/// Starts a program, collects its output on a thread, and returns that thread and the PID.
 fn start(mut command: Command) -> (JoinHandle<Output>, u32) {
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
@@ -254,18 +254,19 @@ fn start(mut command: Command) -> (JoinHandle<Output>, u32) {
     (output, pid)
 }
 
-/// What a process has had of the processor; nothing once it was collected.
+/// Returns the CPU time of a process; `None` once it has been reaped.
 fn cpu_time(pid: u32) -> Option<Duration> {
     let clock = clock_getcpuclockid(Pid::from_raw(pid.cast_signed())).ok()?;
     Some(clock_gettime(clock).ok()?.into())
 }
 
-/// Dies, or becomes another program, at any moment of the read: an orderly end with nothing false in it.
+/// The target exits or execs another program at various times during the read. gputop must exit cleanly and report
+/// nothing wrong.
 #[test]
 fn a_process_may_go_while_it_is_read() {
     let mut ends = [0; 3];
     for release in releases() {
-        // How long a read of these blocks takes here, so that the moments fall into it.
+        // Measure how long a read of these blocks takes, so that the interruptions happen during the read.
         let mut harness = Harness::start(&release);
         harness.run("alloc 8000 2048");
         let (reading, pid) = start(reader::command(harness.pid));
@@ -279,7 +280,7 @@ fn a_process_may_go_while_it_is_read() {
             harness.run("alloc 8000 2048");
             let truth = harness.truth();
             let (reading, pid) = start(reader::command(harness.pid));
-            // By the work that is done, so that the moment is the same one on a loaded machine.
+            // Measure CPU time, so that the interruption comes at the same point on a loaded machine.
             while cpu_time(pid).is_some_and(|used| used < whole * moment / 7) {}
             if moment % 2 == 0 {
                 harness.kill();
@@ -304,7 +305,7 @@ fn a_process_may_go_while_it_is_read() {
     );
 }
 
-/// One of the two, whole; never a mixture.
+/// gputop must report one of the two, or an error, but never a mixture.
 #[test]
 fn two_torches_in_one_process_are_not_mixed_up() {
     let releases = releases();
@@ -334,7 +335,7 @@ fn two_torches_in_one_process_are_not_mixed_up() {
     }
 }
 
-/// Starts `cat` with a library preloaded that only bears PyTorch's name.
+/// Starts `cat` with a preloaded library that is named like PyTorch's.
 fn with_preloaded(library: &Path) -> Run {
     let mut cat = Command::new("cat")
         .env("LD_PRELOAD", library)
@@ -357,19 +358,19 @@ fn with_preloaded(library: &Path) -> Run {
 #[test]
 fn a_library_that_only_bears_the_name_is_not_believed() {
     let Some(release) = newest() else { return };
-    // Some other library under that name.
+    // An unrelated library with that name.
     let dir = tempfile::tempdir().unwrap();
     let other = dir.path().join("libc10_cuda.so");
     fs::copy(release.dir.join("lib/libcuda.so.1"), &other).unwrap();
     let run = with_preloaded(&other);
     assert_eq!(run.code, 1, "{}", run.said());
-    // And one that does what it can to be believed.
+    // A library that imitates PyTorch's as closely as possible.
     let impostor = release.dir.join("../impostor/libc10_cuda.so");
     let run = with_preloaded(&impostor.canonicalize().unwrap());
     assert_eq!(run.code, 1, "{}", run.said());
 }
 
-/// The library is visible in the target's own mounts only, and its PID there is another.
+/// The library is visible only in the target's own mount namespace, and the target has another PID there.
 #[test]
 fn a_process_in_its_own_namespaces_is_read() {
     let Some(release) = newest() else { return };
@@ -392,7 +393,7 @@ fn a_process_in_its_own_namespaces_is_read() {
     unshare.args(["-m", "-p", "-f", "--kill-child", "sh", "-c", &script]);
     let mut harness = Launch::with(unshare).start();
     assert_eq!(harness.pid, 1, "its PID in there");
-    // The same process as this side counts it.
+    // Use the PID of the same process in this namespace.
     let outer = harness.child_id();
     let children = fs::read_to_string(format!("/proc/{outer}/task/{outer}/children")).unwrap();
     harness.pid = children.trim().parse().unwrap();
@@ -401,7 +402,7 @@ fn a_process_in_its_own_namespaces_is_read() {
     agrees("in its own namespaces", &mut harness);
 }
 
-/// `nobody` may be needed to look, and to be looked at.
+/// `setpriv` options to run as `nobody`, for the reader or for the target.
 const NOBODY: &[&str] = &["--reuid=65534", "--regid=65534", "--clear-groups"];
 
 fn as_nobody() -> Option<Command> {
@@ -416,7 +417,7 @@ fn as_nobody() -> Option<Command> {
     Some(setpriv)
 }
 
-/// gputop where `nobody` can start it.
+/// Copies gputop to a folder where `nobody` can start it.
 fn public_reader(dir: &Path) -> PathBuf {
     let program = dir.join("gputop");
     fs::copy(reader::program(), &program).unwrap();
@@ -460,14 +461,14 @@ fn another_users_process_is_refused_in_words_and_ones_own_is_read() {
     );
     agrees("root reads anyone", &mut of_nobody);
 
-    // As ssh-agent does, and a setuid program: not even its own user may look.
+    // Like ssh-agent or a setuid program: even its own user cannot read it.
     of_nobody.run("undumpable");
     let run = read_as_nobody(&program, of_nobody.pid);
     assert_eq!(run.code, 2, "{}", run.said());
     agrees("root reads even that", &mut of_nobody);
 }
 
-/// Reads that follow one another at once do not disturb each other or the target.
+/// Concurrent readers do not disturb each other or the target.
 #[test]
 fn many_readers_at_once_agree() {
     let Some(release) = newest() else { return };

@@ -1,5 +1,5 @@
-//! `gputop whatif PID`: the blocks of a running process, asked for anew. And a failure foretold: which settings save a
-//! program that fragments, by its trace, and what the real allocator does under them.
+//! Tests `gputop whatif PID`, which replays the allocation of a running process's blocks. Also tests predictions from a
+//! failure: the settings that save a fragmenting program, compared with the real allocator's behaviour under them.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -64,7 +64,8 @@ fn the_blocks_of_a_process_are_asked_for_anew_under_each_setting() {
     }
 }
 
-/// Of 2.5 MiB each in two pools: five fit one segment of 20 MiB, and none of another pool's.
+/// Blocks of 2.5 MiB in two pools: one segment of 20 MiB has space for all of them, but two pools never share a
+/// segment.
 #[test]
 fn the_private_pools_of_a_process_are_kept_apart() {
     for release in releases() {
@@ -84,7 +85,8 @@ const LIMIT: Bytes = Bytes::gib(12);
 const LARGE: Bytes = Bytes::mib(1200);
 const KEPT: Bytes = Bytes::mib(700);
 
-/// `fragments` of benches/hardware/whatif/scripts.py: what is kept lies in what larger batches left.
+/// `fragments` of benches/hardware/whatif/scripts.py: permanent blocks are placed in the memory that larger batches
+/// freed.
 fn fragments() -> Vec<Op> {
     let alloc = |block, requested| Op::Alloc {
         block,
@@ -103,8 +105,8 @@ fn fragments() -> Vec<Op> {
     ops
 }
 
-/// Plays the operations on the real allocator below a limit: at which of them it ran out of memory first, and what it
-/// had reserved, now and at most.
+/// Runs the operations on the real allocator with a memory limit. Returns the index of the first one that ran out of
+/// memory, and the reserved memory, current and peak.
 fn real(release: &Release, conf: &str, ops: &[Op]) -> (Option<usize>, Bytes, Bytes) {
     let (mut lines, mut of) = (String::new(), Vec::new());
     for (at, op) in ops.iter().enumerate() {
@@ -150,7 +152,7 @@ fn what_saves_a_program_that_fragments_is_foretold_from_its_failure() {
             requested: LARGE,
             stream: 0,
             pool: PoolId::SHARED,
-            // The card has plenty: only from that it can be told that there is a limit.
+            // The GPU has plenty of free memory. Only this shows that there is a limit.
             driver_free: Some(Bytes(CARD.0 - reserved.0)),
         };
         let trace = Trace {

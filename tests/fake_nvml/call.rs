@@ -1,5 +1,5 @@
-//! The way that every call goes: counted, as slow as the scenario says, stuck while it says so, then its error or
-//! its value. And the macros for the many symbols that return one value.
+//! The steps of every call: count it, apply the scenario's latency, hang while the scenario says so, then return its
+//! error or value. Also macros for the many symbols that return one value.
 
 use std::ffi::{c_char, c_uint};
 use std::ptr;
@@ -15,18 +15,18 @@ use crate::{log, spin, state, wobble};
 
 pub type Outcome<T = ()> = Result<T, Code>;
 
-/// What a call about a device works on.
+/// The scenario and device of a call.
 pub struct Target {
     pub scenario: Arc<Scenario>,
     pub device: Device,
     call: Call,
-    /// Calls of this kind on this GPU before this one.
+    /// Number of earlier calls of this kind on this GPU.
     before: u64,
 }
 
 impl Target {
     pub fn gpu(&self) -> &Gpu {
-        // `on_device` made sure of it.
+        // `on_device` has checked the index.
         &self.scenario.gpu[self.device.gpu]
     }
 
@@ -34,7 +34,7 @@ impl Target {
         self.device.mig_in(&self.scenario).ok().flatten()
     }
 
-    /// `value`, moving by `percent` with every call where the scenario wants it.
+    /// Returns `value`, varied by up to `percent` on each call if the scenario enables it.
     pub fn wobbled(&self, value: u32, percent: u64) -> u32 {
         if !self.gpu().wobble.unwrap_or(self.scenario.wobble) {
             return value;
@@ -44,18 +44,19 @@ impl Target {
         wobble::around(u64::from(value), percent, seed).min(u64::from(u32::MAX)) as u32
     }
 
-    /// As `wobbled`, for a share: at most 100, unless the scenario itself says more.
+    /// Like `wobbled`, for a percentage: at most 100, unless the scenario's value is higher.
     pub fn share(&self, percent: u32) -> u32 {
         self.wobbled(percent, 20).min(percent.max(100))
     }
 }
 
-/// A call about no device.
+/// Runs a call that is not about a device.
 pub fn on_driver(call: Call, body: impl FnOnce(&Scenario) -> Outcome) -> nvmlReturn_t {
     code(live(call, None).and_then(|(scenario, _)| body(&scenario)))
 }
 
-/// A call that finds a device: `find` says which by the caller's words, then the call counts as that GPU's.
+/// Runs a call that looks up a device. `find` resolves the caller's argument, and the call is then counted for that
+/// GPU.
 pub fn on_found(
     find: impl FnOnce(&Scenario) -> Outcome<usize>,
     body: impl FnOnce(usize) -> Outcome,
@@ -68,7 +69,7 @@ pub fn on_found(
     code(found)
 }
 
-/// A call about a GPU or a MIG device.
+/// Runs a call about a GPU or a MIG device.
 pub fn on_device(
     call: Call,
     device: nvmlDevice_t,
@@ -88,7 +89,7 @@ pub fn on_device(
     code(outcome)
 }
 
-/// A call that only a whole GPU answers.
+/// Runs a call that is supported only for a whole GPU.
 pub fn on_gpu(
     call: Call,
     device: nvmlDevice_t,
@@ -100,7 +101,7 @@ pub fn on_gpu(
     })
 }
 
-/// Everything that happens before the value: the scenario to answer from, and how many such calls came before.
+/// Runs the steps before the value. Returns the scenario to use, and the number of earlier calls of this kind.
 fn live(call: Call, gpu: Option<usize>) -> Outcome<(Arc<Scenario>, u64)> {
     let before = log::count(call, gpu);
     let mut scenario = state::scenario();
@@ -127,7 +128,7 @@ fn code(outcome: Outcome) -> nvmlReturn_t {
 
 /// # Safety
 ///
-/// `out` is null or points to a value that the caller lets NVML write, as NVML demands of every output argument.
+/// `out` is null or valid for writing a value, as NVML requires of every output argument.
 pub unsafe fn put<T>(out: *mut T, value: T) -> Outcome {
     if out.is_null() {
         return Err(Code::INVALID_ARGUMENT);
@@ -137,11 +138,11 @@ pub unsafe fn put<T>(out: *mut T, value: T) -> Outcome {
     Ok(())
 }
 
-/// Copies a text and its NUL.
+/// Copies a text with its terminating NUL.
 ///
 /// # Safety
 ///
-/// `out` is null or points to `length` bytes that the caller lets NVML write.
+/// `out` is null or valid for writing `length` bytes.
 pub unsafe fn put_text(out: *mut c_char, length: c_uint, text: &str) -> Outcome {
     if out.is_null() {
         return Err(Code::INVALID_ARGUMENT);
@@ -157,7 +158,7 @@ pub unsafe fn put_text(out: *mut c_char, length: c_uint, text: &str) -> Outcome 
     Ok(())
 }
 
-/// Symbols of the form `(device, out)`: `symbol: Call -> type = how a target answers;`
+/// Defines symbols with the arguments `(device, out)`: `symbol: Call -> type = value for a target;`
 macro_rules! values {
     ($($symbol:ident: $call:ident -> $type:ty = $value:expr;)*) => {$(
         #[unsafe(no_mangle)]
@@ -174,7 +175,7 @@ macro_rules! values {
     )*};
 }
 
-/// Symbols of the form `(device, text, length)`, answered for MIG devices too.
+/// Defines symbols with the arguments `(device, text, length)`, which also support MIG devices.
 macro_rules! texts {
     ($($symbol:ident: $call:ident = $text:expr;)*) => {$(
         #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! Clocks, the performance state, and why the clocks are lower than they could be.
+//! Clocks, the performance state, and the reasons for reduced clocks.
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -18,7 +18,7 @@ pub unsafe extern "C" fn nvmlDeviceGetClockInfo(
         let clock = match which {
             0 => target.wobbled(gpu.graphics_clock, 3),
             1 => target.wobbled(gpu.sm_clock, 3),
-            // The memory of a data-centre card keeps its clock.
+            // The memory clock of a data-centre card is constant.
             2 => gpu.memory_clock,
             3 => target.wobbled(gpu.video_clock, 3),
             _ => return Err(Code::INVALID_ARGUMENT),
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn nvmlDeviceGetMaxClockInfo(
 values! {
     nvmlDeviceGetPerformanceState: Pstate -> nvmlPstates_t = |target| Ok(target.gpu().pstate);
     nvmlDeviceGetCurrentClocksThrottleReasons: Throttle -> c_ulonglong = |target| Ok(target.gpu().throttle);
-    // The name since driver 535; both stay.
+    // The name since driver 535. Drivers export both.
     nvmlDeviceGetCurrentClocksEventReasons: Throttle -> c_ulonglong = |target| Ok(target.gpu().throttle);
     nvmlDeviceGetSupportedClocksThrottleReasons: SupportedThrottle -> c_ulonglong =
         |target| Ok(target.gpu().supported_throttle);

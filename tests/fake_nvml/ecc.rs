@@ -1,4 +1,4 @@
-//! Memory errors: counted, and rows replaced because of them.
+//! Memory errors: error counters and remapped rows.
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -10,7 +10,7 @@ use nvml_wrapper_sys::bindings::{
 use crate::call::{Outcome, on_gpu, put};
 use crate::scenario::{Call, Code, Gpu};
 
-/// NVML's number of the device memory among the places an error can be in.
+/// NVML's number for device memory as the location of an error.
 const DEVICE_MEMORY: nvmlMemoryLocation_t = 2;
 
 #[unsafe(no_mangle)]
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn nvmlDeviceGetTotalEccErrors(
     })
 }
 
-/// All errors of the scenario are in device memory.
+/// All errors in a scenario are in device memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetMemoryErrorCounter(
     device: nvmlDevice_t,

@@ -1,5 +1,5 @@
-//! Sets of events to wait for. A set gets the scenario's events in their order, each once, so a test makes one
-//! happen by writing it at the end of the list.
+//! Event sets to wait on. A set receives each event of the scenario once, in order. A test triggers an event by
+//! appending it to the list.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_ulonglong};
@@ -15,8 +15,8 @@ use crate::handle::Device;
 use crate::scenario::{Call, Code, Event};
 use crate::state;
 
-/// How long an event may lie before a waiting set sees it. A real wait sleeps in the kernel and costs nothing, so
-/// this one must not wake often: it would count as the cost of whoever waits.
+/// Maximum delay before a waiting set sees an event. A real wait sleeps in the kernel and costs nothing. This one must
+/// not wake often, because its CPU time would count as the waiting program's.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 static SETS: Mutex<Sets> = Mutex::new(Sets {
@@ -33,13 +33,13 @@ struct Sets {
 struct Set {
     /// Event types by GPU.
     registered: BTreeMap<usize, u64>,
-    /// Events of the scenario that were delivered or passed over.
+    /// Number of events of the scenario that were delivered or skipped.
     passed: usize,
 }
 
 impl Set {
     fn next<'s>(&mut self, events: &'s [Event]) -> Option<&'s Event> {
-        // A scenario with fewer events has begun a new list.
+        // If the scenario has fewer events than before, it is a new list.
         self.passed = self.passed.min(events.len());
         while let Some(event) = events.get(self.passed) {
             self.passed += 1;

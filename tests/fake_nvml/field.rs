@@ -1,4 +1,4 @@
-//! Values asked for by number, many in one call. One that this GPU does not have says so in its own place.
+//! Values requested by number, many in one call. Each value that this GPU does not support has its own error code.
 
 use std::ffi::c_int;
 
@@ -11,7 +11,7 @@ use crate::handle::Device;
 use crate::scenario::{Call, Code, Number};
 use crate::{nvlink, power, process, state};
 
-/// A value in the shape that the driver gives it.
+/// A value in the type that the driver uses for it.
 enum Value {
     U32(u32),
     U64(u64),
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn nvmlDeviceGetFieldValues(
     }
     // SAFETY: NVML's contract: `values` is an array of `count` elements that no one else uses meanwhile.
     let values = unsafe { std::slice::from_raw_parts_mut(values, count) };
-    // The NVLink counters are what makes this call dear.
+    // The NVLink counters make this call expensive.
     let nvlink = values.iter().any(|value| nvlink::is_counter(value.fieldId));
     let call = match nvlink {
         true => Call::NvlinkCounters,
@@ -87,7 +87,7 @@ fn read(target: &Target, id: u32, scope: u32) -> Outcome<Value> {
     })
 }
 
-/// Named apart, so that a scenario can take away this one value.
+/// A separate call, so that a scenario can remove only this value.
 fn memory_temperature(target: &Target) -> Outcome<u32> {
     let Device { gpu, .. } = target.device;
     match target.scenario.gpu[gpu]
@@ -107,9 +107,9 @@ impl Value {
         }
     }
 
-    /// NVML's tag and union.
+    /// Returns NVML's type tag and union.
     fn split(self) -> (nvmlValueType_t, nvmlValue_t) {
-        // The reader of the wrong member sees zeros.
+        // Zero the union, so that reading the wrong member gives zeros.
         let mut value = nvmlValue_t { ullVal: 0 };
         let tag = match self {
             Self::F64(x) => {

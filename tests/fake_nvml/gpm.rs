@@ -1,4 +1,4 @@
-//! Performance metrics: asked whether there are any, the answer is no.
+//! Performance metrics: always reported as unsupported.
 
 use std::ffi::c_uint;
 

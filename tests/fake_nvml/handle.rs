@@ -1,4 +1,5 @@
-//! Device handles: numbers that are never followed, so that a stale or foreign one is an error and not a crash.
+//! Device handles: numbers that are never dereferenced, so that a stale or foreign handle causes an error instead of a
+//! crash.
 
 use std::ptr;
 
@@ -7,10 +8,10 @@ use nvml_wrapper_sys::bindings::nvmlDevice_t;
 use crate::scenario::{Code, Gpu, Mig, Scenario};
 
 const BASE: usize = 0x4e56_4d4c_0000;
-/// Handles of one GPU: its own, then those of its MIG devices.
+/// Number of handles per GPU: one for the GPU, the others for its MIG devices.
 const SLOTS: usize = 256;
 
-/// What a handle means.
+/// The device that a handle refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Device {
     pub gpu: usize,
@@ -39,7 +40,7 @@ impl Device {
         })
     }
 
-    /// A GPU that the scenario no longer has is lost.
+    /// Returns the GPU, or the error for a lost GPU if the scenario no longer contains it.
     pub fn gpu_in(self, scenario: &Scenario) -> Result<&Gpu, Code> {
         scenario.gpu.get(self.gpu).ok_or(Code::GPU_IS_LOST)
     }

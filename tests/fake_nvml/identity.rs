@@ -1,4 +1,4 @@
-//! Which devices there are, how to get a handle of one, and what does not change about it.
+//! The list of devices, their handles, and their constant properties.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
@@ -103,7 +103,7 @@ unsafe fn text(text: *const c_char) -> Outcome<String> {
     Ok(text.to_string_lossy().into_owned())
 }
 
-/// `domain:bus:device.function`, however many zeros it is written with.
+/// Parses `domain:bus:device.function` with any number of leading zeros.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Bus {
     domain: u32,
@@ -155,7 +155,7 @@ texts! {
     };
 }
 
-/// A MIG device has no board.
+/// Returns an error for MIG devices, which have no board.
 fn whole(target: &Target) -> Outcome {
     match target.device.mig {
         None => Ok(()),
@@ -192,7 +192,7 @@ fn pci_info(target: &Target) -> Outcome<nvmlPciInfo_t> {
     })
 }
 
-/// The text in an array with room for at least its NUL.
+/// Copies a text to an array. Truncates it to leave room for a NUL.
 #[allow(clippy::cast_possible_wrap)]
 fn array<const N: usize>(text: &str) -> [c_char; N] {
     let mut array = [0; N];
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn nvmlDeviceGetCudaComputeCapability(
     major: *mut c_int,
     minor: *mut c_int,
 ) -> nvmlReturn_t {
-    // A MIG device computes as its GPU does.
+    // A MIG device has its GPU's compute capability.
     on_device(Call::ComputeCapability, device, |target| {
         let [a, b] = target.gpu().compute_capability;
         // SAFETY: NVML's contract.

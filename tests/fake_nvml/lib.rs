@@ -1,26 +1,25 @@
-//! A scriptable `libnvidia-ml.so.1`: NVML's symbols and ABI over a scenario file.
+//! A scriptable `libnvidia-ml.so.1`: NVML's symbols and ABI, with values from a scenario file.
 //!
-//! gputop loads it through its own `dlopen` path, so tests cross every layer that a real driver crosses, and can
-//! show what no machine at hand can: MIG, a lost GPU, a driver that is not there, a call that never returns,
-//! values that cannot be true.
+//! gputop loads it with `dlopen` like the real library, so tests cover the same layers. It can also simulate conditions
+//! that our machines do not have: MIG, a lost GPU, a missing driver, a call that never returns, and impossible values.
 //!
 //! | environment | |
 //! |---|---|
 //! | `FAKE_NVML_SCENARIO` | the scenario (TOML, `scenario/`), read again whenever it changes. Unset: `scenario.toml` beside this library |
 //! | `FAKE_NVML_CALLS` | a file that counts the calls, always current (`log.rs`). Unset: `calls.txt` beside this library, if it exists |
 //!
-//! A copy of the library beside a `scenario.toml` has state of its own, so one process can load many.
+//! A copy of the library next to a `scenario.toml` has its own state, so one process can load several copies.
 //!
-//! What is not exported (clocks to set, vGPU, accounting, units, GPM samples, the setters of every kind) gputop
-//! does not call; a wrapper that asks for it gets the same "symbol not found" that an older driver gives.
+//! Functions that gputop does not call are not exported (settable clocks, vGPU, accounting, units, GPM samples, setters
+//! of every kind). A wrapper that looks one up gets the same "symbol not found" as from an older driver.
 #![cfg(target_os = "linux")]
-// The C ABI cannot be spoken without; each block says what it relies on.
+// The C ABI requires unsafe code. Each block states its assumptions.
 #![allow(unsafe_code)]
-// The contract of every exported function is NVML's own.
+// Every exported function has NVML's own contract.
 #![allow(clippy::missing_safety_doc)]
 // NVML's names.
 #![allow(non_snake_case)]
-// Codes, bits and sizes cross between C types of NVML's choosing.
+// Codes, bits and sizes are converted between the C types that NVML uses.
 #![allow(clippy::cast_possible_truncation)]
 
 #[macro_use]

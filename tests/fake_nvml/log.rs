@@ -1,7 +1,7 @@
-//! Counts every call, and keeps the counts in a file that is always current: one line of 64 bytes for each call on
-//! each GPU that was ever made (`pcie_throughput 3 00000000000000000012`; `-` for a call about no GPU), overwritten
-//! in place. Nothing is buffered, so a test sees a call as soon as it began, also of a process that was killed.
-//! A library that is loaded anew adds lines after those of the former one: who reads adds them up.
+//! Counts every call in a file that is always current. The file has a line of 64 bytes for each call and GPU
+//! (`pcie_throughput 3 00000000000000000012`; `-` for a call about no GPU), which is overwritten in place. Nothing is
+//! buffered, so a test sees each call as soon as it starts, even from a process that was killed. When the library is
+//! loaded again, it appends new lines, so readers must add up the lines of a call.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -13,7 +13,7 @@ use crate::state;
 
 const LINE: usize = 64;
 const CALLS: usize = Call::ALL.len();
-/// One column for the calls about no GPU, then one for each GPU; further GPUs share the last.
+/// One column for calls about no GPU and one for each GPU. GPUs beyond the limit share the last column.
 const COLUMNS: usize = 65;
 
 static COUNTERS: [[Counter; COLUMNS]; CALLS] =
@@ -22,13 +22,13 @@ static LOG: LazyLock<Option<Log>> = LazyLock::new(open_at_end);
 
 struct Log {
     file: File,
-    /// The first line that is not taken.
+    /// Index of the first unused line.
     next: AtomicUsize,
 }
 
 struct Counter {
     count: AtomicU64,
-    /// Its line in the file, once it has one.
+    /// Index of the counter's line in the file, once it has one.
     line: OnceLock<usize>,
 }
 
@@ -61,7 +61,7 @@ fn open_at_end() -> Option<Log> {
     })
 }
 
-/// Counts a call and says how many of this kind came before it.
+/// Counts a call and returns the number of earlier calls of this kind.
 pub fn count(call: Call, gpu: Option<usize>) -> u64 {
     let column = gpu.map_or(0, |gpu| (gpu + 1).min(COLUMNS - 1));
     let counter = &COUNTERS[call as usize][column];
@@ -82,6 +82,6 @@ fn write(file: &File, line: usize, call: Call, column: usize, count: u64) {
     let name = call.name();
     let text = format!("{name} {gpu} {count:020}");
     let text = format!("{text:<width$}\n", width = LINE - 1);
-    // A full disk must not fail the call; the test that reads the log will see.
+    // A full disk must not fail the call; the test that reads the log will notice.
     let _ = file.write_all_at(text.as_bytes(), (line * LINE) as u64);
 }

@@ -1,4 +1,4 @@
-//! Device memory, of a GPU or of a MIG device, and the window onto it.
+//! Memory of a GPU or MIG device, and the BAR1 window that maps it.
 
 use std::ffi::c_uint;
 
@@ -43,7 +43,7 @@ impl Memory {
     }
 }
 
-/// What the listed processes hold; of one whose memory the driver cannot tell, nothing.
+/// Returns the memory of all listed processes. Processes with unavailable memory count as 0.
 fn listed(target: &Target) -> u64 {
     process::on(target)
         .filter_map(|process| wobble::used(&target.scenario, process))
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo(
         let info = nvmlMemory_t {
             total: memory.total,
             free: memory.free,
-            // Version 1 knows no reserved part.
+            // Version 1 has no separate reserved part.
             used: memory.used.saturating_add(memory.reserved),
         };
         // SAFETY: NVML's contract.

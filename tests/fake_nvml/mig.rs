@@ -1,4 +1,4 @@
-//! GPUs in parts. Not seen on hardware: written from NVML's documentation.
+//! MIG devices, written from NVML's documentation and not checked on hardware.
 
 use std::ffi::c_uint;
 
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn nvmlDeviceGetMigMode(
 
 values! {
     nvmlDeviceGetMaxMigDeviceCount: MigCount -> c_uint = |target| {
-        // NVML counts 0 where there is no MIG.
+        // NVML returns 0 if MIG is not supported.
         Ok(if target.gpu().mig_supported { target.gpu().max_mig } else { 0 })
     };
 }
@@ -131,7 +131,7 @@ fn attributes(mig: &Mig) -> nvmlDeviceAttributes_t {
     }
 }
 
-/// A call that only a MIG device answers.
+/// Runs a call that is supported only for a MIG device.
 fn on_mig(
     call: Call,
     device: nvmlDevice_t,

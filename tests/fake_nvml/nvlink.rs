@@ -1,4 +1,4 @@
-//! The links between GPUs: which are up, and what has gone through them.
+//! NVLink: which links are up, and how much data they transferred.
 
 use std::ffi::c_uint;
 use std::time::Duration;
@@ -27,15 +27,16 @@ pub unsafe extern "C" fn nvmlDeviceGetNvLinkState(
     })
 }
 
-/// Whether the field is one of the four throughput counters (data and raw, sent and received).
+/// Returns true for the four throughput counters (data and raw, sent and received).
 pub fn is_counter(field: u32) -> bool {
     (138..=141).contains(&field)
 }
 
-/// What a scope that names no link stands for.
+/// The scope that stands for all links.
 const ALL_LINKS: u32 = u32::MAX;
 
-/// KiB through one link or all since the library was loaded. Raw counts carry the protocol too, an eighth more.
+/// Returns the KiB transferred over one link or all since the library was loaded. Raw counters include the protocol
+/// overhead, an additional eighth.
 pub fn counter(gpu: &Gpu, field: u32, scope: u32, elapsed: Duration) -> Outcome<u64> {
     if gpu.nvlinks == 0 {
         return Err(Code::NOT_SUPPORTED);

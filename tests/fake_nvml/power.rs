@@ -1,4 +1,4 @@
-//! Power now, its limits, and the energy since the driver was loaded.
+//! Current power, power limits, and energy used since the driver was loaded.
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -20,7 +20,7 @@ values! {
     nvmlDeviceGetTotalEnergyConsumption: Energy -> c_ulonglong = |target| Ok(energy(target));
 }
 
-/// Millijoules: what the scenario starts with, and its power ever since.
+/// Returns the energy in millijoules: the scenario's initial value plus its power over the time since then.
 pub fn energy(target: &Target) -> u64 {
     let gpu = target.gpu();
     let since = u128::from(gpu.power) * state::elapsed().as_millis() / 1000;

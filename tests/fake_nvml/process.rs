@@ -1,4 +1,4 @@
-//! Who is on a device, and how busy each of them was.
+//! The processes on a device, and their utilization.
 
 use std::ffi::{c_uint, c_ulonglong};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,7 +15,7 @@ use crate::wobble;
 const NOT_AVAILABLE: c_ulonglong = c_ulonglong::MAX;
 const NO_INSTANCE: c_uint = c_uint::MAX;
 
-/// All processes on the GPU, or on the one MIG device that is asked.
+/// Returns all processes on the GPU, or those on the MIG device.
 pub fn on(target: &Target) -> impl Iterator<Item = &Process> {
     let mig = target.mig();
     target
@@ -28,7 +28,7 @@ pub fn on(target: &Target) -> impl Iterator<Item = &Process> {
         })
 }
 
-/// As version 2 and 3 of the call describe a process; version 1 leaves the instances out.
+/// Describes a process as versions 2 and 3 of the call do. Version 1 has no instance ids.
 fn describe(target: &Target, process: &Process) -> nvmlProcessInfo_v2_t {
     let instance = |id: Option<u32>| match target.gpu().mig_enabled() {
         true => id.unwrap_or(NO_INSTANCE),
@@ -49,8 +49,7 @@ fn first_version(info: nvmlProcessInfo_v2_t) -> nvmlProcessInfo_v1_t {
     }
 }
 
-/// Copies a list into a caller's array: its room is in `count`, which becomes the length, or the room it would
-/// take.
+/// Copies a list to a caller's array. `count` holds the capacity, and is set to the length of the list.
 ///
 /// # Safety
 ///
@@ -120,7 +119,7 @@ lists! {
         Kind::Mps, |info| info;
 }
 
-/// Microseconds between two samples of the driver.
+/// Time between two samples of the driver, in microseconds.
 const SAMPLE_PERIOD: u64 = 166_667;
 
 #[unsafe(no_mangle)]
@@ -140,7 +139,7 @@ pub unsafe extern "C" fn nvmlDeviceGetProcessUtilization(
             unsafe { put(count, 0) }?;
             return Err(Code::NOT_FOUND);
         }
-        // A null array asks for the length whatever `count` holds.
+        // With a null array, the call returns the length, whatever `count` is.
         if out.is_null() {
             // SAFETY: NVML's contract.
             unsafe { put(count, samples.len() as c_uint) }?;
@@ -151,7 +150,8 @@ pub unsafe extern "C" fn nvmlDeviceGetProcessUtilization(
     })
 }
 
-/// One sample of each process that worked, as of the last round moment, if that is after `last_seen`.
+/// Returns one sample for each busy process at the last multiple of the sample period; none if that is not after
+/// `last_seen`.
 fn samples(target: &Target, last_seen: u64) -> Vec<nvmlProcessUtilizationSample_t> {
     let now = now() / SAMPLE_PERIOD * SAMPLE_PERIOD;
     if now <= last_seen {
@@ -170,7 +170,7 @@ fn samples(target: &Target, last_seen: u64) -> Vec<nvmlProcessUtilizationSample_
         .collect()
 }
 
-/// Microseconds since 1970, the clock of NVML's samples.
+/// Returns microseconds since 1970, the clock of NVML's samples.
 pub fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_micros() as u64)

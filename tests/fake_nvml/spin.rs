@@ -1,10 +1,11 @@
-//! The cost of a call. A real one costs CPU, so this burns instead of sleeping.
+//! Simulates the cost of a call. Real calls use CPU time, so this spins instead of sleeping.
 
 use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 
-/// From here on the thread's own CPU clock is worth its system call; below, wall time is as good.
+/// From this duration on, spinning measures the thread's CPU time, which requires a system call. Below it, wall time is
+/// accurate enough.
 const LONG: Duration = Duration::from_micros(50);
 
 pub fn burn(micros: u64) {

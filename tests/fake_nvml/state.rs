@@ -1,7 +1,7 @@
-//! The scenario in force, and who has called `nvmlInit`.
+//! The current scenario, and the sessions opened by `nvmlInit`.
 //!
-//! The file is looked at again at most every few milliseconds, by whichever call comes then: no thread of its own,
-//! because the library may be unloaded at any time.
+//! Calls check the file for changes, at most once every few milliseconds. There is no thread for this, because the
+//! library may be unloaded at any time.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -20,7 +20,7 @@ struct State {
     started: Instant,
     file: Option<PathBuf>,
     scenario: RwLock<Arc<Scenario>>,
-    /// What the file was when it was last read whole.
+    /// Stamp of the file when it was last read completely.
     seen: Mutex<Option<Stamp>>,
     /// Microseconds after `started`.
     looked: AtomicU64,
@@ -29,7 +29,7 @@ struct State {
     generation: AtomicU32,
 }
 
-/// Changes whenever the file does: an atomic rename brings a new inode.
+/// Identifies a version of the file: an atomic rename changes the inode.
 #[derive(PartialEq, Eq, Clone, Copy)]
 struct Stamp {
     inode: u64,
@@ -74,10 +74,10 @@ impl State {
             .clone()
     }
 
-    /// Reads the file again if it changed. One that is empty or does not parse is half written: it stays unseen,
-    /// and the former scenario in force.
+    /// Reads the file again if it changed. If it is empty or does not parse, it is only half written, and the previous
+    /// scenario remains in use.
     fn look(&self, file: &Path) {
-        // Whoever finds another thread looking goes on with what there is.
+        // If another thread is checking the file, continue with the current scenario.
         let Ok(mut seen) = self.seen.try_lock() else {
             return;
         };
@@ -111,7 +111,7 @@ fn read(file: &Path) -> Result<Scenario, String> {
     Scenario::parse(&text)
 }
 
-/// A first scenario that cannot be read is a broken test: say so, and fail `nvmlInit`.
+/// Prints an error and makes `nvmlInit` fail, because a test whose first scenario cannot be read is broken.
 #[allow(clippy::print_stderr)]
 fn complain(file: Option<&Path>, why: &str) -> Scenario {
     let file = file.unwrap_or(Path::new("")).display();
@@ -119,7 +119,7 @@ fn complain(file: Option<&Path>, why: &str) -> Scenario {
     Scenario::unreadable()
 }
 
-/// The file that the variable names, or else the one of this name beside the library, if there is one.
+/// Returns the file named by the variable, or else the file of this name next to the library, if it exists.
 pub fn named_or_beside(variable: &str, name: &str) -> Option<PathBuf> {
     if let Some(path) = std::env::var_os(variable) {
         return Some(PathBuf::from(path));
@@ -128,7 +128,7 @@ pub fn named_or_beside(variable: &str, name: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// Where this library was loaded from: the file mapped where one of its functions lies.
+/// Returns the path of this library: the mapped file that contains one of its functions.
 fn own_path() -> Option<PathBuf> {
     let here = own_path as *const () as usize;
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
@@ -153,7 +153,7 @@ pub fn scenario() -> Arc<Scenario> {
     STATE.current()
 }
 
-/// Time since the library was first called.
+/// Returns the time since the library was first called.
 pub fn elapsed() -> Duration {
     STATE.started.elapsed()
 }
@@ -177,8 +177,8 @@ pub fn end_session() -> Result<(), Code> {
         .map_or(Err(Code::UNINITIALIZED), |_| Ok(()))
 }
 
-/// Whether a call may be made at all. After a reload of the driver nothing works until every session was ended and
-/// a new one begun. What a real driver then returns was not seen; these are the likely codes.
+/// Returns an error if no call is allowed. After the driver was reloaded, calls fail until every session has ended and
+/// a new one has begun. The codes are a guess, because a real driver was not observed in this state.
 pub fn check_session(scenario: &Scenario, about_a_gpu: bool) -> Result<(), Code> {
     if STATE.sessions.load(Ordering::Acquire) == 0 {
         return Err(Code::UNINITIALIZED);

@@ -1,4 +1,4 @@
-//! The library and the driver: sessions, versions, words for errors, names of processes.
+//! Calls about the library and the driver: sessions, versions, error messages, process names.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -20,7 +20,7 @@ pub unsafe extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> nvmlReturn_t {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlShutdown() -> nvmlReturn_t {
-    // Also after a reload of the driver, when no other call works.
+    // Shutdown works even after the driver was reloaded, when no other call does.
     crate::log::count(Call::Shutdown, None);
     match state::end_session() {
         Ok(()) => Code::OK.0,

@@ -1,4 +1,4 @@
-//! Temperatures, the limits they have, and fans. The memory's temperature is a field value (`field.rs`).
+//! Temperatures, their thresholds, and fans. The memory temperature is a field value (`field.rs`).
 
 use std::ffi::c_uint;
 

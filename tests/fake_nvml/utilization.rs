@@ -1,4 +1,4 @@
-//! How busy a GPU is. With MIG on, NVML does not say: neither for the GPU nor for an instance.
+//! Utilization of a GPU. With MIG enabled, NVML reports it neither for the GPU nor for its instances.
 
 use std::ffi::c_uint;
 

@@ -1,10 +1,10 @@
-//! Values that move, the same way in every run: no clock and no random number, only what they are derived from.
+//! Values that vary in the same way in every run: they depend only on their inputs, not on random numbers.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::scenario::{Process, Scenario};
 
-/// `value`, moved by at most `percent` of it, as `seed` says.
+/// Returns `value`, changed by at most `percent` of it depending on `seed`.
 pub fn around(value: u64, percent: u64, seed: u64) -> u64 {
     let spread = value.saturating_mul(percent) / 100;
     if spread == 0 {
@@ -14,12 +14,12 @@ pub fn around(value: u64, percent: u64, seed: u64) -> u64 {
     (value - spread).saturating_add(moved)
 }
 
-/// A well-mixed number of the two.
+/// Returns a hash of both numbers.
 pub fn seed(a: u64, b: u64) -> u64 {
     hash(hash(a).wrapping_add(b))
 }
 
-/// The finalizer of splitmix64.
+/// Applies the finalizer of splitmix64.
 fn hash(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -27,8 +27,8 @@ fn hash(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// A process's memory now. With churn it changes at round moments of the wall clock, in every reader at once, in
-/// the 2 MiB pieces that the driver hands out.
+/// Returns a process's current memory. With churn, it changes at multiples of the period on the wall clock, at the same
+/// time for all readers, in steps of the driver's 2 MiB pages.
 pub fn used(scenario: &Scenario, process: &Process) -> Option<u64> {
     let used = process.used?;
     let Some(moment) = moment(scenario) else {
@@ -38,7 +38,7 @@ pub fn used(scenario: &Scenario, process: &Process) -> Option<u64> {
     Some(moved >> 21 << 21)
 }
 
-/// The number of the churn period that it is.
+/// Returns the number of the current churn period.
 #[allow(clippy::cast_sign_loss)]
 fn moment(scenario: &Scenario) -> Option<u64> {
     let period = scenario.churn.filter(|period| *period > 0.0)?;

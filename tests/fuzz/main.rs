@@ -21,7 +21,7 @@ use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use targets::{TARGETS, Target, repository};
 
-/// Number of mutations of a target without `GPUTOP_FUZZ_CASES`, sufficient to check that the target works.
+/// Number of mutations per target without `GPUTOP_FUZZ_CASES`, enough to check that the target works.
 const DEFAULT_CASES: u64 = 300;
 /// Limits on the CPU time of one case and, because the machine may be busy, on its elapsed time.
 const CASE_CPU_LIMIT: Duration = Duration::from_secs(10);

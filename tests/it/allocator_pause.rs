@@ -1,4 +1,4 @@
-//! `gputop allocator --pause`: a process that never stands still is held, read, and goes on.
+//! Tests `gputop allocator --pause`: a process that changes constantly is paused, read, and resumed.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -19,10 +19,11 @@ use crate::torch_target::Target;
 
 const PROC: &str = "/proc";
 
-/// In torch 2.6, from `allocated_bytes` over five arrays to `num_alloc_retries`.
+/// Offset from `allocated_bytes` to `num_alloc_retries` in torch 2.6, five arrays later.
 const TO_RETRIES: u64 = 5 * 96;
 
-/// A process whose statistics change with every instruction, and where: `num_alloc_retries`, to which nothing adds up.
+/// Starts a process whose statistics change with every instruction. Returns it with the address that changes:
+/// `num_alloc_retries`, which no other value depends on.
 fn busy() -> (Target, u64) {
     let mut target = Target::start(&dump_path());
     let retries = allocated_bytes() + TO_RETRIES;
@@ -52,7 +53,7 @@ fn assert_goes_on(pid: Pid, counter: u64) {
     }
 }
 
-/// Of each thread: `t` is stopped by a tracer, `T` by a signal.
+/// Returns the state of each thread: `t` is stopped by a tracer, `T` by a signal.
 fn states(pid: Pid) -> Vec<(String, char)> {
     let tasks = std::fs::read_dir(format!("{PROC}/{pid}/task")).unwrap();
     let states = tasks.filter_map(|task| {
@@ -83,7 +84,7 @@ fn json(output: &Output) -> Value {
 fn pause_reads_a_busy_process_exactly_and_resumes_it() {
     let (mut target, counter) = busy();
     target.threads(100);
-    // Without it there is no moment to be read, unless the one that counts waits for a processor just then.
+    // Without `--pause`, no reading is consistent, unless the counting thread is waiting for a CPU at that time.
     wait_until("a reading that is not one moment", || {
         json(&allocator(target.pid(), &["--json"]))["devices"][0]["exact"] != true
     });
@@ -99,7 +100,7 @@ fn pause_reads_a_busy_process_exactly_and_resumes_it() {
             .all(|d| d["exact"] == true)
     );
     let pause = &held["pause"];
-    // The main thread, the test harness's, the one that counts, and the hundred.
+    // The main thread, the test harness's thread, the counting thread, and 100 others.
     assert_eq!(pause["threads"], 103, "{pause}");
     assert_eq!(
         (&pause["times"], &pause["cut_short"]),
@@ -122,7 +123,7 @@ fn paused_process_stands_still_and_resumes_after_the_limit() {
     let first = word(target.pid(), counter);
     assert_eq!(word(target.pid(), counter), first);
     assert!(states(target.pid()).iter().all(|(_, state)| *state == 't'));
-    // Nobody lets it go.
+    // Do not release it, so that the limit ends the pause.
     wait_until("the limit", || word(target.pid(), counter) > first);
     let held = hold.release().unwrap();
     assert!(held.is_cut_short && held.time >= MAX_PAUSE, "{held:?}");
@@ -141,7 +142,7 @@ fn panicking_reader_resumes_the_process() {
     assert_goes_on(pid, counter);
 }
 
-/// The child of the next test: holds a process again and again.
+/// The child process of the next test, which pauses a process again and again.
 #[test]
 #[ignore = "the child of killed_reader_resumes_the_process"]
 fn child() {
@@ -174,7 +175,7 @@ fn traced_process_is_read_without_pause_and_names_the_tracer() {
     let target = Target::start(&dump_path());
     let pid = target.pid();
     let hold = std::thread::spawn(move || {
-        // Attached by this process, for as long as the command takes.
+        // This thread traces the process while the commands run.
         let tid = nix::unistd::Pid::from_raw(pid.0.try_into().unwrap());
         nix::sys::ptrace::seize(tid, nix::sys::ptrace::Options::empty()).unwrap();
         let output = allocator(pid, &["--pause", "--json"]);
@@ -208,7 +209,7 @@ fn stopped_process_stays_stopped_and_pending_signal_arrives() {
     kill(pid, Signal::SIGCONT).unwrap();
     wait_until("it to go on", || !is_stopped());
 
-    // However the two meet, a signal sent while it is held ends it afterwards.
+    // In any case, a signal sent during the pause kills the process afterwards.
     let hold = ThreadPause::new(Path::new(PROC), target.pid()).unwrap();
     kill(pid, Signal::SIGTERM).unwrap();
     drop(hold);

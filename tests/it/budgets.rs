@@ -106,7 +106,7 @@ fn assert_command(name: &str, size: usize, command: &mut Command) -> String {
     let status = child.0.wait().unwrap();
     watched.assert_within(name, size);
     let said = fs::read_to_string(said.path()).unwrap();
-    // Not ended by a signal, and no panic.
+    // Not killed by a signal, and no panic.
     assert!(
         status.code().is_some_and(|code| code <= 2),
         "{name}: {status}: {said}"
@@ -120,7 +120,7 @@ fn repeated(piece: &str, count: usize) -> String {
     text
 }
 
-/// Stream lines that are small when compressed, each with a name.
+/// Returns named stream lines that are small when compressed.
 fn hostile_lines() -> Vec<(&'static str, String)> {
     let frame = |inside: &str| format!("{{\"frame\":{{\"seq\":2,\"mono\":2,{inside}}}}}\n");
     let gpus = |count: usize| {
@@ -217,7 +217,7 @@ fn hostile_lines() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A frame that shows that everything before it was read.
+/// Returns a frame that is shown only after everything before it was read.
 fn last_frame(mono: u64) -> String {
     format!(
         "{{\"frame\":{{\"seq\":9,\"mono\":{mono},\"time\":1,\"interval\":1000,\"gpus\":[{{\"index\":77,\"name\":\"LAST\",\
@@ -225,7 +225,7 @@ fn last_frame(mono: u64) -> String {
     )
 }
 
-/// Waits until the last frame is shown, and leaves by a key.
+/// Waits until the last frame is shown, then quits with a key.
 #[track_caller]
 fn assert_dashboard(name: &str, size: usize, terminal: &Terminal) {
     let watched = Watched::start(terminal.pid());
@@ -358,7 +358,7 @@ fn wire_lines_stay_within_the_budget() {
     for (name, lines) in hostile_lines() {
         let text = format!("{hello}{lines}{}", last_frame(3));
         let mut encoder = Encoder::new(Vec::new(), 3).unwrap();
-        // As large a window as a reader takes.
+        // The largest window that the reader accepts.
         encoder.set_parameter(CParameter::WindowLog(18)).unwrap();
         encoder.write_all(text.as_bytes()).unwrap();
         let packed = encoder.finish().unwrap();
@@ -384,12 +384,12 @@ fn wire_lines_stay_within_the_budget() {
     }
 }
 
-/// Small pickles that once took much memory or time.
+/// Returns small pickles that used to need much memory or time.
 fn hostile_pickles() -> Vec<(&'static str, Vec<u8>)> {
     let text = |word: &str| [&[0x8c, word.len() as u8], word.as_bytes()].concat();
     let header = || b"\x80\x04".to_vec();
     let get = |n: u32| [b"j".to_vec(), n.to_le_bytes().to_vec()].concat();
-    // Blocks 1 and 3 of a segment's list, which no run joins, and then the list itself, kept as number 3.
+    // Two memoized blocks in turn, which cannot be merged into runs, and then the memoized list of them.
     let block = |more: &[u8]| [b"}(", &*text("state"), &*text("inactive"), more, b"u"].concat();
     let many_segments = |blocks: usize, segments: usize| {
         let mut body = header();
@@ -399,7 +399,7 @@ fn hostile_pickles() -> Vec<(&'static str, Vec<u8>)> {
         body.extend(block(b""));
         body.extend(b"\x94(e");
         body.truncate(body.len() - 2);
-        // The list again and again: 1, 0, 1, 0.
+        // Fill the list with both blocks in turn.
         body.extend(b"h\x00h\x01".repeat(blocks));
         body.extend(b"e\x94](");
         for _ in 0..segments {
@@ -414,7 +414,7 @@ fn hostile_pickles() -> Vec<(&'static str, Vec<u8>)> {
         body
     };
     let history = {
-        // A dictionary of 100,000 keys, in a list that 100,000 blocks have as their history.
+        // A dictionary with 100,000 keys, in a list that is the history of 100,000 blocks.
         let mut body = [header(), b"]}(".to_vec()].concat();
         for key in 0..100_000_u32 {
             body.extend([&b"J"[..], &key.to_le_bytes(), b"N"].concat());
@@ -451,7 +451,7 @@ fn hostile_pickles() -> Vec<(&'static str, Vec<u8>)> {
         body
     };
     let frames = {
-        // One text of 500 letters in 200,000 frames, each a line of its own in one list.
+        // The same long text in 200,000 frames of one list, each with another line number.
         let long = "n".repeat(250);
         let mut body = [header(), text(&long), b"\x940](".to_vec()].concat();
         for line in 0..200_000_u32 {

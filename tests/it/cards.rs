@@ -57,7 +57,7 @@ fn quotes_in_an_explanation_are_not_failures() {
             explained += usize::from(!explanation.is_empty());
             let both = format!("{log}\n{explanation}");
             assert_eq!(read(&both), incidents, "{width}: {both}");
-            // A reader that attached late has only the explanation.
+            // A reader that starts late reads only the explanation.
             assert_eq!(read(&explanation), [], "{width}: {explanation}");
         }
     }
@@ -204,7 +204,7 @@ fn lists_shows_and_finds_cards() {
     let (code, one, _) = cards(&["oom-fragmentation"]);
     assert_eq!(code, Some(0));
     assert!(one.contains("expandable_segments:True"), "{one}");
-    // By number, alias and words.
+    // Cards are found by number, alias or error text.
     assert!(cards(&["31"]).1.contains("xid-31-mmu-fault"));
     assert!(cards(&["Xid 79"]).1.contains("xid-79-off-bus"));
     assert!(

@@ -1,4 +1,4 @@
-//! The subcommands as a shell or a script sees them: output, exit code, and one sentence when something is wrong.
+//! Tests the subcommands as a shell or script uses them: output, exit code, and a one-line error message.
 
 use std::fs;
 use std::io::Read;
@@ -55,7 +55,7 @@ fn once_prints_every_gpu_and_process_as_a_table() {
         process.pid(),
         &[("VRAM", "21.5"), ("GPU", "0")]
     ));
-    // A pipe gets no colours and no blanks at the ends of lines.
+    // Piped output has no colours and no trailing spaces.
     assert!(!once.out.contains('\x1b'), "{:?}", once.out);
     assert!(once.out.lines().all(|line| line.trim_end() == line));
 }
@@ -83,7 +83,7 @@ fn once_as_json_holds_bytes_and_reasons() {
     assert_eq!(gpus[0]["sm"].as_f64(), Some(97.0));
     assert_eq!(gpus[0]["processes"][0]["pid"], known.pid());
     assert_eq!(gpus[0]["processes"][0]["vram"], 43 * gib / 2);
-    // Absence is its reason in the value's place, with a hint where there is one.
+    // A missing value is replaced by the reason, with a hint if there is one.
     assert_eq!(gpus[1]["sm"], json!({"missing": "implausible"}));
     assert_eq!(gpus[1]["temperature"], json!({"missing": "unsupported"}));
     assert_eq!(
@@ -93,7 +93,7 @@ fn once_as_json_holds_bytes_and_reasons() {
     let vram = &gpus[1]["processes"][0]["vram"];
     assert_eq!(vram["missing"], "unsupported");
     assert!(vram["hint"].is_string());
-    // It is a frame: what reads recordings reads this.
+    // The output is a frame, so programs that read recordings can read it.
     let frame: Frame = serde_json::from_value(json.clone()).unwrap();
     assert_eq!(frame.gpus[0].memory.used, Bytes(43 * gib / 2).into());
     if is_host() {
@@ -138,12 +138,12 @@ fn closed_stdout_is_an_error() {
             "gputop: cannot print: standard output is closed. Redirect it to a file or /dev/null\n";
         assert!(said.ends_with(sentence), "{args}: {said}");
     }
-    // Nobody wants it, which is no failure.
+    // Discarding the output is not an error.
     let discarded = command(&fake, ["once"]).stdout(Stdio::null()).status();
     assert_eq!(discarded.unwrap().code(), Some(0));
 }
 
-/// RFC 4180, strictly: what does not follow it fails.
+/// Parses CSV strictly by RFC 4180, and panics on violations.
 fn parse_csv(text: &str) -> Vec<Vec<String>> {
     let mut lines = vec![vec![String::new()]];
     let mut letters = text.chars().peekable();
@@ -200,7 +200,7 @@ fn once_as_csv_parses_whatever_a_command_line_holds() {
         assert_eq!(field(i + 1, "process_memory_bytes"), "1073741824");
         assert_eq!(field(i + 1, "gpu_index"), "0");
         let which = processes.iter().position(|p| p.pid() == *pid).unwrap();
-        // A spreadsheet must not run what a program calls itself.
+        // A spreadsheet must not run a process name as a formula.
         let shown = [
             "a,b \"quoted\" c.py",
             "'=HYPERLINK(1)",
@@ -209,7 +209,7 @@ fn once_as_csv_parses_whatever_a_command_line_holds() {
         ];
         assert_eq!(field(i + 1, "command"), shown[which]);
     }
-    // A GPU without processes has its line; what is missing is empty.
+    // A GPU without processes has its own row, in which missing values are empty.
     let last = lines.len() - 1;
     for (name, value) in [
         ("gpu_index", "1"),
@@ -231,7 +231,7 @@ fn once_without_driver_prints_the_reason_and_exits_1() {
         assert!(once.err.starts_with(&format!("gputop: {why}")), "{once:?}");
         assert_eq!(once.err.lines().count(), 1);
     }
-    // A program that reads JSON finds the reason there as well.
+    // The JSON output contains the reason too.
     let once = run(&fake, ["once", "--json"]);
     assert_eq!(once.code, Some(1));
     let json: Value = serde_json::from_str(&once.out).unwrap();
@@ -273,7 +273,7 @@ fn broken_pipe_is_success() {
     );
 }
 
-/// The whole lines of a recording, also of one that is cut off.
+/// Returns the complete lines of a recording, which may be truncated.
 pub fn recorded(file: &Path) -> Vec<Update> {
     let bytes = fs::read(file).unwrap_or_default();
     let mut text = Vec::new();
@@ -332,7 +332,7 @@ fn record_stops_after_its_time_and_says_what_it_wrote() {
     assert_eq!(record.err.lines().count(), 1);
     assert!(frames.len() >= 5, "{} frames in 3 s", frames.len());
     assert!(frames.windows(2).all(|pair| pair[0].seq + 1 == pair[1].seq));
-    // Without -o it makes up a name that says host and time.
+    // Without -o, the file name contains the host and the time.
     let record = command(&fake, ["record", "--for", "1s"])
         .current_dir(folder.path())
         .output()
@@ -403,7 +403,7 @@ fn a_recording_that_was_killed_plays_to_its_last_whole_second() {
     terminal.wait_text("at its end");
     terminal.wait_text(&clock);
     terminal.wait_for(|s| shows(s, process.pid(), &[("VRAM", "7.0")]), "7 GiB");
-    // And back to its first second.
+    // Jump back to the first second.
     terminal.send("0");
     terminal.wait_for(|s| shows(s, process.pid(), &[("VRAM", "1.0")]), "1 GiB");
     terminal.send("q");

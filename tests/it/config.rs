@@ -1,4 +1,4 @@
-//! The configuration as a user meets it: where it is looked for, what comes first, and what is said of a mistake.
+//! The configuration from the user's view: its location, precedence and error messages.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use crate::fake_nvml::FakeNvml;
 use crate::screen_tables::gpu_shows;
 use crate::terminal::Launch;
 
-/// A home with a configuration in it.
+/// A configuration home with a `config.toml`.
 struct Home(tempfile::TempDir);
 
 impl Home {
@@ -32,7 +32,7 @@ impl Home {
         self.folder().join("config.toml")
     }
 
-    /// Runs a subcommand in it, with these variables.
+    /// Runs a subcommand with this home and these environment variables.
     fn run(&self, variables: &[(&str, &str)], args: &[&str]) -> Outcome {
         let mut command = gputop(args);
         command.env("XDG_CONFIG_HOME", self.0.path());
@@ -52,7 +52,7 @@ impl Home {
     }
 }
 
-/// The line of a setting in what `config print` says.
+/// Returns a setting's line in the output of `config print`.
 fn line<'a>(printed: &'a Outcome, name: &str) -> &'a str {
     assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""));
     let begin = format!("{name} = ");
@@ -172,7 +172,7 @@ fn configuration_mistake_is_reported_with_its_line() {
         home.write("config.toml", text);
         home.assert_wrong(&format!("{path}, {sentence}"));
     }
-    // What cannot be read.
+    // Files that cannot be read.
     fs::write(home.config(), b"theme = \"\xff\"").unwrap();
     home.assert_wrong(&format!(
         "cannot read configuration {path}: stream did not contain valid UTF-8"
@@ -182,7 +182,7 @@ fn configuration_mistake_is_reported_with_its_line() {
     home.assert_wrong(&format!(
         "cannot read configuration {path}: Is a directory (os error 21)"
     ));
-    // Named, it must be there.
+    // A file named by `--config` must exist.
     let missing = home.run(&[], &["--config", "/no/such.toml", "config", "check"]);
     missing.assert_refused(
         2,
@@ -239,7 +239,7 @@ fn invalid_theme_is_reported_with_its_line() {
         "{lacking:?}"
     );
     assert_eq!(lacking.err.lines().count(), 1);
-    // Also one that is not in use is checked.
+    // A theme that is not in use is checked too.
     home.write("config.toml", "");
     assert_eq!(home.run(&[], &["config", "check"]).err, lacking.err);
     fs::remove_file(&mine).unwrap();
@@ -284,7 +284,7 @@ fn the_dashboard_obeys_the_users_keys_and_its_help_shows_them() {
     assert!(!terminal.text().contains("VRAM used"));
     terminal.send("z");
     terminal.wait_text("VRAM used");
-    // A key it has no more, and then one that it has.
+    // A key that is no longer bound, and then one that is.
     terminal.send("q9");
     terminal.wait_text("Help: Overview");
     let quits =
@@ -299,7 +299,7 @@ fn the_dashboard_obeys_the_users_keys_and_its_help_shows_them() {
     assert!(terminal.wait_exit().success());
 }
 
-/// `sudo -E gputop`: the home and the XDG variables are those of the user who called it.
+/// `sudo -E gputop`: the home and the XDG variables are those of the calling user.
 #[test]
 fn root_uses_no_settings_incidents_and_log_of_another_user() {
     if !nix::unistd::geteuid().is_root() {
@@ -307,7 +307,7 @@ fn root_uses_no_settings_incidents_and_log_of_another_user() {
     }
     let home = Home::new("on_incident = \"touch owned\"\n");
     let folder = home.0.path().to_str().unwrap().to_owned();
-    // A log that an older version left, and a victim that its owner put in its place.
+    // A log of an older version, which its owner replaced with a link to a victim file.
     let victim = home.0.path().join("victim");
     fs::write(&victim, "x".repeat(2 << 20)).unwrap();
     std::os::unix::fs::symlink(&victim, home.folder().join("gputop.log")).unwrap();

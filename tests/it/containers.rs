@@ -1,4 +1,5 @@
-//! Containers: what a process's is called, and being in one: the driver's PIDs are then another namespace's.
+//! Containers: the name of a process's container, and gputop in a container, where the driver's PIDs are from another
+//! namespace.
 #![allow(clippy::print_stdout)]
 
 use std::fs::{self, File};
@@ -97,7 +98,7 @@ fn the_process_screen_says_name_and_id_or_why_there_is_no_name() {
 
 const ID: &str = "5f0a8b7c6d5e4f3a2b1c0d9e8f7a6b5c4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a";
 
-/// From the files of a made-up machine through the agent, to what a reader gets.
+/// Tests the path of the name from the files of a simulated machine through the agent to a reader.
 #[test]
 fn the_name_comes_from_the_runtimes_own_file() {
     if !is_host() {
@@ -182,10 +183,10 @@ fn read_a_machine() {
     println!("\n{}", serde_json::to_string(&process).unwrap());
 }
 
-/// Namespaces of our own, in which we are root.
+/// Options of `unshare` for new namespaces in which this user is root.
 const UNSHARE: &[&str] = &["-U", "-r", "-m", "-p", "-f", "--mount-proc"];
 
-/// Runs a test that is ignored here in namespaces of its own, where such can be made.
+/// Runs an ignored test in new namespaces, if they can be created.
 pub fn in_a_pid_namespace(test: &str) {
     if !has("unshare") {
         return;
@@ -216,7 +217,7 @@ pub fn in_a_pid_namespace(test: &str) {
 
 const SAID: &str = "all of it was so";
 
-/// For the test outside: it came to its end.
+/// Tells the outer test that this one ran to its end.
 pub fn say_so() {
     println!("\n{SAID}");
 }
@@ -231,13 +232,13 @@ fn recycled_pid_receives_no_signal() {
     in_a_pid_namespace("containers::recycled");
 }
 
-/// Device files that are no devices, over a /dev that nobody else sees.
+/// Replaces /dev in this mount namespace and creates regular files in place of the NVIDIA devices.
 const OWN_DEV: &str = "set -e; d=$(mktemp -d); mount -t tmpfs none $d
 for f in null zero full random urandom tty; do : > $d/$f; mount --bind /dev/$f $d/$f; done
 mkdir $d/pts; mount -t devpts -o newinstance,ptmxmode=0666 none $d/pts; ln -s pts/ptmx $d/ptmx
 : > $d/nvidia0; : > $d/nvidiactl; : > $d/nvidia-uvm; mount --move $d /dev";
 
-/// The two devices, open to what is started from here on, until this is dropped.
+/// Opens both devices, so that processes started from now on inherit them until the files are dropped.
 fn own_devices() -> [File; 2] {
     assert!(!is_host());
     let dev = Command::new("sh").args(["-c", OWN_DEV]).output().unwrap();
@@ -287,7 +288,7 @@ fn inside() {
     let mut target = Target::start(&dump);
     drop(devices);
     let copy = target.fork();
-    // The driver's PID 1 is another's; ours is this test.
+    // The driver's PID 1 is another process; PID 1 in this namespace is this test.
     let fake = FakeNvml::new("[[gpu]]\n[[process]]\npid = 1\nused = \"90 GiB\"\n");
     let mut document = Value::Null;
     wait_until("the copy to be told apart", || {

@@ -1,4 +1,4 @@
-//! What keys send out of the program: a text through the terminal, a file into the current directory.
+//! Keys that export data: text through the terminal, and files to the current directory.
 
 use std::fs;
 use std::path::Path;
@@ -10,11 +10,11 @@ use crate::fake_nvml::FakeNvml;
 use crate::screen_tables::shows;
 use crate::terminal::{Launch, Terminal};
 
-/// A machine with a process whose name is an escape sequence and whose command line holds a secret.
+/// Starts the dashboard in `folder`, on a machine with one GPU that `process` uses.
 fn start(process: &RealProcess, folder: &Path) -> (FakeNvml, Terminal) {
     let busy = on_gpu(0, process, "used = \"2 GiB\"");
     let fake = FakeNvml::new(&format!("[[gpu]]\n{busy}"));
-    // In a directory of the test's own: `env -C` goes there first.
+    // Use the test's own directory: `env -C` changes to it first.
     let program = env!("CARGO_BIN_EXE_gputop");
     let folder = folder.to_str().unwrap();
     let terminal = Launch::program("env")
@@ -48,7 +48,7 @@ fn base64(text: &[u8]) -> Vec<u8> {
     }
 }
 
-/// What the terminal was asked to put into the clipboard, in order.
+/// Returns the texts that the terminal was asked to copy to the clipboard, in order.
 fn asked_for(terminal: &Terminal) -> Vec<String> {
     let raw = terminal.raw();
     let mark = b"\x1b]52;c;";
@@ -105,7 +105,7 @@ fn copy_uses_the_terminal_and_keeps_the_text_visible() {
         "{line}"
     );
     assert!(!line.contains("hunter2secret"), "{line}");
-    // The whole of it stands on the screen, from the first column on.
+    // The screen shows the complete line, starting in the first column.
     let shown = terminal.text();
     assert!(
         shown
@@ -113,7 +113,7 @@ fn copy_uses_the_terminal_and_keeps_the_text_visible() {
             .any(|shown| line.starts_with(shown.trim_end()) && shown.len() > 30),
         "{shown}"
     );
-    // Nothing is said of having arrived.
+    // The screen must not claim that the text was copied.
     assert!(!shown.contains("copied"), "{shown}");
     terminal.send("\x1b");
     terminal.wait_for(|s| !s.contents().contains("any key to close"), "it closed");
@@ -145,7 +145,7 @@ fn w_writes_the_frame_to_a_new_file() {
     let process = RealProcess::with_arguments(["sh", "--api-key", "hunter2secret"], |_| {});
     let folder = tempfile::tempdir().unwrap();
     let (_fake, terminal) = start(&process, folder.path());
-    // Held, so that both are of one moment and would have one name.
+    // Pause, so that both files are of the same time and would have the same name.
     terminal.send("p");
     terminal.wait_text("paused");
     terminal.send("W");
@@ -173,16 +173,16 @@ fn w_writes_the_frame_to_a_new_file() {
         listed.iter().any(|p| p["key"]["pid"] == process.pid()),
         "{listed:?}"
     );
-    // As in every frame: no secret.
+    // No secrets, as in every frame.
     let text = first.to_string();
     assert!(
         text.contains("--api-key") && !text.contains("hunter2secret"),
         "{text}"
     );
-    // It is a frame to whatever reads frames.
+    // The file can be read as a frame.
     let frame: gputop::model::frame::Frame = serde_json::from_value(first.clone()).unwrap();
     assert_eq!(frame.gpus.len(), 1);
-    // Where nothing may be written there is a sentence and no file.
+    // If no file can be written, an error message is shown.
     fs::remove_dir_all(folder.path()).unwrap();
     terminal.send("W");
     terminal.wait_text(". does not exist; start gputop in another directory");

@@ -1,4 +1,4 @@
-//! The dashboard on a machine that works: what each screen shows, and what each key does.
+//! The dashboard on a working machine: the contents of each screen and the effect of each key.
 
 use gputop::tui::action::{ACTIONS, Scope};
 use gputop::tui::keymap::{Keymap, show_key};
@@ -12,7 +12,8 @@ const ENTER: &str = "\r";
 const ESC: &str = "\x1b";
 const TAB: &str = "\t";
 
-/// `total` less the driver's part and what processes hold, as the FREE column prints it.
+/// Total memory of an H200 and the driver's part. The FREE column shows `total` without the driver's part and the
+/// memory of processes.
 const H200_MIB: f64 = 143_771.0;
 const DRIVER_MIB: f64 = 616.0;
 
@@ -113,7 +114,7 @@ fn a_process_appears_grows_and_ends_with_its_peak() {
         .map_or_else(|| panic!("{command}"), |(clock, _)| clock);
     assert!(is_about_now(clock), "{clock}");
     assert_eq!(row.cell("CPU%"), "–");
-    // It stays; a process that comes now stands above it.
+    // The row remains, and a new process is listed above it.
     let second = RealProcess::start("second.py");
     fake.replace(&scenario_of(&second, "used = \"2 GiB\""));
     terminal.wait_for(
@@ -131,7 +132,7 @@ fn scenario_of(process: &RealProcess, more: &str) -> String {
     format!("[[gpu]]\n{}", on_gpu(0, process, more))
 }
 
-/// `HH:MM`, in UTC, of the last minutes.
+/// Returns true for an `HH:MM` (UTC) of the last minutes.
 fn is_about_now(clock: &str) -> bool {
     let now = jiff::Timestamp::now();
     (0..3).any(|minutes| {
@@ -197,7 +198,7 @@ fn gpu_problem_is_shown_in_its_row() {
         let what = format!("note {note:?} of GPU {gpu}");
         terminal.wait_for(|s| gpu_shows(s, &gpu, &[("NOTE", note)]), &what);
     }
-    // On its own screen a GPU says all of them.
+    // The GPU's own screen shows all notes.
     fake.replace("[[gpu]]\npcie_width = 4\nthrottle = [\"hw_power_brake\", \"sw_thermal\"]\n");
     terminal.send(ENTER);
     terminal.wait_text("too warm  power brake  PCIe x");
@@ -235,11 +236,11 @@ fn mig_instances_are_rows_of_their_own() {
         &[("NOTE", "MIG, 2 instances")]
     ));
     for (process, gpu) in [(&big, "1:2"), (&small, "1:7")] {
-        // The driver tells no process's share of a GPU in MIG mode.
+        // In MIG mode, the driver does not report the utilization of a process.
         let cells = [("GPU", gpu), ("SM%", "–")];
         terminal.wait_for(|s| shows(s, process.pid(), &cells), gpu);
     }
-    // The cursor counts GPUs, not instances: one step down is GPU 1, whose screen lists both.
+    // The cursor moves by GPUs, not instances: one step down is GPU 1, whose screen lists both instances.
     terminal.send("j\r");
     terminal.wait_text("GPU 1  NVIDIA H200");
     terminal.send(TAB);
@@ -247,7 +248,7 @@ fn mig_instances_are_rows_of_their_own() {
     terminal.wait_text("MIG instance 7  1g.18gb");
 }
 
-/// A figure of the GPU screen's list in hundredths of a GiB.
+/// Returns a value from the GPU screen's list in hundredths of a GiB.
 fn hundredths(screen: &str, name: &str) -> i64 {
     let line = screen
         .lines()
@@ -263,7 +264,7 @@ fn hundredths(screen: &str, name: &str) -> i64 {
 #[test]
 fn the_accounting_of_a_gpu_adds_up_in_print() {
     let [a, b] = ["a.py", "b.py"].map(RealProcess::start);
-    // Odd numbers of bytes, each a little under the half that rounds up: rounded one by one they would not add up.
+    // Sizes that are slightly below a rounding boundary. If each were rounded separately, they would not add up.
     let sizes: [(i64, i64, i64); 4] = [
         (5_368_709, 1_234_567_891, 777_777_777),
         (64_424_509_440 / 7, 33_333_333_333, 3_221_225_472 / 13),
@@ -330,14 +331,14 @@ fn keys_open_screens_and_go_back() {
     terminal.send(ENTER);
     terminal.wait_text(&format!("{pid}"));
     terminal.wait_text("On the GPU");
-    // Esc and q both close what is open, one at a time.
+    // Esc and q both close one screen at a time.
     terminal.send(ESC);
     terminal.wait_text("GPU 1  NVIDIA H200");
     terminal.send("[");
     terminal.wait_text("GPU 0  NVIDIA H200");
     terminal.send("q");
     terminal.wait_for(|s| screen_tables::gpus(s).len() == 2, "the overview");
-    // At the top Esc does nothing. Apart from the next key: in one piece the two would be Alt-G.
+    // On the first screen, Esc does nothing. Send the next key separately, because both together would be Alt-G.
     terminal.send(ESC);
     let before = fake.calls().of("memory");
     fake.wait_calls("two ticks", |calls| calls.of("memory") >= before + 4);
@@ -381,17 +382,17 @@ fn enter_keeps_the_filter_and_esc_reverts_it() {
     terminal.wait_text("2 of 3");
     terminal.send(ENTER);
     terminal.wait_text("filter: train (1 hidden)");
-    // Typed again it starts from what is kept; Esc restores that.
+    // Typing starts from the current filter, and Esc restores it.
     terminal.send("/-2");
     terminal.wait_for(rows(vec![c]), "the row with train-2");
     terminal.wait_text("1 of 3");
     terminal.send(ESC);
     terminal.wait_for(rows(vec![a, c]), "the rows with train again");
     terminal.wait_text("filter: train (1 hidden)");
-    // At the top, with nothing open, Esc clears the filter.
+    // On the first screen, with nothing open, Esc clears the filter.
     terminal.send(ESC);
     terminal.wait_for(rows(vec![a, b, c]), "all rows again");
-    // Letters that are keys elsewhere are text here, case does not matter.
+    // Letters that are keys elsewhere are text here, and case does not matter.
     terminal.send("/INFERq");
     terminal.wait_text("No process matches `inferq`");
     terminal.send("\x7f");
@@ -441,7 +442,7 @@ fn rows_are_sorted_by_menu_and_keys() {
     terminal.send("<<");
     terminal.wait_text("sorted by PID");
     terminal.wait_for(rows(by_pid), "by PID again");
-    // The menu says what is chosen, and Esc changes nothing.
+    // The menu marks the current choice, and Esc changes nothing.
     terminal.send("s");
     terminal.wait_text("PID (current)");
     terminal.send("k");
@@ -457,7 +458,7 @@ fn enter_typed_before_raw_mode_is_accepted() {
     let fake = FakeNvml::h200s(1, "");
     let terminal = dashboard(&fake).start();
     terminal.wait_for(|s| gpu_shows(s, "0", &[]), "the overview");
-    // What the kernel makes of Enter until then.
+    // Enter as the kernel delivers it before raw mode is set.
     terminal.send("s");
     terminal.wait_text("Sort by");
     terminal.send("j\n");
@@ -481,7 +482,7 @@ fn paused_display_stands_still_while_collection_continues() {
         let before = fake.calls().of("memory");
         fake.replace("[[gpu]]\nsm = 77");
         fake.wait_calls("three more ticks", |calls| calls.of("memory") >= before + 3);
-        // Keys still act and draw: the old figures, and the old clock.
+        // Keys still work and redraw the screen, with the old values and the old clock.
         terminal.send("?");
         terminal.wait_text("Move the cursor up, or scroll");
         terminal.send(ESC);
@@ -495,7 +496,7 @@ fn paused_display_stands_still_while_collection_continues() {
     }
 }
 
-/// What the header ends with.
+/// Returns the last word of the header.
 fn clock(screen: &vt100::Screen) -> String {
     let text = screen.contents();
     let header = text.lines().next().unwrap_or_default();
@@ -522,7 +523,7 @@ fn the_help_lists_every_key_and_explains_the_words() {
     for def in ACTIONS.iter().filter(|def| def.scope != Scope::Recording) {
         let keys = keymap.keys(def.action).iter().map(|key| show_key(key));
         let keys = keys.collect::<Vec<_>>().join(" ");
-        // A long sentence goes on in the next line.
+        // Long help texts continue on the next line.
         let begin: String = def.help.chars().take(40).collect();
         let stands = |line: &str| line.contains(&keys) && line.contains(begin.trim_end());
         assert!(text.lines().any(stands), "{keys} {begin}\n{text}");
@@ -543,7 +544,7 @@ fn the_help_lists_every_key_and_explains_the_words() {
     terminal.wait_text("GPU 0  NVIDIA H200");
 }
 
-/// All pages of what is open, with lines that stand on two of them twice.
+/// Returns all pages of the open screen. Lines that are on two pages occur twice.
 fn page_through(terminal: &Terminal) -> String {
     let mut text = page(&terminal.screen());
     let last = "hoarding, growing.";
@@ -556,7 +557,7 @@ fn page_through(terminal: &Terminal) -> String {
     text
 }
 
-/// The screen without the header, whose clock moves.
+/// Returns the screen without the header, which contains a moving clock.
 fn page(screen: &vt100::Screen) -> String {
     let text = screen.contents();
     let lines = text.lines().skip(1).map(str::trim_end);
@@ -579,11 +580,11 @@ fn pcie_throughput_is_read_only_while_a_gpu_screen_is_open() {
     assert_eq!(open.on("pcie_throughput", 0), 0, "GPU 0 is not shown");
     terminal.send(ESC);
     terminal.wait_for(|s| gpu_shows(s, "0", &[]), "the overview");
-    // The worker hears of it before its next tick; from then on, none.
+    // The worker is notified before its next tick, and makes no such calls from then on.
     let ticks = |calls: &crate::fake_nvml::Calls| calls.on("memory", 1);
     let closed = ticks(&fake.calls());
     let after = fake.wait_calls("two ticks", |calls| ticks(calls) >= closed + 2);
-    // Longer than their period.
+    // Longer than the period of these calls.
     let later = fake.wait_calls("twelve more ticks", |c| ticks(c) >= closed + 14);
     for call in ["pcie_throughput", "energy", "pcie_replays"] {
         assert_eq!(after.of(call), later.of(call), "{call}");
@@ -632,7 +633,7 @@ fn the_process_screen_shows_the_process_and_none_of_its_secrets() {
     terminal.send("g");
     terminal.wait_text("On the GPU");
     text += &terminal.text();
-    // Long lines are wrapped where the screen ends.
+    // Ignore whitespace, because long lines are wrapped at the edge of the screen.
     let flat: String = text.split_whitespace().collect();
     let cwd = directory.path().display().to_string();
     let parents = format!("parents{}", std::process::id());
@@ -681,7 +682,7 @@ fn recording_and_json_contain_no_secrets() {
             assert!(!text.contains(secret), "{secret} in {text}");
         }
     }
-    // Of the environment not even the names are recorded.
+    // Not even the names of environment variables are recorded.
     for text in [recorded, printed] {
         let text = String::from_utf8_lossy(&text);
         assert!(text.contains("--api-key ***"), "{text}");

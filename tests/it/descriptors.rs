@@ -1,5 +1,5 @@
-//! The limit on open files: the dashboard works with far more processes than it leaves room for, and children of gputop
-//! get the limit back that gputop was started with.
+//! The limit on open files: the dashboard works with far more processes than the limit allows for, and gputop's
+//! children get the original limit back.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,6 +1,6 @@
-//! A day in which the link to every host is cut once an hour, as each host tells it: a frame each three minutes, the processes
-//! and their pools in it, and each hour one process that the kernel kills for want of memory. Where it is to be, ten minutes follow with
-//! a frame a second, the fastest that a host is watched by itself.
+//! A day in which the link to every host is cut once an hour, as data that the hosts send: a frame every three minutes
+//! with processes and their pools, and each hour a process that the kernel kills because memory is exhausted.
+//! Optionally, ten minutes follow with a frame a second, the fastest rate at which gputop watches a host on its own.
 #![allow(dead_code)]
 
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use gputop::protocol::Update;
 use crate::fake_hosts;
 use crate::training_day::{self, Day};
 
-/// Frames of an hour, and of the ten minutes behind the day.
+/// Number of frames in an hour, and in the ten minutes after the day.
 pub const AN_HOUR: u32 = 20;
 pub const TEN_MINUTES: u32 = 600;
 
-/// What hosts write from one cut to the next: of so many hosts that have nothing in common, a list each.
+/// Returns the data that hosts send between cuts: a list of links for each of `kinds` different hosts.
 pub fn links(kinds: usize, hours: usize, with_seconds: bool) -> Vec<Vec<Vec<Vec<u8>>>> {
     let written = |kind| {
         let mut telling = Telling::of(kind);
@@ -50,7 +50,7 @@ impl Telling {
         }
     }
 
-    /// To the next cut.
+    /// Returns the updates until the next cut.
     pub fn hour(&mut self) -> Vec<Update> {
         let number = u32::try_from(self.count).unwrap() % training_day::PROCESSES;
         let hello = self.hello();
@@ -94,7 +94,7 @@ impl Telling {
     }
 }
 
-/// As the kernel's killer ends a process.
+/// Returns the exit of a process that the kernel's OOM killer killed.
 fn end(last: Process) -> Exit {
     let line = format!(
         "Out of memory: Killed process {} ({}) total-vm:98244212kB, anon-rss:61203412kB",

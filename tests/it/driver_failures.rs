@@ -1,5 +1,4 @@
-//! The dashboard on a machine that does not work: calls that hang, GPUs that are lost, values that are refused,
-//! missing or absurd.
+//! The dashboard on a faulty machine: calls that hang, lost GPUs, and values that are denied, missing or absurd.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,8 @@ use crate::terminal::Terminal;
 
 const ENTER: &str = "\r";
 
-/// Leaving may not wait for anything that hangs. A loaded machine takes its time to end a process.
+/// Quitting must not wait for anything that hangs. The limit allows for a loaded machine, which needs time to end a
+/// process.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 fn wait_gpu(terminal: &Terminal, gpu: &str, cells: &[(&str, &str)]) {
@@ -38,13 +38,13 @@ fn hanging_call_makes_only_its_gpu_stale() {
     let hang = "[[gpu]]\nsm = 10\nhang = [\"memory\"]\n";
     let fake = FakeNvml::new("[[gpu]]\nsm = 10\n[[gpu]]\nsm = 20\n");
     let terminal = dashboard(&fake).start();
-    // What is read seldom comes last; then everything is there that has to stay.
+    // Rarely read values (PCIE) come last. When they are shown, all values that must remain are there.
     wait_gpu(&terminal, "0", &[("SM%", "10"), ("PCIE", "5x16")]);
     wait_gpu(&terminal, "1", &[("SM%", "20")]);
     fake.replace(&format!("{hang}[[gpu]]\nsm = 30\n"));
     wait_note(&terminal, "0", "no answer");
     wait_gpu(&terminal, "1", &[("SM%", "30"), ("NOTE", "")]);
-    // What was last read stays; the other GPU moves on.
+    // The last values remain, while the other GPU is updated.
     fake.replace(&format!("{hang}[[gpu]]\nsm = 40\n"));
     wait_gpu(&terminal, "1", &[("SM%", "40")]);
     wait_gpu(&terminal, "0", &[("SM%", "10")]);
@@ -62,11 +62,11 @@ fn hanging_call_makes_only_its_gpu_stale() {
     assert_quits_at_once(&terminal);
 }
 
-/// For a debug build on two busy cores; the promise is 16 ms, and the bench `overhead` holds a release build to it.
-/// What fails here is a key that waits for the driver: that is a tick, 200 ms, or forever.
+/// Limit for a debug build on two busy cores. The target is 16 ms, which the bench `overhead` checks with a release
+/// build. A key that waits for the driver would exceed this limit: it takes a tick (200 ms) or forever.
 const KEY_TO_SCREEN: Duration = Duration::from_millis(100);
 
-/// From a key that moves the cursor between GPU 0 and GPU 1 to the screen that shows it there.
+/// Returns the median time from a key that moves the cursor between GPU 0 and GPU 1 until the screen shows the move.
 fn median_key_to_screen(terminal: &Terminal) -> Duration {
     let cursor_on = |screen: &vt100::Screen, gpu: &str| {
         let text = screen.contents();
@@ -102,7 +102,7 @@ fn silent_gpus_have_rows_that_say_so() {
             &[("SM%", "–"), ("USED", "–"), ("FREE", "–")],
         );
     }
-    // Their screens open all the same, each its own.
+    // The screens of both GPUs still open.
     terminal.send("j\r");
     terminal.wait_text("GPU 1  GPU that has not answered yet");
     terminal.wait_text("a driver call has not returned");
@@ -135,12 +135,12 @@ fn a_lost_gpu_says_so_and_comes_back() {
     fake.replace("[[gpu]]\nerrors = { \"*\" = \"gpu_is_lost\" }\n[[gpu]]\nsm = 30\n");
     wait_note(&terminal, "0", "LOST");
     wait_gpu(&terminal, "1", &[("SM%", "30"), ("NOTE", "")]);
-    // Its process is still there, as it was: the driver is gone, not the process.
+    // The process is still listed with its last values: the driver failed, not the process.
     terminal.wait_for(
         |s| shows(s, process.pid(), &[("VRAM", "9.0")]),
         "the process, still",
     );
-    // It is opened anew every five seconds.
+    // gputop reopens the GPU every five seconds.
     fake.replace(&healthy(50));
     wait_gpu(&terminal, "0", &[("SM%", "50"), ("NOTE", "")]);
     terminal.wait_for(
@@ -167,7 +167,7 @@ fn reloaded_driver_is_used_again() {
 
 #[test]
 fn a_lost_gpu_keeps_its_figures_and_the_time_since_it_was_lost() {
-    // It can be opened, and is lost at the first reading: each attempt ends there, five seconds apart.
+    // The GPU can be opened but is lost at the first reading, so every attempt fails there, five seconds apart.
     let fake = FakeNvml::new("[[gpu]]\nsm = 42\n");
     let terminal = dashboard(&fake).start();
     wait_gpu(&terminal, "0", &[("SM%", "42")]);
@@ -193,7 +193,7 @@ fn missing_gpu_after_reload_keeps_its_place() {
     let fake = FakeNvml::new(&(gpu("a", 10) + &gpu("b", 20)));
     let terminal = dashboard(&fake).start();
     wait_gpu(&terminal, "1", &[("SM%", "20")]);
-    // What had index 1 has index 0 now.
+    // The GPU that had index 1 now has index 0.
     fake.replace(&format!("[driver]\ngeneration = 1\n{}", gpu("b", 30)));
     wait_note(&terminal, "0", "LOST");
     wait_gpu(&terminal, "1", &[("SM%", "30"), ("NOTE", "")]);
@@ -201,7 +201,7 @@ fn missing_gpu_after_reload_keeps_its_place() {
     wait_note(&terminal, "0", "LOST");
 }
 
-/// Every call about a GPU but those that say which GPU it is.
+/// Returns a scenario's errors for every call about a GPU, except those that identify the GPU.
 fn all_refused(error: &str) -> String {
     let calls = [
         "memory",
@@ -312,7 +312,7 @@ fn absurd_values_are_dropped_with_the_reason() {
     let terminal = dashboard(&fake).size(60, 200).start();
     let dashes = ["USED", "FREE", "SM%", "BW%", "W", "C", "MHZ"].map(|title| (title, "–"));
     wait_gpu(&terminal, "0", &dashes);
-    // The share is sampled a moment after the list.
+    // The utilization is sampled shortly after the list.
     let dashes = [("VRAM", "–"), ("SM%", "–")];
     terminal.wait_for(
         |s| shows(s, process.pid(), &dashes),
@@ -330,7 +330,7 @@ fn absurd_values_are_dropped_with_the_reason() {
     ] {
         terminal.wait_text(&format!("{fact:<22}{dropped}"));
     }
-    // What is right stays: the cap, the total.
+    // Valid values remain: the power cap and the total.
     terminal.wait_text(&format!("{:<22}700.0 W", "power cap"));
     terminal.wait_text(&format!("{:<22}140.40 GiB", "total"));
     terminal.send(ENTER);
@@ -344,7 +344,7 @@ fn absurd_values_are_dropped_with_the_reason() {
 #[test]
 fn unreported_memory_is_a_dash() {
     let process = RealProcess::start("wsl.py");
-    // The list is read anew when the GPU's memory moves.
+    // The process list is read again when the GPU's memory changes.
     let scenario = |used: u32, of_process: &str| {
         let gpu = format!("[[gpu]]\nused = \"{used} GiB\"\n");
         gpu + &on_gpu(0, &process, of_process)
@@ -353,7 +353,7 @@ fn unreported_memory_is_a_dash() {
     let terminal = dashboard(&fake).start();
     let pid = process.pid();
     terminal.wait_for(|s| shows(s, pid, &[("VRAM", "–")]), "a dash");
-    // Then nobody can say that the memory is nobody's.
+    // Without this value, it is unknown whether any memory is unattributed.
     wait_gpu(&terminal, "0", &[("USED", "20.6"), ("NOTE", "")]);
     terminal.send("G\r");
     terminal.wait_text("the driver does not report this process's memory");
@@ -377,7 +377,7 @@ fn screen_opens_and_reports_a_driver_that_hangs_at_start() {
     terminal.send("?");
     terminal.wait_text("Help: Overview");
     terminal.send("?");
-    // It answers after all.
+    // The driver call returns after all.
     fake.replace("[[gpu]]\nsm = 10\n");
     wait_gpu(&terminal, "0", &[("SM%", "10")]);
     assert_quits_at_once(&terminal);

@@ -1,5 +1,5 @@
-//! What is noticed from outside when a process or a GPU breaks, as a recording of the real program holds it: real
-//! processes end, a pretended driver reports Xids, and a FIFO stands for the kernel's log.
+//! Exits and GPU failures, as the real program records them: real processes exit, a fake driver reports Xids, and a
+//! FIFO replaces the kernel log.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -23,17 +23,17 @@ use crate::fake_machine::{
 use crate::fake_nvml::FakeNvml;
 use crate::screen_tables::shows;
 
-/// The program's own ticks find nothing in this time.
+/// An interval so long that no tick detects anything during a test.
 const SELDOM: &str = "30s";
 
-/// A pretended kernel log, and a recording that is being made.
+/// A fake kernel log, and a running recorder.
 struct Watch {
     folder: tempfile::TempDir,
     log: Option<File>,
     record: Guarded,
 }
 
-/// The same command, with as few open files as most systems grant to who does not ask for more.
+/// Returns the same command with the default open-file limit of most systems.
 fn with_few_files(command: &Command) -> Command {
     let mut few = Command::new("sh");
     few.args(["-c", "ulimit -Hn 8192; ulimit -Sn 1024; exec \"$0\" \"$@\""])
@@ -116,7 +116,7 @@ impl Watch {
         wait_until(what, || self.frames().iter().any(|frame| wanted(frame)));
     }
 
-    /// Until the process's name and start are known.
+    /// Waits until the process's name and start time are known.
     #[track_caller]
     fn wait_process(&self, process: &RealProcess) {
         self.wait_frame("the process in a frame", |frame| {
@@ -126,7 +126,7 @@ impl Watch {
     }
 }
 
-/// A FIFO, and both of its ends, so that it is there before its reader and after it.
+/// Creates a FIFO and opens both of its ends, so that it exists before gputop reads it and remains afterwards.
 fn kernel_log(folder: &Path) -> File {
     let path: PathBuf = folder.join("kmsg");
     mkfifo(&path, Mode::S_IRWXU).unwrap();
@@ -156,7 +156,7 @@ fn exit_is_reported_between_ticks_with_signal_gpus_and_peak() {
         "[[gpu]]\n{}",
         on_gpu(0, &process, "used = \"2 GiB\"")
     ));
-    // The first frame is there at once, and the second after half a minute.
+    // The first frame comes immediately, the second after half a minute.
     let watch = Watch::start(&fake, SELDOM, false);
     watch.wait_process(&process);
     let before = now_millis();
@@ -164,7 +164,7 @@ fn exit_is_reported_between_ticks_with_signal_gpus_and_peak() {
     wait_until("the end", || !watch.exits().is_empty());
     let (event, exit) = watch.exits().remove(0);
     let took = event.time.0 - before;
-    // A hundred milliseconds, and what a busy machine adds; a tick would be seconds.
+    // About 100 ms, plus the delays of a busy machine. The next tick would be much later.
     assert!((0..5_000).contains(&took), "{took} ms");
     assert!(exit.noticed_after.0 < 5_000, "{exit:?}");
     assert_eq!(event.process.map(|key| key.pid), Some(Pid(process.pid())));
@@ -193,7 +193,7 @@ fn exit_seen_twice_is_one_event() {
         .iter()
         .for_each(|process| watch.wait_process(process));
     processes[0].finish();
-    // The driver drops the second before it ends, as it does with a dying process.
+    // The driver stops listing the second process before it exits, as it does with a dying process.
     fake.replace("[[gpu]]\n");
     let is_gone = |frame: &gputop::model::frame::Frame| {
         let is_some =
@@ -203,7 +203,7 @@ fn exit_seen_twice_is_one_event() {
     watch.wait_frame("a GPU without processes", is_gone);
     processes[1].finish();
     wait_until("both ends", || watch.exits().len() >= 2);
-    // The process table reads again every two seconds.
+    // The process table is read again every two seconds.
     let frames = watch.frames().len();
     wait_until("three seconds of frames", || {
         watch.frames().len() > frames + 15
@@ -276,7 +276,7 @@ fn oom_kill_victim_is_named_on_screen() {
     terminal.wait_text(", exit 137, ");
 }
 
-/// Processes that end with their input, each with a log of its own, all children of one shell.
+/// Processes that exit when their input ends, each with its own log, all children of one shell.
 struct Crowd {
     shell: Guarded,
     folder: tempfile::TempDir,
@@ -286,7 +286,7 @@ struct Crowd {
 impl Crowd {
     fn start(count: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // A shell gives what runs behind it no input, unless by another descriptor.
+        // A shell gives its background processes no input, except through another descriptor.
         let script = "exec 3<&0; cd \"$2\"; i=0; while [ $i -lt $1 ]; do cat <&3 > $i.log 2>&1 & echo $!; \
                       i=$((i+1)); done; exec > /dev/null; wait";
         let mut command = Command::new("sh");
@@ -305,7 +305,7 @@ impl Crowd {
         }
     }
 
-    /// Each writes an error that names it.
+    /// Writes an error to each log that names the log's process.
     fn fail(&self) {
         for (i, pid) in self.pids.iter().enumerate() {
             let log = self.folder.path().join(format!("{i}.log"));
@@ -350,7 +350,7 @@ fn thousand_simultaneous_exits_are_each_reported_once() {
         });
         excerpts.collect::<Vec<_>>()
     };
-    // What was written before a log is followed is not told.
+    // Text that was written before gputop follows a log is not reported, so write repeatedly.
     wait_until("the errors of many", || {
         crowd.fail();
         let whose: BTreeSet<_> = excerpts(&watch)
@@ -376,12 +376,12 @@ fn thousand_simultaneous_exits_are_each_reported_once() {
             "{own}: {text}"
         );
     }
-    // It is still there, and has room for more.
+    // The recorder is still running.
     let recorder = watch.recorder();
     assert!(recorder.try_wait().unwrap().is_none());
 }
 
-/// Two GPUs, and Xids of the driver's.
+/// Returns a scenario with two GPUs and Xids from the driver.
 fn scenario(process: &RealProcess, events: &[(usize, u32)]) -> String {
     let event = |(gpu, number): &(usize, u32)| {
         format!("[[event]]\ngpu = {gpu}\nkind = \"xid\"\ndata = {number}\n")
@@ -431,7 +431,7 @@ fn an_xid_of_driver_and_log_is_one_event_with_text_process_and_gpu() {
             buses[gpu]
         )
     };
-    // The log first, the driver first, and each alone.
+    // One Xid is in the log first, one comes from the driver first, and two have only one source.
     watch.say(&line(1, 31));
     wait_until("the log's Xid", || watch.xids().len() == 1);
     fake.replace(&scenario(&process, &[(1, 31), (0, 79)]));

@@ -51,7 +51,7 @@ fn piped(args: &[&str], input: &[u8]) -> Output {
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
     let writer = std::thread::spawn(move || {
-        // It can exit before it has read everything.
+        // gputop can exit before it has read everything.
         let _ = stdin.write_all(&input);
     });
     let output = child.wait_with_output().unwrap();
@@ -107,7 +107,7 @@ fn prints_the_sections_in_order() {
         })
         .collect();
     assert!(places.is_sorted(), "{text}");
-    // Commands to copy start their line.
+    // Commands to copy start at the beginning of a line.
     assert!(
         text.lines()
             .any(|line| line.starts_with("PYTORCH_CUDA_ALLOC_CONF=")),
@@ -433,7 +433,7 @@ fn reads_files_directories_and_compressed_logs() {
     let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gz.write_all(OOM.as_bytes()).unwrap();
     let gz = gz.finish().unwrap();
-    // Compressed logs can have any name, and gzip files several members.
+    // Compressed logs can have any name, and gzip files can have several members.
     for (name, bytes) in [
         ("a.log.zst", zst.clone()),
         ("a.log.gz", gz.clone()),
@@ -681,7 +681,7 @@ fn reads_devices() {
     assert!(Path::new("/dev/null").exists());
 }
 
-/// `UPDATE_DOCS=1 cargo test --test it -- explain::` writes the excerpts anew.
+/// `UPDATE_DOCS=1 cargo test --test it -- explain::` updates the excerpts.
 #[test]
 fn the_documents_show_what_is_printed() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -735,7 +735,7 @@ proptest! {
     }
 }
 
-/// Inserted into real errors: characters of two to four bytes, combining marks and incomplete characters.
+/// Text inserted into real errors: characters of two to four bytes, combining marks and incomplete characters.
 const MULTI_BYTE: [&[u8]; 9] = [
     "é".as_bytes(),
     "漢字".as_bytes(),
@@ -748,7 +748,7 @@ const MULTI_BYTE: [&[u8]; 9] = [
     b"\xa9",
 ];
 
-/// A real error with text of other scripts at random positions.
+/// Returns a real error with text in other scripts at random positions.
 fn foreign() -> impl Strategy<Value = Vec<u8>> {
     let cards = Catalogue::embedded().cards.iter();
     let examples = cards.flat_map(|card| card.examples.iter().map(|example| example.text.clone()));

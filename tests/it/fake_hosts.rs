@@ -1,7 +1,7 @@
-//! Many far hosts in one process: what `gputop agent` writes of a day of training, into a pipe for each of them.
+//! Many remote hosts in one process: the output of `gputop agent` for a day of training, in a pipe for each host.
 //!
-//! A pipe is opened when somebody reads it and begins anew for whoever reads it next, as an agent does; or goes on where the
-//! link was cut. The hosts tell their seconds one after the other, not all at once.
+//! A pipe is opened when a reader opens it. The next reader gets the output from the start, as from a new agent, or
+//! from where the link was cut. The hosts send their frames one after the other, not all at once.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub struct Hosts {
     says: Arc<Says>,
 }
 
-/// What its thread is told, and tells.
+/// State shared with the writing thread: flags that control it, and its count of opened pipes.
 #[derive(Default)]
 struct Says {
     is_held: AtomicBool,
@@ -37,7 +37,8 @@ struct Says {
 }
 
 impl Hosts {
-    /// So many, each with eight GPUs and 64 processes, which tell so many `frames`, one in each `interval`; then they end.
+    /// Starts `count` hosts with eight GPUs and 64 processes each. Each host sends `frames` frames, one per `interval`,
+    /// and then closes the pipe.
     pub fn start(count: usize, frames: usize, interval: Duration) -> Self {
         let mut day = Day::new();
         let frames = (0..frames).map(|_| Update::Frame(Arc::new(day.next().clone())));
@@ -46,8 +47,8 @@ impl Hosts {
         Self::tell(count, vec![links], true, interval)
     }
 
-    /// So many, with what each tells on one link after the other, a piece in each `interval`; then no link comes about. Where
-    /// there are fewer lists than hosts, several tell the same.
+    /// Starts `count` hosts that send the given links one after the other, a piece per `interval`. After the last link,
+    /// no connection succeeds. If there are fewer lists than hosts, several hosts send the same.
     pub fn with_links(count: usize, links: Vec<Vec<Vec<Vec<u8>>>>, interval: Duration) -> Self {
         Self::tell(count, links, false, interval)
     }
@@ -78,22 +79,22 @@ impl Hosts {
         self.folder.path().join(format!("h{host:03}"))
     }
 
-    /// As `gputop` takes them, with names that fit into their column.
+    /// Returns the hosts as arguments of `gputop`, with names that fit into their column.
     pub fn targets(&self) -> impl Iterator<Item = String> {
         (0..self.count).map(|host| format!("via:exec cat $F/h{host:03}"))
     }
 
-    /// What [`Self::targets`] need in the environment.
+    /// Returns the environment variable that [`Self::targets`] requires.
     pub fn env(&self) -> (&'static str, &Path) {
         ("F", self.folder.path())
     }
 
-    /// How often a pipe was opened, by anybody.
+    /// Returns the total number of times that pipes were opened.
     pub fn opened(&self) -> usize {
         self.says.opened.load(Ordering::Relaxed)
     }
 
-    /// Whether all pipes are closed and stay so.
+    /// Closes all pipes until this is called with false.
     pub fn hold(&self, is_held: bool) {
         self.says.is_held.store(is_held, Ordering::Relaxed);
     }
@@ -102,19 +103,19 @@ impl Hosts {
 impl Drop for Hosts {
     fn drop(&mut self) {
         self.says.is_over.store(true, Ordering::Relaxed);
-        // Who still waits for one of them to be opened would wait for ever.
+        // A reader that still waits for a pipe to be opened would wait forever.
         for host in 0..self.count {
             drop(open(&self.path(host)));
         }
     }
 }
 
-/// What an agent writes: of its greeting and hello, and then of each frame.
+/// Returns an agent's output in pieces: the greeting and hello, and then each frame.
 pub fn pieces(updates: impl Iterator<Item = Update>) -> Vec<Vec<u8>> {
     let written = Written::default();
     let (feed, _requests, source) = stream();
     let telling = cut(feed, updates, written.clone());
-    // As if all had arrived as soon as it was sent.
+    // Confirm all frames in advance.
     let input = BufReader::new(Cursor::new("{\"frames\":1000000}\n"));
     let serving = serve(source, None, input, written, || {});
     let runtime = tokio::runtime::Builder::new_current_thread();
@@ -130,7 +131,7 @@ async fn cut(feed: Feed, updates: impl Iterator<Item = Update>, written: Written
     let mut pieces = Vec::new();
     for update in updates {
         feed.push(update);
-        // Until it was taken.
+        // Wait until the update was written.
         while written.0.lock().unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
@@ -155,10 +156,10 @@ impl Write for Written {
     }
 }
 
-/// What hosts tell on each link.
+/// The data that hosts send on each link.
 struct Story {
     links: Vec<Vec<Vec<Vec<u8>>>>,
-    /// The last one again and again.
+    /// Whether the last link is repeated forever.
     for_ever: bool,
 }
 
@@ -203,14 +204,14 @@ fn tell(paths: &[PathBuf], story: &Story, interval: Duration, says: &Says) {
             .and_then(|link| link.get(*at));
         let wrote = piece.map(|piece| pipe.write_all(piece).is_ok());
         *at += 1;
-        // Whoever read it is gone, or has heard everything.
+        // The reader is gone, or has read everything.
         if wrote != Some(true) {
             pipes.remove(&host);
         }
     }
 }
 
-/// Nothing while nobody reads it.
+/// Opens a pipe for writing. Returns `None` if it has no reader.
 fn open(path: &PathBuf) -> Option<File> {
     let mut options = File::options();
     let options = options.write(true).custom_flags(OFlag::O_NONBLOCK.bits());

@@ -1,6 +1,6 @@
-//! A pretended GPU machine with real processes on it, and gputop on a terminal in front of it.
+//! A simulated GPU machine with real processes, and gputop on a terminal.
 //!
-//! The scenario names the PIDs of processes that really run, so that everything the kernel says of them is true.
+//! The scenario contains the PIDs of processes that really run, so that the kernel's data about them is real.
 #![allow(clippy::print_stdout)]
 
 use std::ffi::OsStr;
@@ -12,20 +12,20 @@ use std::time::{Duration, Instant};
 use crate::fake_nvml::FakeNvml;
 use crate::terminal::Launch;
 
-/// Short, so that a test waits for little; the schedule of dear calls is in seconds and stays what it is.
+/// Short, so that tests do not wait long. Expensive calls are scheduled in seconds, independent of this interval.
 pub const INTERVAL: &str = "200ms";
 
-/// Where commands without a terminal keep what they keep.
+/// State directory of commands without a terminal.
 pub const STATE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/state");
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A process that waits for its input to end: it does so when this is dropped, and also when the test is killed.
+/// A process that exits when its input ends: when this is dropped, and also when the test is killed.
 pub struct RealProcess {
     child: Guarded,
 }
 
-/// Killed and collected at the latest when this is dropped.
+/// A child process that is killed and reaped on drop.
 pub struct Guarded(pub Child);
 
 impl Drop for Guarded {
@@ -36,12 +36,12 @@ impl Drop for Guarded {
 }
 
 impl RealProcess {
-    /// Its command line is `name` and nothing else.
+    /// Starts a process whose command line is only `name`.
     pub fn start(name: &str) -> Self {
         Self::with(name, |_| {})
     }
 
-    /// As [`start`](Self::start), with more said: environment, directory.
+    /// Like [`start`](Self::start), with more settings: environment, directory.
     pub fn with(name: &str, say: impl FnOnce(&mut Command)) -> Self {
         use std::os::unix::process::CommandExt;
         let mut command = Command::new("cat");
@@ -50,7 +50,7 @@ impl RealProcess {
         Self::spawn(command)
     }
 
-    /// With these arguments on its command line, behind `sh -c 'read line'`, and with more said.
+    /// Starts `sh -c 'read line'` with these arguments and more settings.
     pub fn with_arguments<S: AsRef<OsStr>>(
         args: impl IntoIterator<Item = S>,
         say: impl FnOnce(&mut Command),
@@ -61,13 +61,13 @@ impl RealProcess {
         Self::spawn(command)
     }
 
-    /// The program at `path`, which must wait for its input as `cat` does.
+    /// Starts the program at `path`, which must wait for its input like `cat`.
     pub fn program(path: &Path) -> Self {
         Self::spawn(Command::new(path))
     }
 
     fn spawn(mut command: Command) -> Self {
-        // What the tests themselves run under says nothing about the process.
+        // Do not pass on the job environment in which the tests run.
         for name in ["RANK", "LOCAL_RANK", "SLURM_PROCID", "SLURM_JOB_ID"] {
             if !command.get_envs().any(|(set, _)| set == name) {
                 command.env_remove(name);
@@ -83,19 +83,19 @@ impl RealProcess {
         self.child.0.id()
     }
 
-    /// How it ended, once it has.
+    /// Waits until the process exits, and returns its status.
     pub fn wait(&mut self) -> ExitStatus {
         self.child.0.wait().unwrap()
     }
 
-    /// Ends its input, and with it the process.
+    /// Closes the process's input and waits until it exits.
     pub fn finish(&mut self) -> ExitStatus {
         drop(self.child.0.stdin.take());
         self.wait()
     }
 }
 
-/// `[[process]]` of a scenario: on this GPU, with these further lines.
+/// Returns a `[[process]]` of a scenario on this GPU, with additional lines.
 pub fn on_gpu(gpu: usize, process: &RealProcess, more: &str) -> String {
     format!(
         "[[process]]\npid = {}\ngpu = {gpu}\n{more}\n",
@@ -103,7 +103,7 @@ pub fn on_gpu(gpu: usize, process: &RealProcess, more: &str) -> String {
     )
 }
 
-/// The dashboard of that machine, 120x40, about to start. Clock times are UTC.
+/// Returns the launch of a dashboard on this machine, 120x40. Clock times are UTC.
 pub fn dashboard(fake: &FakeNvml) -> Launch {
     Launch::gputop()
         .envs(fake.env())
@@ -112,23 +112,23 @@ pub fn dashboard(fake: &FakeNvml) -> Launch {
         .size(40, 120)
 }
 
-/// A subcommand without a terminal, about to run on that machine.
+/// Returns a command without a terminal that runs a subcommand on this machine.
 pub fn command<S: AsRef<OsStr>>(fake: &FakeNvml, args: impl IntoIterator<Item = S>) -> Command {
     let mut command = gputop(args);
     command.envs(fake.env());
     command
 }
 
-/// The same on whatever machine it is told.
+/// Returns a gputop command without a fake machine. The caller's environment chooses one.
 pub fn gputop<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gputop"));
     command
         .args(args)
         .env("LC_ALL", "C.UTF-8")
-        // As on a terminal: a debug build takes a second to look up its names.
+        // No backtraces, as on a terminal: a debug build needs a second to resolve their symbols.
         .env_remove("RUST_BACKTRACE")
         .env_remove("RUST_LIB_BACKTRACE")
-        // Nobody's own settings, and no incidents into anybody's store.
+        // Use no real user's settings, and save no incidents to a real store.
         .env("XDG_CONFIG_HOME", "/dev/null")
         .env("XDG_STATE_HOME", STATE)
         .env_remove("GPUTOP_CONFIG")
@@ -136,7 +136,7 @@ pub fn gputop<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     command
 }
 
-/// What a command wrote, and how it ended.
+/// A command's exit code and output.
 #[derive(Debug)]
 pub struct Outcome {
     pub code: Option<i32>,
@@ -145,7 +145,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Refused or failed: the reason in one sentence for a person, and nothing that a program would read.
+    /// Checks that the command failed with one sentence for a person, and that stdout is empty.
     #[track_caller]
     pub fn assert_refused(&self, code: i32, sentence: &str) {
         assert_eq!(self.code, Some(code), "{self:?}");
@@ -154,7 +154,7 @@ impl Outcome {
     }
 }
 
-/// Runs a subcommand to its end.
+/// Runs a subcommand until it exits.
 pub fn run<S: AsRef<OsStr>>(fake: &FakeNvml, args: impl IntoIterator<Item = S>) -> Outcome {
     let output = command(fake, args).output().unwrap();
     Outcome {
@@ -164,7 +164,7 @@ pub fn run<S: AsRef<OsStr>>(fake: &FakeNvml, args: impl IntoIterator<Item = S>) 
     }
 }
 
-/// Waits for what only looking tells: a file, a process's state.
+/// Polls for conditions that cannot be waited on: a file, a process's state.
 #[track_caller]
 pub fn wait_until(what: &str, mut wanted: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -174,7 +174,7 @@ pub fn wait_until(what: &str, mut wanted: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a tool that is not part of the repository can be run. A test does without it, unless nothing may be skipped.
+/// Returns true if an external tool can be run. Otherwise the test skips it, or fails if nothing may be skipped.
 pub fn has(tool: &str) -> bool {
     let found = Command::new(tool).arg("-V").output().is_ok();
     assert!(
@@ -187,8 +187,8 @@ pub fn has(tool: &str) -> bool {
     found
 }
 
-/// Whether the driver's PIDs and ours are the same, as on a host. Inside a container the product matches none, by
-/// design, so what it says of processes there cannot be tested this way.
+/// Returns true if the driver and this process use the same PIDs, as on a host. In a container, gputop matches no
+/// processes by design, so its process output cannot be tested there.
 pub fn is_host() -> bool {
     use gputop::collect::host::hello;
     use gputop::model::host::PidNamespace;

@@ -1,11 +1,11 @@
-//! An `nvidia-smi` for a far side's PATH, whose answers have the format of a driver's.
+//! A fake `nvidia-smi` for a remote host's PATH, with the output format of a real driver.
 #![allow(dead_code)]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-/// As a driver 580 lists them, those that matter here; each behind a line of prose.
+/// Properties that driver 580 lists, limited to those that matter here, each with a line of prose.
 const NEW_NAMES: &str = r#"List of valid properties to query for the switch "--query-gpu":
 
 "driver_version"
@@ -54,7 +54,7 @@ The version of the installed NVIDIA display driver.
 "mig.mode.current"
 "#;
 
-/// Of an H200 that computes, in the units of `--format=csv,noheader,nounits`. Of each field there is one line; what has none
+/// Values of a busy H200, in the units of `--format=csv,noheader,nounits`, one line per field. A field without a value
 /// reads `[N/A]`.
 const GPU: &str = "name=NVIDIA H200
 driver_version=580.159.04
@@ -87,7 +87,7 @@ DRIVER version      : 580.159.04
 CUDA Version        : 13.0
 ";
 
-/// What stands above its list of processes.
+/// Header of the process list.
 const USAGE: &str = "\
 # gpu         pid   type     sm    mem    enc    dec    jpg    ofa     fb   ccpm    command
 # Idx           #    C/G      %      %      %      %      %      %     MB     MB    name
@@ -103,13 +103,13 @@ const TABLE: &str = "\
 +-----------------------------------------+------------------------+----------------------+
 ";
 
-/// The files of one, in a folder.
+/// The files of a fake `nvidia-smi`, in one folder.
 pub struct NvidiaSmi {
     folder: PathBuf,
 }
 
 impl NvidiaSmi {
-    /// With one GPU and nobody on it.
+    /// Installs an `nvidia-smi` with one GPU and no processes.
     pub fn install(folder: PathBuf) -> Self {
         let path = folder.join("nvidia-smi");
         fs::write(&path, include_str!("nvidia_smi.sh")).unwrap();
@@ -125,33 +125,33 @@ impl NvidiaSmi {
         smi
     }
 
-    /// Sees to it that this GPU has these values: `name=value` lines, of which the last counts.
+    /// Sets a GPU's values as `name=value` lines. If a name occurs twice, the last line counts.
     pub fn gpu(&self, index: u32, more: &str) {
         let text = format!("index={index}\nuuid={}\n{GPU}{more}\n", uuid(index));
         self.write(&format!("gpu{index}"), &text);
     }
 
-    /// Before driver 535 throttle reasons had another name, and its version was in the headline alone.
+    /// Imitates a driver before 535: throttle reasons had another name, and only the headline contained the version.
     pub fn be_old(&self) {
         fs::remove_file(self.at("version")).unwrap();
         let names = NEW_NAMES.replace("\"clocks_event_reasons.active\" or ", "");
         self.write("help", &names);
     }
 
-    /// One more process: its memory and its name as they are printed.
+    /// Adds a process, with its memory and name as printed.
     pub fn app(&self, gpu: u32, pid: u32, memory: &str, name: &str) {
         let mut apps = fs::read_to_string(self.at("apps")).unwrap();
         apps += &format!("{}, {pid}, {memory}, {name}\n", uuid(gpu));
         self.write("apps", &apps);
     }
 
-    /// What processes do: lines of the list, from the GPU's number to the process's name.
+    /// Sets the process list: lines from the GPU's number to the process's name.
     pub fn usage(&self, lines: &[String]) {
         let lines: String = lines.iter().map(|line| format!("    {line}\n")).collect();
         self.write("usage", &(USAGE.to_owned() + &lines));
     }
 
-    /// The first GPU is one instance of 71 GB, of which this is used, in MiB.
+    /// Turns the first GPU into one MIG instance of 71 GB with this much memory in use, in MiB.
     pub fn be_mig(&self, used: u32) {
         self.gpu(0, "mig.mode.current=Enabled\nutilization.gpu=[N/A]");
         let devices = format!(
@@ -167,7 +167,7 @@ impl NvidiaSmi {
         self.write("table", &(TABLE.to_owned() + &instance));
     }
 
-    /// It answers nobody, until told otherwise.
+    /// Makes `nvidia-smi` hang, or answer again.
     pub fn hang(&self, hangs: bool) {
         if hangs {
             self.write("hangs", "");
@@ -184,7 +184,7 @@ impl NvidiaSmi {
         self.folder.join(name)
     }
 
-    /// Nobody ever reads half of it.
+    /// Replaces a file atomically, so that nobody reads half of it.
     fn write(&self, name: &str, text: &str) {
         fs::write(self.at(".new"), text).unwrap();
         fs::rename(self.at(".new"), self.at(name)).unwrap();

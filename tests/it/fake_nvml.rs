@@ -1,10 +1,10 @@
 //! The scriptable NVML of tests/fake_nvml for tests: a directory with its scenario and call log.
 //!
-//! A child process gets it by [`FakeNvml::env`]; a test in this process by [`FakeNvml::load`], which loads a copy
-//! of the library from that directory, with state of its own, so that tests run side by side.
+//! A child process uses it through [`FakeNvml::env`]. A test in this process uses [`FakeNvml::load`], which loads a
+//! copy of the library from that directory. Each copy has its own state, so tests can run in parallel.
 #![allow(dead_code)]
 
-// Checks a scenario before it is handed over: the library itself can only ignore a bad one.
+// Checks a scenario before the library gets it, since the library can only ignore a bad one.
 #[path = "../fake_nvml/scenario/mod.rs"]
 #[allow(unused_imports)]
 mod scenario;
@@ -22,13 +22,13 @@ use tempfile::TempDir;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A machine made up of a scenario. Its directory goes when this is dropped.
+/// A machine defined by a scenario. Dropping it removes its directory.
 pub struct FakeNvml {
     dir: TempDir,
 }
 
 impl FakeNvml {
-    /// `text` is TOML as tests/fake_nvml/scenario/mod.rs describes it; the empty text is a machine without a GPU.
+    /// `text` is TOML in the format of tests/fake_nvml/scenario/mod.rs. Empty text is a machine without a GPU.
     pub fn new(text: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("calls.txt"), "").unwrap();
@@ -37,18 +37,18 @@ impl FakeNvml {
         fake
     }
 
-    /// `n` idle H200s, and `more` after them.
+    /// Returns a machine with `n` idle H200s, followed by `more`.
     pub fn h200s(n: usize, more: &str) -> Self {
         Self::new(&format!("{}{more}", "[[gpu]]\n".repeat(n)))
     }
 
-    /// Puts another scenario in force; the library looks at most 3 ms later.
+    /// Replaces the scenario. The library notices within 3 ms.
     pub fn replace(&self, text: &str) {
         if let Err(why) = scenario::Scenario::parse(text) {
             panic!("the scenario is no good: {why}\n{text}");
         }
         let new = self.dir.path().join("scenario.new");
-        // An empty file would pass for one that is being written.
+        // The library takes an empty file for one that is still being written.
         fs::write(&new, format!("{text}\n")).unwrap();
         fs::rename(new, self.scenario()).unwrap();
     }
@@ -62,7 +62,7 @@ impl FakeNvml {
         self.dir.path().join("scenario.toml")
     }
 
-    /// The variables that make a child process see this machine.
+    /// Returns the variables that make a child process see this machine.
     pub fn env(&self) -> Vec<(&'static str, OsString)> {
         vec![
             ("GPUTOP_NVML", library().into()),
@@ -84,12 +84,12 @@ impl FakeNvml {
         Nvml::builder().lib_path(copy.as_os_str()).init()
     }
 
-    /// The calls made so far.
+    /// Returns the calls made so far.
     pub fn calls(&self) -> Calls {
         Calls::read(&self.dir.path().join("calls.txt"))
     }
 
-    /// Waits until the calls are as wanted, and returns them.
+    /// Waits until the calls satisfy `wanted`, and returns them.
     pub fn wait_calls(&self, what: &str, wanted: impl Fn(&Calls) -> bool) -> Calls {
         let start = Instant::now();
         loop {
@@ -106,7 +106,7 @@ impl FakeNvml {
     }
 }
 
-/// How often each call was made, by the names that scenarios use.
+/// Number of calls of each kind, by the names that scenarios use.
 #[derive(Debug, Clone, Default)]
 pub struct Calls(BTreeMap<(String, Option<usize>), u64>);
 
@@ -142,7 +142,7 @@ impl Calls {
     }
 }
 
-/// The library that cargo built beside the product.
+/// Returns the path of the library that cargo built beside gputop.
 pub fn library() -> PathBuf {
     let gputop = Path::new(env!("CARGO_BIN_EXE_gputop"));
     let library = gputop.with_file_name("examples/libfake_nvml.so");

@@ -1,4 +1,4 @@
-//! The fake NVML answers as NVML does, seen through the same wrapper and raw symbols that the product uses.
+//! Checks that the fake NVML behaves like NVML, through the wrapper and the raw symbols that gputop uses.
 
 use std::ptr;
 use std::sync::mpsc;
@@ -303,7 +303,7 @@ type ProcessList = unsafe extern "C" fn(
     *mut nvml::nvmlProcessInfo_t,
 ) -> nvml::nvmlReturn_t;
 
-/// The code and the count that come back for an array of this room.
+/// Returns the code and the count for an array with this many entries.
 fn ask(call: ProcessList, device: &Device<'_>, room: usize) -> (u32, u32) {
     // SAFETY: integers only, for which zero is a value.
     #[allow(unsafe_code)]
@@ -347,7 +347,7 @@ fn process_utilisation_gives_what_is_newer() {
     let nvml = fake.load();
     let device = nvml.device_by_index(0).unwrap();
     let samples = device.process_utilization_stats(None).unwrap();
-    // The idle process has no sample; the absurd one comes as it is.
+    // The idle process has no sample. The absurd value is passed through unchanged.
     let read: Vec<_> = samples
         .iter()
         .map(|s| (s.pid, s.sm_util, s.mem_util))
@@ -546,7 +546,7 @@ fn a_call_hangs_until_the_scenario_lets_it_go() {
                 .unwrap();
         });
         fake.wait_calls("the call", |calls| calls.on("memory", 0) == 1);
-        // Other calls on the same GPU go on.
+        // Other calls on the same GPU still return.
         let device = nvml.device_by_index(0).unwrap();
         assert_eq!(device.utilization_rates().unwrap().gpu, 5);
         assert!(hung.recv_timeout(Duration::from_millis(30)).is_err());
@@ -674,7 +674,7 @@ fn everything_the_wrapper_can_ask_is_there_or_left_out_on_purpose() {
     let nvml = fake.load();
     let lib = nvml.lib();
     assert!(lib.nvmlDeviceGetCount_v2.is_ok());
-    // Setters are left out: nothing in gputop may call them.
+    // Setters are missing on purpose: gputop must never call them.
     assert!(lib.nvmlDeviceSetPersistenceMode.is_err());
     assert!(lib.nvmlDeviceSetPowerManagementLimit.is_err());
 }

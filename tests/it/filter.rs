@@ -1,4 +1,4 @@
-//! What is typed behind `/`: which processes it leaves, what it says when it is wrong, how long it takes.
+//! The filter typed after `/`: which processes match, the error messages, and the time it takes.
 
 use std::time::{Duration, Instant};
 
@@ -110,13 +110,13 @@ fn invalid_term_is_explained_and_the_last_valid_filter_stays() {
         line.contains("gpu:1 usr:m") && line.contains("unknown field `usr`; did you mean `user`?"),
         "{text}"
     );
-    // Enter leaves it open; where there is no room beside it, it stands above.
+    // Enter keeps an invalid filter open. Without room beside the filter, its error is shown above it.
     desk.send("\n");
     let text = desk.text(44, 24);
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[23].contains("gpu:1 usr:m"), "{text}");
     assert!(lines[22].contains("did you mean `user`?"), "{text}");
-    // Put right, it is taken.
+    // Once corrected, the filter is applied.
     for _ in 0..5 {
         desk.press(ratatui::crossterm::event::KeyCode::Backspace);
     }
@@ -126,7 +126,7 @@ fn invalid_term_is_explained_and_the_last_valid_filter_stays() {
         desk.text(80, 24)
             .contains("filter: gpu:1 user:bob (3 hidden)")
     );
-    // Given up, what was before is back.
+    // Esc restores the previous filter.
     desk.send("/ vram>\x1b");
     assert_eq!(desk.pids(), [421]);
 }
@@ -151,7 +151,7 @@ fn ten_thousand_processes_are_filtered_and_sorted_while_one_types() {
         ..Pools::default()
     });
     let mut desk = Desk::of_frame(frame);
-    // By VRAM, then a filter letter by letter.
+    // Sort by VRAM, then type a filter letter by letter.
     desk.send("sG");
     desk.send("\x1b>>>>>");
     let start = Instant::now();
@@ -159,6 +159,6 @@ fn ten_thousand_processes_are_filtered_and_sorted_while_one_types() {
     let keys = 22;
     let each = start.elapsed() / keys;
     assert_eq!(desk.pids().len(), 400);
-    // A debug build on a busy machine: what this rules out is a quadratic step.
+    // Generous for a debug build on a busy machine: the test only rules out quadratic time.
     assert!(each < Duration::from_millis(500), "{each:?} a key");
 }

@@ -1,6 +1,5 @@
-//! How much the program writes for a frame in which nothing changes but the clock: over a slow link that is what one
-//! pays for a pane that is merely open.
-// The figure, and what was skipped, is what one reads there.
+//! Bytes written per frame when only the clock changes: the cost of an idle pane over a slow link.
+// The test prints its measurements and what it skipped.
 #![allow(clippy::print_stdout)]
 
 use std::time::{Duration, Instant};
@@ -9,15 +8,15 @@ use crate::fake_machine::{RealProcess, dashboard, on_gpu};
 use crate::fake_nvml::FakeNvml;
 use crate::screen_tables::shows;
 
-/// What a frame may cost at 80x24.
+/// Maximum size of a frame at 80x24.
 const MAX_FRAME_BYTES: usize = 4 << 10;
-/// What the clock and a moving chart cost; a screen of which everything is written again costs more.
+/// Maximum median: enough for the clock and a moving chart, but not for a full redraw.
 const MEDIAN: usize = 512;
-/// Frames that are counted, after the first ones, in which figures still arrive.
+/// Number of frames to count, after the first ones, in which values still arrive.
 const FRAMES: usize = 20;
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Bytes of each frame so far: what stands between one begin of a synchronized update and the next.
+/// Returns the size of each frame so far: the bytes from one start of a synchronized update to the next.
 fn frames(raw: &[u8]) -> Vec<usize> {
     let mark = b"\x1b[?2026h";
     let begins: Vec<usize> = raw

@@ -1,4 +1,4 @@
-//! The process table as a tree, in groups, and with other columns.
+//! The process table as a tree, grouped, and with other columns.
 
 use gputop::model::process::{Parent, Process};
 use gputop::model::units::Pid;
@@ -17,7 +17,7 @@ fn child_of(pid: u32, name: &str) -> impl FnOnce(&mut Process) {
     |process| process.parent = Some(parent)
 }
 
-/// Two ranks on two GPUs each under one launcher, a loader that the first started, and a stranger.
+/// Two ranks on two GPUs each under one launcher, a loader started by the first rank, and an unrelated process.
 fn members() -> Vec<Member> {
     vec![
         Member::new(418, "ana", "train.py", &[(0, 20), (1, 30)])
@@ -31,7 +31,7 @@ fn members() -> Vec<Member> {
     ]
 }
 
-/// The names of groups and the commands of processes, with how far they are indented.
+/// Returns the names of groups and the commands of processes, with their indentation.
 fn table(desk: &Desk) -> Vec<String> {
     let text = desk.text(140, 40);
     let lines = text.lines().map(str::trim_end).map(str::to_owned);
@@ -50,7 +50,7 @@ fn table(desk: &Desk) -> Vec<String> {
     lines.iter().skip(1).map(command).collect()
 }
 
-/// What the group's line says under a heading of numbers.
+/// Returns a group's value in a numeric column.
 fn sum(desk: &Desk, group: &str, title: &str) -> String {
     let text = desk.text(140, 40);
     let heading = text.lines().find(|line| line.contains("COMMAND")).unwrap();
@@ -84,7 +84,7 @@ fn one_key_cycles_tree_and_groups() {
         "blender",
     ];
     assert_eq!(table(&desk), tree);
-    // In the least room too the name is whole.
+    // Even in a small window, the name is complete.
     assert!(desk.text(60, 20).contains("- 400 torchrun (3)"));
     desk.send("t");
     let by_user = [
@@ -118,10 +118,10 @@ fn sums_count_memory_on_every_gpu_and_the_host_once() {
     desk.send("tt");
     assert_eq!(sum(&desk, "user ana", "VRAM"), "66.0");
     assert_eq!(sum(&desk, "user bob", "VRAM"), "2.0");
-    // Three processes of 2 GiB and of one core, though they stand on five lines.
+    // Three processes with 2 GiB and one core each, although they take up five lines.
     assert_eq!(sum(&desk, "user ana", "RSS"), "6.0G");
     assert_eq!(sum(&desk, "user ana", "CPU%"), "300");
-    // A filter takes its processes out of the sum.
+    // A filter removes hidden processes from the sum.
     desk.send("/gpu:0\n");
     assert_eq!(sum(&desk, "user ana", "VRAM"), "31.0");
 }
@@ -136,7 +136,7 @@ fn printed_parts_add_up_and_an_unknown_one_is_marked() {
     }
     let mut desk = Desk::new(1, &members);
     desk.send("tt");
-    // Three times 1.04 is 3.12, but three times 1.0 stands there.
+    // Three times 1.04 is 3.12, but each row shows 1.0.
     assert_eq!(sum(&desk, "user ana", "VRAM"), "3.0");
 }
 
@@ -149,7 +149,7 @@ fn enter_folds_a_group_and_the_cursor_stays_on_it() {
         ["+ user ana (3)", "- user bob (1)", "  blender"]
     );
     assert_eq!(sum(&desk, "user ana", "VRAM"), "66.0");
-    // Nothing to signal under the cursor; a row further down there is.
+    // The selected group cannot be signalled; a row further down is a process.
     desk.send("x");
     assert!(desk.text(140, 40).contains("no process selected"));
     desk.send("jjx");

@@ -1,4 +1,4 @@
-//! The bytes of the heap that a thread has taken and not given back: growth that no resident page hides.
+//! Heap bytes that a thread has allocated and not freed. They show growth that resident pages hide.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -8,7 +8,8 @@ thread_local! {
     static TAKEN: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Of this thread, all that was ever taken less what was given back here: a difference is what was taken between.
+/// Returns the bytes allocated minus the bytes freed by this thread. The difference of two calls is the growth between
+/// them.
 pub fn taken() -> usize {
     TAKEN.get()
 }
@@ -17,7 +18,7 @@ fn count(more: usize, less: usize) {
     TAKEN.set(TAKEN.get().wrapping_add(more).wrapping_sub(less));
 }
 
-/// The system's allocator, counted.
+/// The system allocator, with counters.
 struct Counted;
 
 #[global_allocator]

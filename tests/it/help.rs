@@ -1,4 +1,4 @@
-//! The help: it lists everything, and finds it.
+//! The help lists everything and can be searched.
 
 use crate::fake_machine::dashboard;
 use crate::fake_nvml::FakeNvml;
@@ -11,7 +11,7 @@ fn help_search_finds_keys_and_terms() {
     terminal.send("?");
     terminal.wait_text("Help: Overview");
     terminal.wait_text("/ search");
-    // Letters that are keys elsewhere are typed here.
+    // Letters that are keys elsewhere are text in the search.
     terminal.send("/quiet");
     terminal.wait_text("search: quiet");
     terminal.wait_text("No key or term matches");
@@ -24,18 +24,18 @@ fn help_search_finds_keys_and_terms() {
     terminal.wait_for(found, "the column STUCK alone");
     terminal.send("\r");
     terminal.wait_text("/STUCK");
-    // First what was looked for goes, then the help.
+    // The first Esc clears the search, the second closes the help.
     terminal.send("\x1b");
     terminal.wait_text("KEYS");
     terminal.send("\x1b");
     terminal.wait_for(|s| !s.contents().contains("Help: Overview"), "the overview");
-    // At 40x6 there is room for it too.
+    // The help also fits into 40x6.
     terminal.resize(6, 40);
     terminal.send("?/clipb");
     terminal.wait_text("search: clipb");
     terminal.send("\r");
     terminal.wait_text("Copy the selected item");
-    // Nothing may be typed right behind an Esc: that would be Alt.
+    // Not Esc: a key that directly follows it would be read as Alt.
     terminal.send("qq");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
     terminal.assert_restored();

@@ -1,4 +1,4 @@
-//! The past in charts: a day of it in bounded memory, scrolled to and back, live and in a recording.
+//! Past data in charts: a day in bounded memory, scrolled back and forth, live and in a recording.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::training_day::{self, Day};
 
 const MAX_BYTES: usize = 40 << 20;
 
-/// As long as a day, though with a frame each ten seconds up to the last ten minutes: every bucket is filled.
+/// A day with a frame every ten seconds, except for the last ten minutes: every bucket is filled.
 #[test]
 fn a_day_of_eight_gpus_and_64_processes_with_their_pools_fits() {
     let mut day = Day::new().with_pools();
@@ -32,7 +32,7 @@ fn a_day_of_eight_gpus_and_64_processes_with_their_pools_fits() {
     let bytes = history.bytes();
     eprint_mib("a day", bytes);
     assert!(bytes <= MAX_BYTES, "{bytes}");
-    // It is all there: the chart of a day has no hole.
+    // Nothing is missing: the chart of a day has no gap.
     let now = day.next().mono;
     let gpu = day.next().gpus[7].uuid.clone();
     let series = history
@@ -42,13 +42,13 @@ fn a_day_of_eight_gpus_and_64_processes_with_their_pools_fits() {
     assert_eq!(window.iter().position(Option::is_none), None);
 }
 
-/// For who runs it with `--nocapture`.
+/// Prints a size for runs with `--nocapture`.
 #[allow(clippy::print_stderr)]
 fn eprint_mib(what: &str, bytes: usize) {
     eprintln!("{what}: {:.1} MiB", bytes as f64 / f64::from(1 << 20));
 }
 
-/// A machine at second `at` since it was first watched; its SM share says when.
+/// Returns the frame `at` seconds after the first one. Its SM share encodes the time.
 fn second(at: u64) -> Frame {
     let mut frame = frame(1, &[]);
     frame.seq = at;
@@ -70,7 +70,7 @@ fn watched(seconds: u64) -> Desk {
     desk
 }
 
-/// The lines of the charts, without what stands above them.
+/// Returns the lines of the charts, without those above them.
 fn charts(desk: &Desk) -> String {
     charts_in(desk, 40)
 }
@@ -80,7 +80,7 @@ fn charts_in(desk: &Desk, height: u16) -> String {
     let from = text
         .find("GPU 0 VRAM used")
         .unwrap_or_else(|| panic!("{text}"));
-    // The footer says other things.
+    // Stop before the footer, which differs.
     text[from..]
         .lines()
         .take(14)
@@ -92,7 +92,7 @@ fn charts_in(desk: &Desk, height: u16) -> String {
 fn scrolled_charts_stand_still_until_0() {
     let mut desk = watched(7_200);
     assert!(charts(&desk).contains("now"));
-    // An hour, and back by half of one.
+    // A chart of an hour, scrolled back by half an hour.
     desk.send("{{((");
     let text = desk.text(120, 40);
     let header = text.lines().next().unwrap();
@@ -109,7 +109,7 @@ fn scrolled_charts_stand_still_until_0() {
     }
     let after = charts(&desk);
     assert_eq!(after, before.replace("30m ago", "32m ago"));
-    // The table goes on.
+    // The table keeps updating.
     assert!(desk.text(120, 40).contains("00:15:19"));
     desk.send("0");
     let text = desk.text(120, 40);
@@ -126,10 +126,10 @@ fn charts_scroll_no_further_than_the_data() {
         desk.send("(");
     }
     let text = desk.text(120, 40);
-    // The chart begins where the history does.
+    // The chart starts where the history starts.
     assert!(text.contains("charts end 22:23:20, 9m59 ago"), "{text}");
     assert!(text.contains("no data before 22:13:20"), "{text}");
-    // Forward again, to now.
+    // Scroll forward again, to now.
     for _ in 0..4 {
         desk.send(")");
     }
@@ -207,7 +207,7 @@ fn exit_is_marked_and_exited_rows_are_kept_by_importance() {
     assert!(has(&desk, 1) && has(&desk, 399) && !has(&desk, 5));
     assert_eq!(desk.app.ended.len(), 100);
     let axis = |desk: &Desk| {
-        // There are a hundred rows above.
+        // Tall enough for the hundred rows above the charts.
         let text = charts_in(desk, 150);
         text.lines()
             .find(|line| line.contains("now"))
@@ -215,7 +215,7 @@ fn exit_is_marked_and_exited_rows_are_kept_by_importance() {
             .to_owned()
     };
     assert!(axis(&desk).contains("eee"), "{}", axis(&desk));
-    // A day later they are gone.
+    // A day later the rows are removed.
     let late = end_of_late(86_400 + 3_000);
     desk.update(late);
     assert_eq!(desk.app.ended.len(), 1);
@@ -261,7 +261,7 @@ fn the_pool_of_a_process_that_ended_is_seen_up_to_its_end() {
     for at in 300..3_000 {
         desk.update(Update::Frame(Arc::new(second(at))));
     }
-    // The charts of now have nothing of it.
+    // The current charts no longer contain the process.
     desk.send("\tM");
     let text = desk.text(120, 40);
     for words in [
@@ -274,7 +274,7 @@ fn the_pool_of_a_process_that_ended_is_seen_up_to_its_end() {
         let text = text.replace('─', "-");
         assert!(text.contains(words), "{words} in\n{text}");
     }
-    // Scrolled from there and not from now.
+    // Scrolling starts from the process's exit, not from now.
     desk.send("(");
     let text = desk.text(120, 40);
     assert!(text.contains("no data before 22:13:20"), "{text}");
@@ -294,7 +294,7 @@ fn end_of_late(at: u64) -> Update {
     })
 }
 
-/// Three hours, a frame each five seconds.
+/// Returns a recording of three hours, with a frame every five seconds.
 fn recording() -> File {
     let mut recorder = Recorder::new(Vec::new(), &training_day::hello()).unwrap();
     for at in (0..10_800).step_by(5) {
@@ -305,7 +305,7 @@ fn recording() -> File {
     File::from_bytes(recorder.finish().unwrap().into()).unwrap()
 }
 
-/// A recording as the dashboard plays it, without a terminal.
+/// A recording played as in the dashboard, without a terminal.
 struct Played {
     source: Source,
     runtime: tokio::runtime::Runtime,
@@ -374,7 +374,7 @@ impl Played {
     }
 }
 
-/// Columns of the SM chart of this length that show something, of 60.
+/// Returns how many of 60 columns show data in an SM chart of this length.
 fn filled(app: &App, length: Millis) -> usize {
     let gpu = SeriesKey::Gpu(app.frame.gpus[0].uuid.clone(), GpuMetric::Sm);
     let series = app.history.series(&gpu);
@@ -391,20 +391,20 @@ fn in_a_recording_more_of_the_past_is_fetched_as_charts_reach_further_back() {
     let mut played = Played::new(file);
     played.go(end);
     assert_eq!(filled(&played.desk.app, HOURS(1)), 60);
-    // What no chart shows is not fetched.
+    // Data that no chart shows is not loaded.
     assert!(filled(&played.desk.app, HOURS(2)) < 40);
-    // Six hours: all there is.
+    // Six hours: the whole recording.
     played.send("{{{");
     played.wait("the whole of it", |app| {
         app.time_window.since() == Some(start)
     });
     assert_eq!(filled(&played.desk.app, HOURS(3)), 60);
-    // What was fetched stays over a jump near by.
+    // Loaded data survives a jump to a nearby time.
     played.press(KeyCode::Left);
     let before = Mono(end.0 - 10_000);
     played.wait("ten seconds before", |app| app.frame.mono == before);
     assert_eq!(filled(&played.desk.app, HOURS(2)), 60);
-    // And is fetched anew after one to another place.
+    // After a jump to a distant time, it is loaded again.
     played.go(start);
     played.go(end);
     played.wait("the whole again", |app| {
@@ -419,7 +419,7 @@ fn in_a_recording_a_seek_begins_where_the_charts_end() {
     let end = file.span().1;
     let mut played = Played::new(file);
     played.go(end);
-    // An hour, back by a half; the recording stands where it stood.
+    // A chart of an hour, scrolled back by half an hour. The recording stays at its position.
     played.send("{{((");
     let text = played.desk.text(120, 40);
     assert!(text.contains("charts end 00:43, 30m ago"), "{text}");
@@ -430,7 +430,7 @@ fn in_a_recording_a_seek_begins_where_the_charts_end() {
         app.time_window.since() <= Some(left)
     });
     assert_eq!(filled(&played.desk.app, HOURS(1)), 60);
-    // 0 brings the charts back and does not go to the start.
+    // 0 resets the charts and does not jump to the start.
     played.send("0");
     assert_eq!(played.desk.app.time_window.end(), None);
     played.send("((");
@@ -441,7 +441,7 @@ fn in_a_recording_a_seek_begins_where_the_charts_end() {
     played.wait("ten seconds on from there", |app| app.frame.mono == there);
     let text = played.desk.text(120, 40);
     assert!(!text.contains("charts end"), "{text}");
-    // A step holds it there.
+    // A step pauses the recording at the end of the charts.
     played.send("(,");
     let quarter = Mono(there.0 - 900_000);
     played.wait("where the charts ended", |app| app.frame.mono == quarter);
@@ -449,7 +449,7 @@ fn in_a_recording_a_seek_begins_where_the_charts_end() {
     played.wait("the start", |app| app.frame.seq == 0);
 }
 
-/// Seconds into the recording, from the header: `1:58/3:24`.
+/// Returns the seconds into the recording, from the header: `1:58/3:24`.
 fn position(screen: &vt100::Screen) -> i64 {
     let text = screen.contents();
     let header = text.lines().next().unwrap_or_default();
@@ -472,10 +472,10 @@ fn charts_are_scrolled_on_a_terminal_and_a_seek_follows_them() {
         .size(60, 120)
         .start();
     terminal.wait_text("VRAM used");
-    // At the start there is nothing to scroll to.
+    // At the start there is no earlier data.
     terminal.send("(");
     terminal.wait_text("no data before");
-    // Two minutes on, a skip at a time; a chart of one minute, scrolled back by half of it.
+    // Skip forward by two minutes, show one minute, and scroll back by half of it.
     for _ in 0..12 {
         let before = position(&terminal.screen());
         terminal.send("\x1b[C");
@@ -486,7 +486,7 @@ fn charts_are_scrolled_on_a_terminal_and_a_seek_follows_them() {
     terminal.wait_text("charts end");
     terminal.wait_text(", 30s ago");
     assert_eq!(position(&terminal.screen()), there, "{}", terminal.text());
-    // The way back is in the footer.
+    // The footer shows the key to go back.
     assert!(
         terminal.text().contains(" 0 go to now  "),
         "{}",

@@ -1,4 +1,4 @@
-//! The Python hook inside real Pythons: it tells what happened, and a program is as it would be without it.
+//! The Python hook in real Python interpreters: it reports failures, and programs otherwise behave as without it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -16,7 +16,7 @@ use crate::fake_nvml::FakeNvml;
 use crate::python;
 use crate::run::text;
 
-/// A package called torch, with as much in it as the hook knows of.
+/// A fake torch package with everything that the hook uses.
 pub const FRAMEWORKS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/hook");
 const HOOK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/hook");
 
@@ -40,7 +40,7 @@ impl User {
         self.path("runtime/gputop/hook")
     }
 
-    /// A file of this user's.
+    /// Writes a file below this user's home.
     fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -67,7 +67,7 @@ impl User {
         }
     }
 
-    /// Python without the hook, with these directories on its path.
+    /// Returns a command for Python without the hook, with these directories on its path.
     fn bare(&self, python: &Path, path: &[&str]) -> Command {
         let mut command = Command::new(python);
         self.settle(&mut command);
@@ -77,7 +77,7 @@ impl User {
         command
     }
 
-    /// The same with the hook.
+    /// Same as `bare`, with the hook.
     fn hooked(&self, python: &Path, path: &[&str]) -> Command {
         let mut where_is_it = gputop(["hook", "path"]);
         self.settle(&mut where_is_it);
@@ -88,7 +88,7 @@ impl User {
         self.bare(python, &path)
     }
 
-    /// `gputop run`, by default with the frameworks on the user's own path.
+    /// Returns a `gputop run` command, by default with the fake frameworks on the user's path.
     fn run(&self, args: &[&str]) -> Command {
         let mut command = gputop(["run"]);
         self.settle(&mut command);
@@ -96,7 +96,7 @@ impl User {
         command
     }
 
-    /// What was written, the events of each process behind its first line.
+    /// Returns the hook's output: for each process its first line, followed by its events.
     fn told(&self) -> Vec<Value> {
         let mut files: Vec<PathBuf> = fs::read_dir(self.spool())
             .into_iter()
@@ -127,12 +127,12 @@ impl User {
     }
 }
 
-/// As before its lines were broken.
+/// Returns the text without its line breaks.
 fn unwrapped(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The same code and the same output, with the hook and without.
+/// Checks that exit code and output are the same with and without the hook.
 #[track_caller]
 fn assert_same(user: &User, python: &Path, path: &[&str], args: &[&str]) -> Output {
     let bare = user.bare(python, path).args(args).output().unwrap();
@@ -225,7 +225,7 @@ fn the_hook_permits_reading_by_all_processes_by_one_or_by_none() {
     }
 }
 
-/// With `sudo -E` the variables name directories of the caller: root's hook writes nothing there.
+/// With `sudo -E`, the variables name the caller's directories. The hook of root writes nothing there.
 #[test]
 fn the_hook_of_root_leaves_directories_of_other_users_alone() {
     if !nix::unistd::geteuid().is_root() {
@@ -302,7 +302,7 @@ fn hooked_program_sees_the_same_environment() {
                 .unwrap();
             assert_eq!(text(&bare.stdout), text(&hooked.stdout), "{ways}");
         }
-        // A child has it too.
+        // A child process has the hook too.
         let child = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', 'raise OSError(5)']))";
         assert_same(&user, python, &[], &["-c", child]);
         assert_eq!(user.events().len(), 1);
@@ -339,7 +339,7 @@ fn failing_sitecustomize_is_reported_by_python() {
                 .unwrap();
             assert_eq!(bare.status, hooked.status, "{fails}");
             assert_eq!(bare.stdout, hooked.stdout, "{fails}");
-            // A traceback through site.py, as after Ctrl-C, names the way the import took.
+            // A traceback through site.py, as after Ctrl-C, also shows the path of the import.
             if !fails.contains("exit") && !fails.contains("Interrupt") {
                 assert_eq!(text(&bare.stderr), text(&hooked.stderr), "{fails}");
             }
@@ -445,7 +445,7 @@ fn oom_report_contains_allocator_state() {
         );
         assert_eq!(large["free_bytes"], (614u64 + 100 + 400 + 512) << 20);
         assert_eq!(large["awaiting_free_bytes"], 1000u64 << 20);
-        // The text says 2.00 GiB of what the observer was told.
+        // The message says 2.00 GiB; the observer received this value.
         assert_eq!(oom["requested_bytes"], 2u64 << 30);
         assert_eq!(user.told()[0]["torch"], "2.11.0+pretended");
     }
@@ -589,7 +589,7 @@ fn run_explains_with_what_the_hook_measured() {
     let user = User::new();
     let program = user.write("train.py", FAILS);
     let args = [python.to_str().unwrap(), program.to_str().unwrap()];
-    // What the program says goes into a pipe, which nobody but its reader reads.
+    // The program writes to a pipe, which gputop does not read.
     let output = user.run(&args).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
@@ -611,7 +611,7 @@ fn run_explains_with_what_the_hook_measured() {
         "{said}"
     );
     assert!(explained.contains("train.py:2"), "{said}");
-    // The same with a log to read: the log is quoted, the hook measured.
+    // The same with a readable log: the log is quoted, and the hook's measurements are used.
     let log = fs::File::create(user.path("log")).unwrap();
     user.run(&args).stderr(log).output().unwrap();
     let said = fs::read_to_string(user.path("log")).unwrap();
@@ -620,7 +620,7 @@ fn run_explains_with_what_the_hook_measured() {
         unwrapped(&said).contains("measured at the failure by the hook"),
         "{said}"
     );
-    // Without it nothing is known.
+    // Without the hook, there is no explanation.
     let args = ["--no-hook", args[0], args[1]];
     let output = user.run(&args).output().unwrap();
     assert_eq!(text(&output.stderr), text(&bare.stderr));
@@ -660,7 +660,7 @@ fn run_keeps_the_users_own_path_in_its_order() {
     let mut command = user.run(&[python.to_str().unwrap(), "-c", look]);
     let output = command.env("PYTHONPATH", "/b:/a").output().unwrap();
     assert_eq!(text(&output.stdout), "['/b', '/a']\n['/b', '/a']\n");
-    // Where the hook's files cannot be written the command runs without.
+    // If the hook's files cannot be written, the command runs without the hook.
     let mut command = user.run(&[
         python.to_str().unwrap(),
         "-c",
@@ -710,7 +710,8 @@ fn a_trace_of_allocations_is_kept_and_named() {
     }
 }
 
-/// A program whose `_snapshot()` is `SNAPSHOT`, and which fails as the last event in it did: 2 GiB wanted.
+/// A program whose `_snapshot()` returns `SNAPSHOT`, and which fails like the last event in it, with a request of 2
+/// GiB.
 const TRACED: &str = "import pickle, torch\n\
     from torch import _C\n\
     SNAPSHOT\n\
@@ -721,8 +722,8 @@ const TRACED: &str = "import pickle, torch\n\
     for observer in _C.OBSERVERS: observer(0, oom['size'], total, oom['device_free'])\n\
     raise torch.OutOfMemoryError(torch.TEXT)\n";
 
-/// Seven segments of 3000 MiB, each with a live tensor of 1600 at its beginning: no hole is large enough for another,
-/// and at last there is no room for one more segment.
+/// Seven segments of 3000 MiB, each starting with a live tensor of 1600 MiB. No free block is large enough for the last
+/// request, and there is no room for another segment.
 const PINNED: &str = "M = 1 << 20\n\
     def event(action, addr, size): return {'action': action, 'addr': addr, 'size': size, 'stream': 0, 'frames': []}\n\
     trace, segments = [], []\n\
@@ -763,9 +764,9 @@ fn trace_adds_replay_results_to_fixes() {
         ),
         "{said}"
     );
-    // What would have failed as well is none of the first few.
+    // A setting under which the program would also fail is not among the first fixes.
     assert!(!said.contains("roundup_power2_divisions"), "{said}");
-    // A real history, at whose end more is wanted than any setting could have saved.
+    // A real history whose last request is too large for any setting.
     let real = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/tests/data/snapshots/torch-2.15/native.pickle"
@@ -780,7 +781,7 @@ fn trace_adds_replay_results_to_fixes() {
         "{said}"
     );
     assert!(!said.contains("fits;"), "{said}");
-    // The driver had plenty: a memory fraction limited it, to what was reserved at least.
+    // The driver had enough memory. A memory fraction limited the program, to no less than what it had reserved.
     let said = run(&PINNED.replace("1085 * M", "9085 * M"));
     assert!(
         said.contains("(replayed: peak reserved 12.95 GiB instead of 20.51 GiB, fits"),
@@ -788,7 +789,7 @@ fn trace_adds_replay_results_to_fixes() {
     );
 }
 
-/// A program that does this and then prints what stands on its page, once something does.
+/// Returns a program that runs this code and then prints its status page, once the page has content.
 fn tells(what: &str) -> String {
     format!(
         "import glob, os, sys, time\n{what}\n\
@@ -799,7 +800,7 @@ fn tells(what: &str) -> String {
     )
 }
 
-/// The allocators on the page of a program that does this, in this environment.
+/// Returns the allocators on the status page of a program that runs this code in this environment.
 fn told_of(what: &str, environment: &[(&str, &str)]) -> Vec<Value> {
     let Some(python) = python::all().first() else {
         return Vec::new();
@@ -813,7 +814,7 @@ fn told_of(what: &str, environment: &[(&str, &str)]) -> Vec<Value> {
         .unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(text(&output.stderr), "");
-    // A page of a program that has ended is of no use.
+    // The page of an exited program is of no use, so it is removed.
     assert_eq!(fs::read_dir(user.spool()).unwrap().count(), 0);
     let now: Value = serde_json::from_str(text(&output.stdout).trim()).unwrap();
     now["allocators"].as_array().unwrap().clone()
@@ -849,7 +850,7 @@ fn other_frameworks_always_report_statistics() {
             "reserved_bytes": {"current": 90 * gib, "peak": 90 * gib}}),
         json!({"framework": "tensorflow", "device": 0, "allocator": "bfc",
             "allocated_bytes": {"current": 2 * gib, "peak": 4 * gib}}),
-        // Figures that its allocator does not report are left out.
+        // Values that the allocator does not report are omitted.
         json!({"framework": "tensorflow", "device": 1, "allocator": "bfc"}),
         json!({"framework": "cupy", "device": 1, "allocator": "memory_pool",
             "allocated_bytes": {"current": gib}, "reserved_bytes": {"current": 2 * gib}}),
@@ -875,7 +876,7 @@ fn framework_without_statistics_is_named() {
 
 #[test]
 fn hook_imports_no_framework() {
-    // The hook has been around when CuPy is on the page.
+    // Once CuPy is on the page, the hook has looked at every framework.
     let told = told_of(
         "import jax, tensorflow, cupy; cupy.empty(1)\n\
         import atexit\n\
@@ -889,7 +890,7 @@ fn hook_imports_no_framework() {
     assert!(told.is_empty() || told == ["cupy"], "{told:?}");
 }
 
-/// What they tell, from the program to every place where it is shown.
+/// Follows reported pools from the program to every place that shows them.
 #[test]
 fn reported_pools_are_shown() {
     let Some(python) = python::all().first() else {
@@ -1008,7 +1009,7 @@ fn dashboard_receives_hook_reports() {
         let mut command = user.hooked(python, &[FRAMEWORKS]);
         command.arg(&program).output().unwrap();
     };
-    // What ended before it looked is nothing that it saw.
+    // Failures before the recorder started are not recorded.
     fails();
     let fake = FakeNvml::h200s(1, "");
     let file = user.path("recording.gpt.zst");
@@ -1037,7 +1038,7 @@ fn dashboard_receives_hook_reports() {
     assert_eq!(oom.largest_free_block.unwrap().0, 614 << 20);
 }
 
-/// Whoever looks on sees the fixes judged by the program's own trace, as `gputop run` prints them.
+/// The dashboard shows fixes replayed on the program's own trace, as `gputop run` prints them.
 #[test]
 fn dashboard_incident_contains_replay_results() {
     let Some(python) = python::all().first() else {
@@ -1051,7 +1052,7 @@ fn dashboard_incident_contains_replay_results() {
     let _record = Guarded(record.spawn().unwrap());
     wait_until("two frames", || frames(&file).len() >= 2);
     let program = user.write("train.py", &TRACED.replace("SNAPSHOT", PINNED));
-    // Not by `gputop run`, which would keep the incident itself.
+    // Not through `gputop run`, which would save the incident itself.
     let mut fails = user.hooked(python, &[FRAMEWORKS]);
     fails
         .arg(&program)

@@ -1,5 +1,5 @@
-//! Input that means harm or is merely too much: names that are escape sequences, hundreds of processes, no GPU and
-//! many, a clock that is set back.
+//! Hostile or excessive input: names that are escape sequences, hundreds of processes, no GPUs or many, and a clock
+//! that is set back.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -26,7 +26,7 @@ use crate::fake_machine::{Guarded, RealProcess, dashboard, is_host, on_gpu, run}
 use crate::fake_nvml::FakeNvml;
 use crate::screen_tables::{self, gpu_shows, shows};
 
-/// What must never reach a terminal, as bytes, and how it is to be shown.
+/// Bytes that must never reach a terminal, and how gputop shows them.
 const HARM: &[(&[u8], &str)] = &[
     (b"\x1b[31;7;99mred", "^[[31;7;99mred"),
     (b"\x1b]0;owned\x07", "^[]0;owned^G"),
@@ -42,7 +42,7 @@ const HARM: &[(&[u8], &str)] = &[
     (b"tab\tline\nend\r", "tab^Iline^Jend^M"),
 ];
 
-/// The pieces whose presence among the bytes would be the harm itself; a bare ESC is our own business.
+/// Sequences that must not occur in the output. A bare ESC is allowed, since gputop itself writes it.
 const MARKS: &[&[u8]] = &[
     b"\x1b[31;7;99m",
     b"\x1b]0;",
@@ -77,7 +77,7 @@ fn hostile_process_name_is_escaped() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // The kernel takes its short name, 15 bytes of it, from the file.
+    // The kernel takes its short name for the process from the file name, up to 15 bytes.
     let name = OsStr::from_bytes(b"\x1b[5mx\xe2\x80\xae\xff\x07nam");
     let program = folder.path().join(name);
     let cat = ["/bin/cat", "/usr/bin/cat"]
@@ -134,7 +134,7 @@ fn hostile_process_name_is_escaped() {
     }
     assert!(flat.contains("CUDA_HOSTILE=^[[31;7;99mred"), "{text}");
     assert!(flat.contains("/^[[31;7;99mdir\\xff"), "{text}");
-    // Its own line and no more.
+    // The name takes up one line only.
     assert!(
         overview
             .lines()
@@ -200,7 +200,7 @@ fn sixteen_gpus_are_all_within_reach() {
     terminal.send("\r");
     terminal.wait_text("GPU 15  NVIDIA H200");
     terminal.wait_for(|s| shows(s, process.pid(), &[("GPU", "15")]), "its process");
-    // In no room at all still each of them.
+    // Even in a tiny window, each GPU is listed.
     terminal.send("q");
     terminal.resize(6, 60);
     terminal.wait_for(
@@ -216,7 +216,7 @@ fn sixteen_gpus_are_all_within_reach() {
     assert_eq!(terminal.wait_exit().exit_code(), 0);
 }
 
-/// Processes that end with their input, all children of one shell.
+/// Processes that exit when their input ends, all children of one shell.
 struct Crowd {
     _shell: Guarded,
     pids: Vec<u32>,
@@ -224,7 +224,7 @@ struct Crowd {
 
 impl Crowd {
     fn start(count: usize) -> Self {
-        // A shell gives what runs behind it no input, unless by another descriptor.
+        // A shell gives background jobs no input, except through another descriptor.
         let script =
             "exec 3<&0; i=0; while [ $i -lt $1 ]; do cat <&3 & echo $!; i=$((i+1)); done; read end";
         let shell = Command::new("sh")
@@ -246,7 +246,7 @@ impl Crowd {
 fn five_hundred_processes_are_counted_scrolled_and_survived() {
     const COUNT: usize = 500;
     let crowd = Crowd::start(COUNT);
-    // Each has its own size, so that there is one order.
+    // Each process has its own size, so that the sort order is unambiguous.
     let listed = |pids: &[u32]| {
         let list = pids.iter().enumerate().map(|(i, pid)| {
             let used = (500 - i) << 20;
@@ -258,7 +258,7 @@ fn five_hundred_processes_are_counted_scrolled_and_survived() {
     let terminal = dashboard(&fake).size(24, 80).start();
     let mut cells = vec![("VRAM", "0.5")];
     if is_host() {
-        // So the kernel's side has been read: whose end is to be told must have been seen.
+        // COMMAND shows that the kernel's data was read. gputop reports exits only of processes that it has seen.
         cells.push(("COMMAND", "cat"));
     }
     terminal.wait_for(|s| shows(s, crowd.pids[0], &cells), "the largest");
@@ -287,7 +287,7 @@ fn five_hundred_processes_are_counted_scrolled_and_survived() {
     if !is_host() {
         return;
     }
-    // All end at once: the newest hundred rows stay.
+    // All exit at once: the newest hundred rows remain.
     drop(crowd);
     fake.replace("[[gpu]]\n");
     let all_ended = |screen: &vt100::Screen| {
@@ -308,7 +308,7 @@ const KEY: ProcessKey = ProcessKey {
     start: StartTicks(100_000),
 };
 
-/// A machine that booted `mono` milliseconds ago, by a wall clock that shows `time`.
+/// Returns a frame of a machine that booted `mono` milliseconds ago and whose wall clock shows `time`.
 fn frame(seq: u64, mono: u64, time: i64) -> Frame {
     let process = Process {
         key: KEY,
@@ -371,7 +371,8 @@ fn a_wall_clock_that_is_set_back_moves_no_age_and_no_chart() {
         ..Hello::default()
     })));
     let boot = 1_700_000_000_000_i64 - 1_000_000;
-    // The process started 1,000 s after the boot; the frames begin 90 s later, and half-way the clock loses a day.
+    // The process started 1,000 s after boot. The frames begin 90 s later, and halfway through the clock is set back by
+    // a day.
     let day = 86_400_000;
     for seq in 0..60 {
         let mono = 1_090_000 + seq * 1_000;
@@ -382,11 +383,11 @@ fn a_wall_clock_that_is_set_back_moves_no_age_and_no_chart() {
     let text = draw(&app);
     let row = text.lines().find(|line| line.contains("418")).unwrap();
     assert!(row.contains("2m29 "), "{row}");
-    // A minute of a chart without a hole: the bottom row of the one on the right.
+    // A minute of a chart without a gap, judged by the bottom row of the right one.
     let bottom = text.lines().rfind(|line| line.contains('█')).unwrap();
     let full = bottom.chars().rev().take_while(|c| *c == '█').count();
     assert!(full >= 45, "{text}");
-    // What ended before the clock was set back and what ended after it stay in their order.
+    // Processes that exited before and after the clock change stay in order.
     let end = |seq: u64, pid: u32, mono: u64, time: i64| {
         let key = ProcessKey {
             pid: Pid(pid),

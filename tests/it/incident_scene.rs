@@ -1,5 +1,5 @@
-//! What was there around an incident, from a real process whose allocator counts a failed allocation to the store and
-//! the screen.
+//! The scene of an incident, from a real process whose allocator counts a failed allocation to the store and the
+//! screen.
 
 use std::fmt::Write as _;
 use std::process::Stdio;
@@ -27,10 +27,10 @@ use crate::torch_target::Target;
 use crate::training_day;
 use crate::training_model::Trainer;
 
-/// In torch 2.6, from `allocated_bytes` over five arrays and `num_alloc_retries` to `num_ooms`.
+/// Offset from `allocated_bytes` to `num_ooms` in torch 2.6: five arrays and `num_alloc_retries`.
 const TO_OOMS: u64 = 5 * 96 + 8;
 
-/// A training run that nobody prepared, and another program on its GPU, which is slowed down.
+/// An unprepared training run and another program on the same GPU, which is throttled.
 struct Stage {
     home: tempfile::TempDir,
     trainer: Pid,
@@ -69,7 +69,7 @@ impl Stage {
         launch.size(60, 120).start()
     }
 
-    /// Until its allocator is read.
+    /// Waits until the trainer's allocator is read.
     fn wait_read(&self, terminal: &Terminal) {
         terminal.wait_text("bench.py");
         terminal.send("jM");
@@ -78,7 +78,7 @@ impl Stage {
         terminal.wait_text("COMMAND");
     }
 
-    /// An allocation fails and is caught.
+    /// Makes the allocator count a failed allocation that the program catches.
     fn fail(&self, poke: impl FnOnce(u64, u64)) {
         let proc = std::path::Path::new("/proc");
         let mut attached = Attached::open(proc, self.trainer).unwrap();
@@ -87,7 +87,7 @@ impl Stage {
         poke(allocated_bytes() + TO_OOMS, failed);
     }
 
-    /// What is kept of the only incident.
+    /// Returns the saved record of the only incident.
     fn kept(&self) -> (String, Scene) {
         let list: Value = serde_json::from_str(&self.incidents(&["list", "--json"])).unwrap();
         assert_eq!(list["incidents"].as_array().unwrap().len(), 1, "{list}");
@@ -155,7 +155,7 @@ fn map_others_clocks_and_versions_are_kept_with_an_incident_and_shown() {
         (whole.segments.len() as u64, blocks as u64),
         (map.segments, map.blocks)
     );
-    // The process is not Python, so nobody could read its stack: nothing stands for it.
+    // The process is not Python, so its stack cannot be read and none is saved.
     assert!(scene.stacks.is_empty());
 }
 
@@ -166,11 +166,11 @@ fn process_that_took_memory_since_the_last_frame_is_found() {
     }
     let mut trainer = Target::start(&dump_path());
     let stage = Stage::new(trainer.pid());
-    // Hardly a frame comes between.
+    // A long interval, so that hardly a frame arrives in between.
     let launch = Launch::gputop().envs(stage.fake.env());
     let terminal = stage.start(launch.args(["--interval", "2s"]));
     stage.wait_read(&terminal);
-    // Right behind one: its header has the time of the frame.
+    // Start right after a frame. The header shows the time of the frame.
     let header = |screen: &vt100::Screen| screen.contents().lines().next().map(str::to_owned);
     let before = terminal.text().lines().next().map(str::to_owned);
     terminal.wait_for(|screen| header(screen) != before, "the next frame");
@@ -221,7 +221,7 @@ fn process_killed_by_oom_is_marked_and_opens_its_incident() {
     terminal.wait_text("OUT OF MEMORY");
     trainer.kill();
     terminal.wait_text(" OOM: ");
-    // The other one is none.
+    // The other process has no OOM.
     terminal.send("/state:oom\r");
     terminal.wait_for(
         |screen| !screen.contents().contains("bench.py"),

@@ -1,4 +1,4 @@
-//! The incident store: what `gputop run` keeps, how it is read, and what happens where it cannot be kept.
+//! The incident store: what `gputop run` saves, how it is read, and what happens if it cannot be written.
 
 use std::fs;
 use std::io::{Read, Seek};
@@ -40,12 +40,12 @@ impl User {
         files
     }
 
-    /// `gputop run` of a script whose standard error is a file, so that it is read.
+    /// Runs `gputop run` on a script whose stderr is a file, so that gputop reads it.
     pub fn run(&self, script: &str, options: &[&str]) -> Output {
         run_in(self.0.path(), script, options)
     }
 
-    /// An out-of-memory error, with `before` printed first; ends with code 3.
+    /// Runs `before`, prints an out-of-memory error, and exits with code 3.
     pub fn fail(&self, before: &str, more: &[&str]) -> Output {
         self.run(&format!("{before}; echo '{OOM}' >&2; exit 3"), more)
     }
@@ -201,7 +201,7 @@ fn incidents_are_listed_shown_and_exported() {
         );
         assert_eq!(err.lines().count(), 1);
     }
-    // Both of one second begin alike.
+    // UIDs from the same second start alike.
     let (code, _, err) = user.incidents(["show", &uid[..3]]);
     assert_eq!(code, Some(1));
     assert!(err.contains("matches several incidents"), "{err}");
@@ -241,7 +241,7 @@ fn report_is_previewed_and_anonymous() {
     );
 }
 
-/// A command that counts how often it was told, and keeps what it was told.
+/// Returns a command that appends each notification to a file, and the file's path.
 fn told(user: &User) -> (String, PathBuf) {
     let file = user.0.path().join("told");
     (format!("cat >> {}", file.display()), file)
@@ -258,7 +258,7 @@ fn on_incident_runs_once_with_the_incident() {
     let incident: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(incident["id"], "oom-fragmentation");
     assert_eq!(incident["uid"], user.kept()["uid"]);
-    // Somebody else who sees the same tells nobody.
+    // A second observer of the same incident does not run the command again.
     use gputop::incident::{NOTICE_LIMIT, Notice, notify};
     let store = Store::at(&user.folder());
     let uid = store.list().unwrap().entries[0].uid.clone();
@@ -267,7 +267,7 @@ fn on_incident_runs_once_with_the_incident() {
         Notice::AlreadySent
     );
     assert_eq!(fs::read_to_string(&file).unwrap(), said);
-    // From the configuration as well.
+    // The command can also come from the configuration.
     let config = user.0.path().join("config.toml");
     fs::write(&config, format!("on_incident = \"{command}\"\n")).unwrap();
     user.fail("true", &["--config", config.to_str().unwrap()]);
@@ -292,7 +292,7 @@ fn an_on_incident_that_fails_or_hangs_is_one_sentence() {
     let uid = put(&store, 7).unwrap();
     let begun = std::time::Instant::now();
     let limit = std::time::Duration::from_millis(300);
-    // It reads nothing, holds its standard error in a process of its own, and does not end.
+    // The command reads no input, leaves a child that holds its stderr open, and does not exit.
     let pid = user.0.path().join("pid");
     let line = format!("sleep 60 & echo $! > {}; sleep 60", pid.display());
     let notice = notify(&store, &uid, &line, limit);
@@ -301,13 +301,13 @@ fn an_on_incident_that_fails_or_hangs_is_one_sentence() {
         "{notice:?}"
     );
     assert!(begun.elapsed() < std::time::Duration::from_secs(20));
-    // With all that it had begun.
+    // Its child is killed as well.
     let pid: i32 = fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
     wait_until("the end of what it began", || {
         let state = fs::read_to_string(format!("/proc/{pid}/stat"));
         state.map_or(true, |stat| stat.contains(") Z "))
     });
-    // A slip in the configuration costs the telling only.
+    // A mistake in the configuration only costs the notification.
     let config = user.0.path().join("config.toml");
     fs::write(&config, "on_incident = 3\n").unwrap();
     let result = user.fail("true", &["--config", config.to_str().unwrap()]);
@@ -327,7 +327,7 @@ fn interrupt_ends_a_slow_on_incident() {
     for signal in ["INT", "TERM"] {
         let command = format!("kill -{signal} $PPID; sleep 60");
         let result = user.fail("true", &["--on-incident", &command]);
-        // The command's all the same.
+        // The exit code is still that of the program.
         assert_eq!(result.status.code(), Some(3));
         let said = text(&result.stderr);
         assert_eq!(
@@ -338,7 +338,7 @@ fn interrupt_ends_a_slow_on_incident() {
     }
 }
 
-/// What a store that cannot be written says below the explanation, in one line.
+/// Checks that a store that cannot be written is reported in one line below the explanation.
 #[track_caller]
 fn assert_not_kept(result: &Output, why: &str) {
     assert_eq!(result.status.code(), Some(3));
@@ -355,7 +355,7 @@ fn assert_not_kept(result: &Output, why: &str) {
 
 #[test]
 fn unwritable_home_prints_one_line() {
-    // Nobody can make a directory there, root included.
+    // Not even root can create a directory there.
     for home in ["/proc", "/dev/null"] {
         let script = format!("echo '{OOM}' >&2; exit 3");
         assert_not_kept(
@@ -368,7 +368,7 @@ fn unwritable_home_prints_one_line() {
 #[test]
 fn file_size_limit_prints_one_line_and_keeps_the_exit_code() {
     let user = User::new();
-    // On a terminal, since no file can be written then, a log neither.
+    // Runs on a terminal, because no file can be written under this limit, not even a log.
     let terminal = crate::terminal::Launch::shell(&format!(
         "ulimit -f 0; {} run -- sh -c \"echo '{OOM}'; exit 3\"; echo code $?",
         env!("CARGO_BIN_EXE_gputop")
@@ -381,7 +381,7 @@ fn file_size_limit_prints_one_line_and_keeps_the_exit_code() {
     assert!(shown.contains("cannot save the incident: "), "{shown}");
     assert!(shown.contains("code 3"), "{shown}");
     assert!(user.files().is_empty());
-    // Nothing half written stays.
+    // No partially written file remains.
     let left: Vec<_> = fs::read_dir(user.folder()).unwrap().collect();
     assert_eq!(left.len(), 1, "only the lock: {left:?}");
 }
@@ -427,7 +427,7 @@ fn strange_files_are_named_and_harm_nothing() {
     let (code, _, err) = user.incidents(["show", "bbbb"]);
     assert_eq!(code, Some(2));
     assert!(err.contains("newer gputop"), "{err}");
-    // Its number is the newer version's to change.
+    // Only the newer version may rewrite its record.
     user.fail("true", &[]);
     let newer = fs::read_to_string(user.folder().join("01kq3v7-bbbb.json")).unwrap();
     assert_eq!(newer, "{\"schema\": 2}");

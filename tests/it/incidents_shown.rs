@@ -26,7 +26,7 @@ use crate::many_processes::key;
 use crate::run_explained::{EXPLAINED, OOM};
 use crate::screen_fixture::{DEMO, app_at, draw};
 
-/// The recording's GPUs, and an incident of that day; `severity` is its own.
+/// Returns an app with the recording's GPUs and an incident of that day with this severity.
 fn app_with(severity: Severity) -> App {
     let mut app = app_at(DEMO, 140, Palette::None, false, true);
     let mut incident = explain(Catalogue::embedded(), "train.log", OOM.as_bytes()).remove(0);
@@ -55,7 +55,7 @@ fn app_with(severity: Severity) -> App {
     app
 }
 
-/// What was there: the GPU, another process, free blocks, and a stack.
+/// The scene of an incident: the GPU, another process, free blocks, and a stack.
 fn scene() -> Scene {
     let at = Mono(90_000);
     let process = |pid: u32, vram: u64| GpuProcess {
@@ -145,7 +145,7 @@ fn an_incident_at_every_size() {
             insta::assert_snapshot!(name, text_of(&draw(&app, screen, width, height)));
         }
     }
-    // To its end, with what was there around it.
+    // The whole incident, including its scene.
     let whole = text_of(&draw(&app, "incident", 80, 60));
     insta::assert_snapshot!("incident-incident-80x60", whole);
     let caught = text_of(&draw(&app_with(Severity::Caught), "overview", 50, 6));
@@ -159,7 +159,7 @@ fn press(view: &mut View, app: &mut App, key: KeyCode) -> Effect {
     view.key(KeyEvent::new(key, KeyModifiers::NONE), app).0
 }
 
-/// What these keys send to the clipboard, one after the other.
+/// Returns the text that these keys send to the clipboard, in order.
 fn sent(view: &mut View, app: &mut App, keys: &str) -> String {
     let mut outcome = Effect::Done;
     for key in keys.chars() {
@@ -248,7 +248,7 @@ fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
     ));
     let said = app.message.clone().unwrap();
     assert!(said.contains("Incident not saved"), "{said}");
-    // Of a screen that explains nothing there is nothing to report.
+    // A screen without an explanation has nothing to report.
     press(&mut view, &mut app, KeyCode::Esc);
     press(&mut view, &mut app, KeyCode::Char('Y'));
     let said = app.message.clone().unwrap();
@@ -295,10 +295,10 @@ fn missed_incident_is_announced_until_opened() {
     terminal.wait_for(is_without, "the overview without it");
     terminal.send("q");
     terminal.wait_exit();
-    // Another dashboard knows that it was read.
+    // Another dashboard knows that the incident was read.
     let terminal = open();
     terminal.wait_text("SM%");
-    // And what happens while it is open comes in.
+    // Incidents that happen while it is open also appear.
     user.run("kill -9 $$", &[]);
     terminal.wait_text("KILLED BY THE SYSTEM");
     assert!(!terminal.text().contains(EXPLAINED), "{}", terminal.text());

@@ -1,4 +1,4 @@
-//! Input that a terminal may send in a hurry or leave unfinished: Ctrl-C ends the dashboard whatever came before it.
+//! Hurried or incomplete terminal input: Ctrl-C ends the dashboard whatever came before it.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use crate::fake_machine::dashboard;
 use crate::fake_nvml::FakeNvml;
 
 const CTRL_C: &str = "\x03";
-/// Generous for a debug build on a busy machine. Every key of the paste used to be handled before.
+/// Generous for a debug build on a busy machine. Earlier versions first handled every key of the paste.
 const MAX_DELAY: Duration = Duration::from_secs(2);
 
 #[test]
@@ -23,7 +23,7 @@ fn ctrl_c_ends_the_dashboard_after_any_unfinished_sequence() {
     ] {
         let terminal = dashboard(&fake).start();
         terminal.wait_text("1xH200");
-        // In one write, so in one read.
+        // One write, so that gputop gets it in one read.
         terminal.send(&format!("{before}{CTRL_C}"));
         let status = terminal.wait_exit();
         assert_eq!(status.exit_code(), 0, "{before:?}");

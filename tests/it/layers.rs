@@ -1,16 +1,16 @@
-//! Who may know whom (ARCHITECTURE.md, section 2), read from the paths that the sources name; and that no file of
-//! these tests is forgotten.
+//! Checks which modules use which (ARCHITECTURE.md, section 2), based on the paths in the sources, and that no test
+//! file is left out.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What the files below `place` may name of this crate, beside what is below `place` itself.
+/// Modules of this crate that files below `place` may use, besides those below `place`.
 struct Rule {
     place: &'static str,
     may: &'static [&'static str],
 }
 
-/// The first rule whose place a file is in counts.
+/// The first rule that matches a file applies.
 const RULES: &[Rule] = &[
     Rule {
         place: "model",
@@ -30,22 +30,22 @@ const RULES: &[Rule] = &[
         place: "open_files.rs",
         may: &[],
     },
-    // PyTorch's allocator as a model: pure.
+    // Pure: a model of PyTorch's allocator.
     Rule {
         place: "allocator",
         may: &["model"],
     },
-    // What of other programs' text may leave their reader: pure.
+    // Pure: decides which text of other programs may be passed on.
     Rule {
         place: "redact",
         may: &["model"],
     },
-    // What `nvidia-smi` says of a host where nothing else collects: there this is the collector.
+    // The collector for hosts that only have `nvidia-smi`.
     Rule {
         place: "source/remote/nvidia_smi",
         may: &["source", "model", "protocol", "redact"],
     },
-    // The one source that collects here.
+    // The only source that collects on this host.
     Rule {
         place: "source/local.rs",
         may: &["source", "collect", "protocol"],
@@ -54,7 +54,7 @@ const RULES: &[Rule] = &[
         place: "source",
         may: &["open_files", "model", "protocol"],
     },
-    // Where what was collected becomes a stream, and requests come in.
+    // Turns collected data into a stream, and receives requests.
     Rule {
         place: "collect/agent",
         may: &[
@@ -65,7 +65,7 @@ const RULES: &[Rule] = &[
             "source::stream",
         ],
     },
-    // Which text of a log is worth sending at all is what signatures look for; diagnose knows no collector.
+    // Signatures decide which log text is worth sending. `diagnose` uses no collector.
     Rule {
         place: "collect/logs",
         may: &[
@@ -77,17 +77,17 @@ const RULES: &[Rule] = &[
             "diagnose::recovery",
         ],
     },
-    // Where what is known of a host becomes what the probe's child is told.
+    // Builds the request for the probe's child from the host's data.
     Rule {
         place: "collect/probe.rs",
         may: &["collect", "model", "probe", "user_files"],
     },
-    // The hook's allocation traces are played where they lie.
+    // Replays the hook's allocation traces where they are stored.
     Rule {
         place: "collect/hook/replay_trace.rs",
         may: &["collect", "model", "allocator", "snapshot", "user_files"],
     },
-    // Its own allocations on a card, judged as a process's are.
+    // Analyzes its own allocations on a card like those of a process.
     Rule {
         place: "probe",
         may: &["model", "allocator", "user_files"],
@@ -96,37 +96,37 @@ const RULES: &[Rule] = &[
         place: "collect",
         may: &["open_files", "model", "redact", "user_files"],
     },
-    // Snapshot files: bytes to plain data, and to histories of the allocator's model.
+    // Converts snapshot files to plain data and to histories for the allocator model.
     Rule {
         place: "snapshot",
         may: &["model", "allocator"],
     },
-    // Text to incidents: pure.
+    // Pure: converts text to incidents.
     Rule {
         place: "diagnose",
         may: &["model", "allocator"],
     },
-    // The cards are the diagnosis' own data.
+    // The cards are data of `diagnose`.
     Rule {
         place: "export/cards",
         may: &["export", "model", "diagnose"],
     },
-    // What is printed of a snapshot.
+    // Prints snapshots.
     Rule {
         place: "export/snapshot",
         may: &["export", "model", "allocator", "snapshot"],
     },
-    // What is printed of a history under other settings.
+    // Prints a history replayed under other settings.
     Rule {
         place: "export/whatif.rs",
         may: &["export", "model", "allocator"],
     },
-    // A table is drawn by what draws the screen.
+    // Draws tables with the code that draws the screen.
     Rule {
         place: "export/table.rs",
         may: &["export", "model", "tui"],
     },
-    // What is wrong with a GPU is said as the overview says it.
+    // Describes GPU problems with the words of the overview.
     Rule {
         place: "export/line.rs",
         may: &["export", "model", "tui"],
@@ -144,7 +144,7 @@ const RULES: &[Rule] = &[
         place: "user_files.rs",
         may: &["model"],
     },
-    // It watches a command, explains it, and keeps what happened.
+    // Watches a command, explains its failure, and saves the incident.
     Rule {
         place: "run",
         may: &[
@@ -161,9 +161,9 @@ const RULES: &[Rule] = &[
         place: "tui",
         may: &[
             "allocator",
-            // An incident reads the same wherever it is shown, and so do the figures of a snapshot.
+            // Incidents and the numbers of a snapshot look the same on the screen and in print.
             "export::explanation",
-            // So does a probe.
+            // The same applies to a probe.
             "export::probe",
             "export::snapshot",
             "export::whatif",
@@ -200,7 +200,7 @@ const RULES: &[Rule] = &[
         place: "lib.rs",
         may: &[],
     },
-    // It sees the crate from outside.
+    // Uses the crate from outside.
     Rule {
         place: "main.rs",
         may: &[],
@@ -208,7 +208,7 @@ const RULES: &[Rule] = &[
 ];
 
 const UNSAFE: &[&str] = &[
-    // It runs before the standard library does.
+    // Runs before the standard library.
     "cli/closed_stdout.rs",
     "cli/malloc_tuning.rs",
     "collect/exits/pidfd_info.rs",
@@ -221,7 +221,7 @@ const UNSAFE: &[&str] = &[
     "tui/fatal_signals.rs",
 ];
 
-/// Words that only these places may say.
+/// Words that may occur only in these places.
 const RESERVED: &[(&str, &[&str])] = &[
     ("nvml_wrapper", &["collect/nvml/", "collect/driver/"]),
     ("nvml_wrapper_sys", &["collect/nvml/"]),
@@ -246,7 +246,7 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Path below `src/`, and the text without comments.
+/// Returns each file's path below `src/` and its text without comments.
 fn sources() -> Vec<(String, String)> {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let read = |path: PathBuf| {
@@ -263,7 +263,7 @@ fn sources() -> Vec<(String, String)> {
     rust_files(&src).into_iter().map(read).collect()
 }
 
-/// The paths behind every `crate::`, two names deep: `source::Update`. A group in braces is taken apart.
+/// Returns the paths after every `crate::`, up to two names: `source::Update`. Groups in braces are expanded.
 fn named(code: &str) -> Vec<String> {
     code.split("crate::")
         .skip(1)
@@ -285,7 +285,7 @@ fn expand(before: &str, rest: &str, depth: usize) -> Vec<String> {
     }
 }
 
-/// What stands between the commas of a group, up to its closing brace.
+/// Returns the items of a group: the text between its commas, up to its closing brace.
 fn items(group: &str) -> Vec<&str> {
     let (mut items, mut begin, mut open) = (Vec::new(), 0, 0);
     for (i, c) in group.char_indices() {

@@ -1,4 +1,4 @@
-//! `gputop line`: one line for a status bar, and tmux that shows it.
+//! `gputop line`: one line for a status bar, and its display in tmux.
 #![allow(clippy::print_stdout)]
 
 use std::process::Command;
@@ -67,7 +67,7 @@ fn how_long_a_line_takes() {
     );
 }
 
-/// A tmux server of this test's own, which ends with it.
+/// A tmux server for this test, killed when this is dropped.
 struct Server(tempfile::TempDir);
 
 impl Server {

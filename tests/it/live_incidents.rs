@@ -1,5 +1,5 @@
-//! A run that nobody prepared dies while dashboards are open: from the log it writes to the banner, its explanation, and
-//! the store, with the real program and a real process.
+//! An unprepared run fails while dashboards are open. The tests follow it from its log to the banner, the explanation
+//! and the store, with the real program and a real process.
 
 use std::fs::File;
 use std::io::Write;
@@ -18,7 +18,7 @@ const OOM: &str = "Traceback (most recent call last):\n  File \"train.py\", line
     which 1.06 GiB is free. Including non-PyTorch memory, this process has 22.60 GiB memory in use. Of the allocated \
     memory 22.00 GiB is allocated by PyTorch, and 102.00 MiB is reserved by PyTorch but unallocated.\n";
 
-/// A training run with a log, on a pretended GPU.
+/// A training run with a log, on a fake GPU.
 struct Run {
     home: tempfile::TempDir,
     log: File,
@@ -55,7 +55,7 @@ impl Run {
         launch.start()
     }
 
-    /// Until the dashboard follows the log: what was written before counts for nothing.
+    /// Waits until the dashboard follows the log. Earlier text is ignored.
     fn wait_followed(&mut self, terminal: &Terminal) {
         terminal.wait_text("train.py");
         terminal.send("jL");
@@ -92,7 +92,7 @@ fn dying_run_is_announced_everywhere_and_saved_once() {
     for terminal in &terminals {
         terminal.wait_text("OUT OF MEMORY: 2.00 GiB did not fit");
     }
-    // A second, and what a busy machine adds.
+    // One second, plus time for a busy machine.
     assert!(died.elapsed().as_secs() < 6, "{:?}", died.elapsed());
 
     terminals[0].send("d");
@@ -100,7 +100,7 @@ fn dying_run_is_announced_everywhere_and_saved_once() {
     terminals[0].wait_text("train.log:");
     terminals[0].send("\x1b[6~");
     terminals[0].wait_text("WHERE train.py:57  loss.backward()");
-    // What one has opened is read in the other, too.
+    // An incident opened in one dashboard is marked as read in the other.
     terminals[1].wait_for(
         |screen| !screen.contents().contains("OUT OF MEMORY"),
         "the banner to go",

@@ -1,4 +1,4 @@
-//! The logs of real processes: found by themselves, followed, and told of.
+//! Logs of real processes: found automatically, followed, and reported.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -28,7 +28,7 @@ const OOM: &str = "Traceback (most recent call last):\n  File \"train.py\", line
     loss.backward()\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total \
     capacity of 23.69 GiB of which 1.06 GiB is free.\n";
 
-/// The follower of logs, and what it told so far.
+/// The log follower and its reports so far.
 struct Followed {
     logs: Logs,
     told: Arc<Mutex<Vec<(Instant, ProcessExcerpt)>>>,
@@ -100,7 +100,7 @@ fn key_of(pid: u32) -> ProcessKey {
     }
 }
 
-/// A shell that says what it reads from its input, with its output where `say` puts it.
+/// Starts a process that repeats its input. `say` redirects its output.
 fn parrot(say: impl FnOnce(&mut Command)) -> Guarded {
     let mut command = Command::new("cat");
     command.stdin(Stdio::piped());
@@ -113,7 +113,7 @@ fn say(process: &mut Guarded, text: &str) {
     input.write_all(text.as_bytes()).unwrap();
 }
 
-/// Waits until what was said before is in the file, so that what comes next is newer.
+/// Waits until the file contains the earlier output, so that later output is newer.
 fn wait_size(file: &Path, size: usize) {
     let size = size as u64;
     wait_until("the log to grow", || {
@@ -121,7 +121,7 @@ fn wait_size(file: &Path, size: usize) {
     });
 }
 
-/// A process that is started after this is younger than the file: its start is told in hundredths of a second.
+/// Waits until the file is older than any process started from now on. Start times have a resolution of 10 ms.
 fn wait_old(file: &Path) {
     let born = fs::metadata(file).unwrap().created().unwrap();
     wait_until("the file to be older than a process", || {
@@ -130,10 +130,10 @@ fn wait_old(file: &Path) {
     });
 }
 
-/// A process whose output is this file, with one error in it that is older than the moment of attaching.
+/// Starts a process that writes to this file. The file already contains an error from before attaching.
 fn old_log(file: &Path) -> Guarded {
     fs::write(file, format!("{OOM}old\n")).unwrap();
-    // A process's start is told in hundredths of a second.
+    // Process start times have a resolution of 10 ms.
     let born = fs::metadata(file).unwrap().created().unwrap();
     wait_until("the file to be older than the process", || {
         born.elapsed()
@@ -177,7 +177,7 @@ fn new_error_behind_stdout_is_reported_once() {
     );
     assert!(!excerpt.sampled && !excerpt.continues && excerpt.writers.is_empty());
 
-    // What it says last is told when it ends, and not what was told.
+    // Its last output is reported when it exits, without repeating earlier reports.
     say(&mut process, "its last words\n");
     wait_size(&file, before as usize + OOM.len() + 7 + 15);
     drop(process);
@@ -221,7 +221,7 @@ fn a_recording_holds_what_a_process_wrote() {
     );
     let mut n = 0;
     wait_until("the event", || {
-        // Until it is attached to, what is written is too old.
+        // Text written before attaching is too old.
         n += 1;
         if n % 100 == 1 {
             (&output).write_all(OOM.as_bytes()).unwrap();
@@ -237,11 +237,11 @@ fn a_recording_holds_what_a_process_wrote() {
     let _ = recorder.0.kill();
 }
 
-/// The excerpts in a recording that is still being written.
+/// Returns the excerpts in a recording that is still being written.
 fn excerpts(recording: &Path) -> Vec<(Option<ProcessKey>, LogExcerpt)> {
     let mut text = Vec::new();
     if let Ok(file) = File::open(recording) {
-        // It ends in the middle of something.
+        // The file is incomplete at its end.
         let _ = zstd::stream::Decoder::new(file).map(|mut d| d.read_to_end(&mut text));
     }
     let lines = text.split(|b| *b == b'\n');
@@ -278,7 +278,7 @@ fn piped_output_is_read_from_the_file_of_tee() {
         Command::new("cat")
             .stdin(Stdio::piped())
             .stdout(into_tee)
-            // Where it complains is no copy of what goes through it.
+            // Its stderr is not a copy of the data that passes through.
             .stderr(File::create(dir.path().join("complaints")).unwrap())
             .spawn()
             .unwrap(),
@@ -321,7 +321,7 @@ fn output_to_dev_null_is_reported_as_such() {
     let dir = tempfile::tempdir().unwrap();
     let fifo = dir.path().join("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    // Open for reading and writing, so that it waits for nobody; the only reader is the writer.
+    // Opened for reading and writing, so that opening does not block. The only reader is the writer.
     let both = File::options().read(true).write(true).open(&fifo).unwrap();
     let unread = parrot(|command| {
         command.stdout(both.try_clone().unwrap()).stderr(both);
@@ -355,7 +355,7 @@ fn output_to_dev_null_is_reported_as_such() {
     assert_eq!(followed.told(), []);
 }
 
-/// A file that grows for a process, attached to.
+/// A growing file of a process, with the follower attached.
 struct Growing {
     followed: Followed,
     key: ProcessKey,
@@ -439,7 +439,7 @@ fn a_log_named_by_hand_is_followed_over_its_rotation() {
         (told.process, told.excerpt.origin),
         (Some(log.key), LogOrigin::Named)
     );
-    // What is written last into the old file is not lost, and the new one is read from its beginning.
+    // The last text in the old file is not lost, and the new file is read from its beginning.
     let old = named.with_file_name("app.log.1");
     fs::rename(&named, &old).unwrap();
     append(&old, "CUDA error: second\n");
@@ -488,7 +488,8 @@ fn only_own_regular_files_are_followed_by_name() {
     assert!(log.followed.name(gone, &log.file).is_err());
 }
 
-/// A client on another host names files of a root agent: only those that the owner of the process owns and can read.
+/// A client on another host can name files for a root agent, but only files that the owner of the process owns and can
+/// read.
 #[test]
 fn a_remote_client_names_only_files_that_the_owner_of_the_process_can_read() {
     const NOBODY: u32 = 65_534;
@@ -527,7 +528,7 @@ fn a_remote_client_names_only_files_that_the_owner_of_the_process_can_read() {
     let hidden = make("hidden/app.log", NOBODY, 0o644);
     open(hidden.parent().unwrap(), 0o700);
     refused(&hidden, denied);
-    // The way round through a link to the directory ends at the same door.
+    // A path through a link to the directory is denied as well.
     let link = dir.path().join("link");
     symlink(hidden.parent().unwrap(), &link).unwrap();
     refused(&link.join("app.log"), denied);
@@ -540,13 +541,13 @@ fn a_remote_client_names_only_files_that_the_owner_of_the_process_can_read() {
     };
     append(&named, "CUDA error: first\n");
     followed.wait_text("first");
-    // Another user's file in its place is not read, and the next of the owner's is.
+    // Another user's file in its place is not read. The owner's next file is.
     let beside = make("beside.log", NOBODY, 0o600);
     followed.name(key, &beside).unwrap();
     let secret = make("secret.log", 0, 0o644);
     append(&secret, "CUDA error: secret\n");
     fs::rename(&secret, &named).unwrap();
-    // When another log was seen to be replaced twice, this one was looked at as well.
+    // After two replacements of the other log were noticed, this one was checked as well.
     for text in ["rotated once", "rotated twice"] {
         let next = make("next.log", NOBODY, 0o600);
         append(&next, &format!("CUDA error: {text}\n"));
@@ -580,7 +581,7 @@ fn what_grows_too_fast_is_sampled_and_says_so() {
         told.text.len()
     );
     assert!(log.followed.view(log.key).text.value().unwrap().len() <= 256 << 10);
-    // Holes and noise are no text.
+    // File holes and escape sequences are not treated as text.
     let file = File::options().write(true).open(&log.file).unwrap();
     let size = file.metadata().unwrap().len();
     file.set_len(size + (4 << 30)).unwrap();
@@ -630,7 +631,7 @@ fn shared_log_names_all_ranks() {
     let followed = Followed::start();
     followed.logs.watch(&keys);
     keys.iter().for_each(|key| followed.wait_attached(*key));
-    // It claims to be of another.
+    // The output claims to come from the other process.
     say(
         &mut a,
         &format!("[rank 7] process {} has ended\n{OOM}", keys[1].pid),
@@ -638,7 +639,7 @@ fn shared_log_names_all_ranks() {
     let told = followed.wait_text("Tried to allocate");
     assert_eq!((told.process, told.excerpt.writers), (None, keys.to_vec()));
     assert_eq!(followed.told().len(), 1);
-    // When one has ended, the rest is the other's.
+    // After one process exits, further text belongs to the other.
     let other = key_of(b.0.id());
     let first = keys[0].min(keys[1]);
     let ended = if first == other { keys[1] } else { first };
@@ -723,7 +724,7 @@ fn output_of_a_process_that_exits_during_the_search_is_sent() {
 
 #[test]
 fn a_process_whose_files_never_answer_costs_the_others_nothing() {
-    // Opening a FIFO waits for its writer, as a file on a server that is gone waits for ever.
+    // Opening a FIFO blocks until it has a writer, as a file on an unreachable server blocks forever.
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("train.log");
     let process = old_log(&file);
@@ -748,20 +749,20 @@ fn a_process_whose_files_never_answer_costs_the_others_nothing() {
         .unwrap();
     followed.wait_text("seen");
     assert!(!followed.view(stuck).is_attached);
-    // It answers after all.
+    // The open returns after all.
     let writer = File::options().write(true).open(&fifo).unwrap();
     drop(writer);
     followed.wait_attached(stuck);
 }
 
-/// A tmux server of the test's own, with one pane.
+/// A tmux server for this test, with one pane.
 struct Tmux {
     socket: PathBuf,
     _dir: TempDir,
 }
 
 impl Tmux {
-    /// None where there is no tmux, unless the tests must not do without.
+    /// Returns `None` if tmux is missing. Fails if the tests require it.
     fn start(script: &str) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("socket");
@@ -827,7 +828,7 @@ impl Drop for Tmux {
     }
 }
 
-/// The pane is read when a process in it, which repeats what is said, is heard.
+/// Waits until the pane is read: text echoed by a process in it has appeared.
 fn followed_in(tmux: &Tmux, key: ProcessKey) -> Followed {
     let followed = Followed::with(|settings| {
         settings.tmux_socket = Some(tmux.socket.clone());
@@ -850,7 +851,7 @@ fn error_in_a_tmux_pane_is_sent_with_wrapped_lines_joined() {
     wait_until("the pane", || tmux.shows("too old"));
     let key = key_of(tmux.pid());
     let followed = followed_in(&tmux, key);
-    // Longer than the pane is wide, and more of them than it is high.
+    // Longer than the pane is wide, and with more lines than it is high.
     let error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of";
     let said = Instant::now();
     tmux.say(error);
@@ -940,7 +941,7 @@ fn a_tmux_server_that_hangs_costs_nothing_else() {
     let process = old_log(&file);
     let key = key_of(process.0.id());
     let followed = Followed::with(|settings| {
-        // It accepts, and says nothing.
+        // The socket accepts connections but never answers.
         settings.tmux_folders = vec![folder];
         settings.tmux_socket = None;
     });
@@ -968,7 +969,7 @@ fn a_tmux_server_that_hangs_costs_nothing_else() {
     });
 }
 
-/// A program of the test's own, in the place of an outside one.
+/// Writes a script that replaces an external program.
 fn program(dir: &Path, name: &str, script: &str) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;
     let path = dir.join(name);
@@ -977,7 +978,7 @@ fn program(dir: &Path, name: &str, script: &str) -> PathBuf {
     path
 }
 
-/// A socket that the environment calls the journal's.
+/// Starts a process whose output is a socket that its environment names as the journal's.
 fn service() -> (Guarded, std::os::unix::net::UnixStream) {
     let (socket, other) = std::os::unix::net::UnixStream::pair().unwrap();
     let fd: std::os::fd::OwnedFd = socket.into();
@@ -1048,7 +1049,7 @@ fn a_journalctl_that_hangs_or_is_not_there_costs_nothing() {
     }
 }
 
-/// A process under a pretended /proc whose output is a pipe that nobody reads.
+/// Starts a process under a fake /proc. Its output is a pipe that nobody reads.
 fn piped(root: &Path, environ: &str, cgroup: &str) -> (Guarded, ProcessKey) {
     let process = parrot(|command| {
         command.stdout(Stdio::piped()).stderr(Stdio::null());
@@ -1125,7 +1126,7 @@ fn slurms_output_file_is_found_by_the_job() {
 
 #[test]
 fn the_log_that_screen_keeps_is_followed() {
-    // A program of that name with a terminal and a log, as `screen -L` has them; screen itself is not needed.
+    // A program named `screen` with a terminal and a log, as with `screen -L`. The real screen is not needed.
     let dir = tempfile::tempdir().unwrap();
     let screen = dir.path().join("screen");
     fs::copy("/bin/sh", &screen).unwrap();
@@ -1143,7 +1144,7 @@ fn the_log_that_screen_keeps_is_followed() {
     let mut above = Guarded(command.spawn().unwrap());
     let mut said = BufReader::new(above.0.stderr.take().unwrap()).lines();
     let pid: u32 = said.next().unwrap().unwrap().parse().unwrap();
-    // `sleep` holds the shell's pipe open, and is ended with it.
+    // `sleep` holds the shell's pipe open, and is killed with it.
     let _below = Ended(pid);
     let key = key_of(pid);
     let followed = Followed::start();
@@ -1156,7 +1157,7 @@ fn the_log_that_screen_keeps_is_followed() {
     assert_eq!(told.excerpt.file.value().map(String::as_str), file.to_str());
 }
 
-/// A process that is no child of ours, killed when this is dropped.
+/// A process that is not our child, killed when this is dropped.
 struct Ended(u32);
 
 impl Drop for Ended {
@@ -1201,12 +1202,12 @@ fn recycled() {
     let mut next = next.expect("another process with that PID");
     let other = key_of(pid);
     assert_ne!(other, key);
-    // Nobody has told of the first one's end yet.
+    // The first process's exit has not been reported yet.
     followed.logs.watch(&[key, other]);
     followed.wait_attached(other);
     say(&mut next, OOM);
     followed.wait_text("Tried to allocate");
-    // It is looked once a second whether another file is in a log's place.
+    // Once a second, gputop checks whether another file has replaced a log.
     let begun = Instant::now();
     wait_until("two such looks", || {
         say(&mut next, "CUDA error: again\n");
@@ -1227,7 +1228,7 @@ fn recycled() {
 
 #[test]
 fn the_log_of_a_process_in_a_container_is_read_from_outside() {
-    // Its path leads nowhere out here.
+    // Its path does not exist outside the container.
     const INSIDE: &str = "mount -t tmpfs none /mnt; cd /mnt; exec cat > train.log 2>&1";
     if !has("unshare") {
         return;
@@ -1299,7 +1300,7 @@ fn the_dashboard_shows_the_log_and_takes_the_name_of_another() {
     let fake = FakeNvml::h200s(1, &on_gpu(0, &process, ""));
     let terminal = dashboard(&fake).size(24, 80).start();
     terminal.wait_text("train.py");
-    // From the row of its GPU to its own.
+    // From the GPU's row to the process's row.
     terminal.send("\t");
     terminal.send("L");
     terminal.wait_text("No output since gputop attached to the process");

@@ -1,4 +1,4 @@
-//! All integration tests are one binary; a file is a topic.
+//! All integration tests are in one binary, with one file per topic.
 #![allow(clippy::unwrap_used)]
 
 #[cfg(target_os = "linux")]

@@ -1,4 +1,4 @@
-//! Many hosts at once: what they cost whoever watches them, and what is left of links that came and went.
+//! Many hosts at once: their cost for the watching gputop, and what closed links leave behind.
 
 use std::fs;
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn live(screen: &vt100::Screen) -> usize {
     screen.contents().matches(" live          8xH200 ").count()
 }
 
-/// Open files, threads and children of a process.
+/// Returns the numbers of open files, threads and children of a process.
 fn held(pid: u32) -> [usize; 3] {
     let count = |folder: &str| {
         fs::read_dir(format!("/proc/{pid}/{folder}"))
@@ -73,7 +73,7 @@ fn unopened_hosts_cost_little() {
             .filter_map(|line| Some(line.split_once("$F/")?.1[..4].to_owned()));
         names.collect()
     };
-    // The order of a column, and turned round; what is typed has to stand in a row.
+    // Reverse the sort order of a column, then search. Every search term must occur in the row.
     terminal.send("sI");
     terminal.wait_for(|screen| rows(screen)[0] == "h023", "the last name first");
     terminal.send("/H01 live\r");
@@ -95,7 +95,7 @@ fn unopened_hosts_cost_little() {
         .unwrap()
         .parse()
         .unwrap();
-    // A debug build alone has 60 MiB.
+    // A debug build alone takes 60 MiB.
     let most = (60 << 10) + HOSTS * (3 << 9);
     assert!(resident < most, "{resident} KiB, more than {most}");
     terminal.send("q");
@@ -109,7 +109,7 @@ fn hundred_closed_links_leave_nothing_behind() {
     hosts.hold(true);
     let terminal = dashboard(&hosts);
     terminal.wait_text(&format!("{HOSTS} hosts"));
-    // For each host a command that waits, one who reads it, one who reads its complaints and one who gives it orders.
+    // Each host has a waiting command and three threads: for its stdout, its stderr, and requests to it.
     wait_until("all to wait", || far_threads(terminal.pid()) == 3 * HOSTS);
     let before = held(terminal.pid());
     hosts.hold(false);
@@ -143,13 +143,13 @@ fn background_host_keeps_an_hour_of_gpu_history() {
     assert!(history.pools_of(process).is_empty());
     let bytes = history.bytes();
     assert!(bytes < 256 << 10, "{bytes}");
-    // Opened, everything is kept from then on.
+    // Once the host is opened, everything is retained.
     history.keep(Reach::Whole);
     history.push(frame);
     assert!(!history.pools_of(process).is_empty());
 }
 
-/// What is kept of a host that is not on the screen, by the thread that measures.
+/// Data retained for a host that is not on the screen, allocated by the measuring thread.
 struct Kept {
     app: App,
     observer: Observer,
@@ -190,7 +190,7 @@ impl Kept {
     }
 }
 
-/// What an incident takes that is still listed, with what was there around it.
+/// Memory of an incident that is still listed, including its scene.
 const INCIDENT: usize = 20 << 10;
 
 #[test]
@@ -205,7 +205,7 @@ fn background_host_grows_only_with_incidents() {
     assert_eq!(kept.app.incidents.unread(), 24);
     let grew = of_hours[23] - of_hours[1];
     assert!(grew < 22 * INCIDENT, "{grew} bytes in 22 hours");
-    // A frame a second: of each pool early warnings know the last ten minutes.
+    // At one frame per second, early warnings retain the last ten minutes of each pool.
     let told = kept.telling.ten_minutes();
     kept.see(told);
     let grew = taken() - of_hours[23];

@@ -1,4 +1,4 @@
-//! A made-up machine with as many processes as wanted, and an app that shows it: for what keys do to the table.
+//! A fake machine with any number of processes, and an app that shows it, to test what keys do to the table.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub fn key(pid: u32) -> ProcessKey {
     }
 }
 
-/// A process and what it holds on each GPU it is on.
+/// A process and its memory on each of its GPUs.
 pub struct Member {
     pub process: Process,
     pub on: Vec<(u32, Bytes)>,
@@ -104,7 +104,7 @@ pub fn frame(gpus: u32, members: &[Member]) -> Frame {
     }
 }
 
-/// What stands before a screen: the app, the view, and what keys made them ask for.
+/// The state of a screen: the app, the view, and the requests that keys caused.
 pub struct Desk {
     pub app: App,
     pub view: View,
@@ -139,7 +139,7 @@ impl Desk {
         self.asked.extend(self.view.follow(&self.app));
     }
 
-    /// Characters, of which a line feed is Enter and an escape Esc.
+    /// Sends characters as keys. A line feed is Enter and an escape is Esc.
     pub fn send(&mut self, keys: &str) {
         for key in keys.chars() {
             self.press(match key {

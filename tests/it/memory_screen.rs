@@ -1,4 +1,4 @@
-//! Screens of processes whose allocator was read, from made-up pools and maps: the mock-ups of the product.
+//! Screens of processes with a readable allocator, from made-up pools and maps. They are the product's mock-ups.
 
 use std::sync::Arc;
 
@@ -88,7 +88,7 @@ fn gpu(index: u32, free: Bytes, processes: Vec<GpuProcess>) -> Gpu {
     }
 }
 
-/// A step of training: from the parameters up to the peak of the backward pass.
+/// Returns the pool during a training step, from the parameters up to the peak of the backward pass.
 fn pool(second: u64) -> Pool {
     let wave = (second % 40) as f64 / 40.0;
     let allocated = Sampled::new(gib(13.50))
@@ -195,7 +195,7 @@ fn segment(address: u64, pool: PoolKind, stream: u64, parts: &[(BlockState, u64)
     }
 }
 
-/// Twenty large segments full of holes, one that is free, and many small ones: about what the statistics say.
+/// Twenty large segments full of free blocks, one free segment, and many small ones: roughly what the statistics say.
 fn map(second: u64) -> PoolMap {
     use BlockState::{Active, Allocated, Free};
     let mut segments = Vec::new();
@@ -257,7 +257,7 @@ fn press(view: &mut View, app: &mut App, code: KeyCode) -> Vec<Request> {
     view.key(KeyEvent::new(code, KeyModifiers::NONE), app).1
 }
 
-/// The view after some keys.
+/// Returns the view after these keys.
 fn after(app: &mut App, keys: &str) -> View {
     let mut view = View::default();
     view.follow(app);
@@ -336,7 +336,7 @@ fn missing_map_shows_the_reason() {
         screen.contains("the recording contains no maps"),
         "{screen}"
     );
-    // One that was shown stays: a program that changes all the time cannot be read in every second.
+    // A map that was shown stays: a program that changes all the time cannot be read every second.
     app.update(Update::Map(Arc::new(map(599))));
     app.update(Update::NoMap((key(418), 0), why));
     let screen = text(&mut app, "M", 100, 30);
@@ -409,7 +409,7 @@ fn spare_rows_show_the_fullest_process_of_a_single_gpu() {
         "spare_rows_show_the_fullest_process_of_a_single_gpu",
         text(&mut app, "", 120, 40)
     );
-    // Its map is asked for while it is in sight.
+    // Its map is requested while it is visible.
     let wanted = Request::Map(Some((key(418), 0)));
     let mut view = View::default();
     for (size, asks) in [((80, 24), false), ((120, 40), true), ((40, 6), false)] {
@@ -650,7 +650,7 @@ fn brackets_switch_the_device_of_a_process_on_several() {
     assert!(second.contains("GPU1 RTX 4090  cuda:1 of 2"), "{second}");
 }
 
-/// One process on one GPU, and what its JAX and its TensorFlow tell.
+/// One process on one GPU, with pools reported by its JAX and its TensorFlow.
 fn with_told(told: Vec<ReportedPool>) -> App {
     let mut app = app(true, false);
     let mut frame = frame(600);
@@ -686,7 +686,7 @@ fn reported_pool_is_shown_on_every_screen() {
     let overview = text(&mut app, "", 120, 40);
     let row = overview.lines().find(|line| line.contains("418")).unwrap();
     let figures: Vec<&str> = row.split_whitespace().collect();
-    // VRAM, ALLOC, RESV, IDLE; what is stuck and what fits nobody tells.
+    // VRAM, ALLOC, RESV, IDLE. Nothing reports the stuck memory and the largest fit.
     let wanted = ["21.0", "4.2", "18.0", "13.8", "-", "-"];
     assert!(
         figures.windows(6).any(|found| found == wanted),
@@ -770,7 +770,7 @@ fn click_on_the_map_moves_the_cursor() {
         view.mouse(mouse, area, &mut app);
         under(&view, &app).1
     };
-    // The third row, its first cell, and the third: 64 MiB further on.
+    // In the third row of the map, click the first cell and then the third, which is 64 MiB further on.
     let first = press_at(8, map + 3);
     assert!(
         first.starts_with("7f2c00000000") && first.contains(" +0B"),
@@ -781,7 +781,7 @@ fn click_on_the_map_moves_the_cursor() {
         third.starts_with("7f2c00000000") && third.contains(" +64M"),
         "{third}"
     );
-    // Beside the cells nothing moves.
+    // A click beside the cells changes nothing.
     assert_eq!(press_at(80, map + 3), third);
     assert_eq!(press_at(2, map + 3), third);
 }

@@ -7,19 +7,19 @@ use crate::fake_nvml::FakeNvml;
 use crate::screen_tables::{gpu_shows, shows};
 use crate::terminal::Terminal;
 
-/// Presses the left button on the first place where these words stand.
+/// Clicks the first occurrence of these words.
 #[track_caller]
 fn press(terminal: &Terminal, words: &str) {
     press_at(terminal, places(terminal, words)[0]);
 }
 
-/// The same on the last such place: a menu lies over what it is about.
+/// Clicks the last occurrence of these words, since a menu covers the row that it belongs to.
 #[track_caller]
 fn press_last(terminal: &Terminal, words: &str) {
     press_at(terminal, *places(terminal, words).last().unwrap());
 }
 
-/// Column and row of the words, in each line that has them.
+/// Returns the column and row of the words, for each line that contains them.
 #[track_caller]
 fn places(terminal: &Terminal, words: &str) -> Vec<(usize, usize)> {
     let text = terminal.text();
@@ -64,7 +64,7 @@ fn a_click_selects_a_second_opens_and_a_heading_orders() {
     terminal.wait_for(|s| s.contents().contains(&b), "the processes");
     press(&terminal, &b);
     terminal.wait_for(marked(b.clone()), "the cursor on b");
-    // A heading that orders, and once more the other way round.
+    // Clicking a heading sorts by it. Clicking it again reverses the order.
     press(&terminal, "VRAM ALLOC");
     terminal.wait_text("▼VRAM");
     press(&terminal, "VRAM ALLOC");
@@ -81,7 +81,7 @@ fn a_click_selects_a_second_opens_and_a_heading_orders() {
     terminal.wait_for(|s| gpu_shows(s, "1", &[]), "the overview");
     press(&terminal, "1 ··");
     terminal.wait_for(marked("  1 ".into()), "the cursor on GPU 1");
-    // A menu is not clicked through; a key in the footer is that key.
+    // Clicks do not go through a menu. Clicking a key in the footer presses it.
     press(&terminal, "s sort");
     terminal.wait_text("Sort by");
     press(&terminal, &a);
@@ -105,19 +105,19 @@ fn click_chooses_in_menus_and_panes() {
     let fake = FakeNvml::new(&scenario.concat());
     let terminal = dashboard(&fake).start();
     terminal.wait_for(|s| shows(s, b.pid(), &[]), "the processes");
-    // The order: a press on it is enough.
+    // Sort order: one click selects it.
     terminal.send("s");
     press_last(terminal_with(&terminal, "Sort by"), "  PID");
     terminal.wait_for(|s| !s.contents().contains("Sort by"), "the menu is closed");
     terminal.wait_text("▲PID");
-    // A column: hidden by one press, shown by the next.
+    // Columns: one click hides a column, another shows it.
     terminal.send("C");
     press(terminal_with(&terminal, "Process columns"), "[x] USER");
     terminal.wait_text("[ ] USER");
     press(&terminal, "[ ] USER");
     terminal.wait_text("[x] USER");
     terminal.send("q");
-    // A signal is chosen by a press, but never sent by one.
+    // A click selects a signal but never sends it.
     press(&terminal, &a.pid().to_string());
     terminal.wait_for(marked(a.pid().to_string()), "the cursor on a");
     if crate::fake_machine::is_host() {
@@ -133,7 +133,7 @@ fn click_chooses_in_menus_and_panes() {
             "the menu is closed",
         );
     }
-    // What was sent to the clipboard is put away by a press.
+    // A click closes the message about the clipboard.
     terminal.send("y");
     terminal.wait_text("any key to close");
     press(&terminal, "any key to close");
@@ -141,7 +141,7 @@ fn click_chooses_in_menus_and_panes() {
         |s| !s.contents().contains("any key to close"),
         "it is closed",
     );
-    // On a GPU's screen: its processes, and its facts.
+    // On a GPU's screen: click its processes and its facts.
     terminal.send("g\r");
     terminal.wait_text("Tab Scroll");
     press(&terminal, &b.pid().to_string());
@@ -161,7 +161,7 @@ fn click_chooses_in_menus_and_panes() {
     assert!(a.finish().success(), "nothing was sent to it");
 }
 
-/// The terminal, once it shows these words.
+/// Returns the terminal once it shows these words.
 #[track_caller]
 fn terminal_with<'t>(terminal: &'t Terminal, words: &str) -> &'t Terminal {
     terminal.wait_text(words);

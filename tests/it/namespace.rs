@@ -1,13 +1,13 @@
-//! What only some may have, and a test may ruin: a network or mounts of its own, in which it runs again.
+//! Runs a test again in its own network or mount namespace, which the test may break. Not every user may create one.
 #![allow(clippy::print_stdout)]
 
 use std::process::Command;
 
-/// Says that this process is the one in there.
+/// Set for the process inside the namespace.
 const OWN: &str = "GPUTOP_TEST_NAMESPACE";
 
-/// Whether this process has what `flag` of unshare stands for. Else runs the test of this name again so, and fails if that
-/// does; where `probe` cannot be run so, it is done without.
+/// Returns true inside a namespace created by `unshare` with `flag`. Otherwise runs the test `test` again in one, and
+/// fails if it fails there. The test is skipped if `probe` cannot run that way.
 pub fn is_own(flag: &str, probe: &[&str], test: &str) -> bool {
     if std::env::var_os(OWN).is_some() {
         return true;

@@ -1,4 +1,4 @@
-//! `gputop probe` on the simulated card of tests/fake_cuda/driver, through the real loader of the driver.
+//! `gputop probe` on the simulated card of tests/fake_cuda/driver, loaded by the real driver loader.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ impl Card {
         Self::with(cuda, "")
     }
 
-    /// `nvml` are further lines of the GPU, and what follows it.
+    /// `nvml` is appended to the GPU's part of the scenario.
     pub fn with(cuda: &str, nvml: &str) -> Self {
         let text = format!("[[gpu]]\ntotal = {}\nreserved = 0\n{nvml}", 16 * GIB);
         let card = Self {
@@ -41,7 +41,7 @@ impl Card {
         self.dir.path().join("lib/libcuda.so")
     }
 
-    /// Takes a call away, as an older driver lacks it: nothing finds a symbol whose name is another.
+    /// Removes a call, as in an older driver, by renaming its symbol.
     fn without(self, symbol: &str) -> Self {
         let mut bytes = fs::read(self.library()).unwrap();
         let name = [b"\0", symbol.as_bytes(), b"\0"].concat();
@@ -85,14 +85,14 @@ impl Card {
         }
     }
 
-    /// With JSON; it must have been done.
+    /// Runs a probe with JSON output. Fails unless it succeeds.
     fn probe(&self, args: &[&str]) -> Value {
         let outcome = self.run(&[args, &["--json"]].concat());
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
         serde_json::from_str(&outcome.out).unwrap()
     }
 
-    /// What each process that ever had a context holds: as it said last.
+    /// Returns the memory of each process that ever had a context, as last reported.
     fn holders(&self) -> Vec<(u32, u64, u64)> {
         let text = fs::read_to_string(self.dir.path().join("state.json")).unwrap_or_default();
         let value: Value = serde_json::from_str(&text).unwrap_or_default();
@@ -109,7 +109,7 @@ impl Card {
             .collect()
     }
 
-    /// Everything that was taken was given back, by somebody who took something.
+    /// Checks that some process had a context, and that all memory was returned.
     #[track_caller]
     fn assert_all_returned(&self) {
         let holders = self.holders();
@@ -120,7 +120,7 @@ impl Card {
     }
 }
 
-/// The library that cargo built beside the product.
+/// Returns the path of the library that cargo built beside gputop.
 fn library() -> PathBuf {
     let gputop = Path::new(env!("CARGO_BIN_EXE_gputop"));
     let library = gputop.with_file_name("examples/libfake_cuda.so");
@@ -145,7 +145,7 @@ fn bytes(value: &Value) -> u64 {
         .unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// Slow machines: the limit bounds the driver, and here the driver is a file.
+/// For slow machines. The limit bounds the time in the driver, which is simulated with a file here.
 const AMPLE: &[&str] = &["--limit", "30s"];
 
 #[test]
@@ -207,10 +207,10 @@ fn every_policy_runs_the_same_pattern_within_its_arena() {
             .sum();
         assert_eq!(in_bins, bytes(&run["free_bytes"]), "{run}");
     }
-    // The same requests live at the end of each.
+    // The same requests are live at the end of each run.
     let live = |at: usize| bytes(&runs[at]["allocated_bytes"]);
     assert!(live(1) <= live(0) && live(2) == live(3), "{runs:?}");
-    // Asking the driver each time leaves no more than pages that small blocks share.
+    // If every request goes to the driver, only the pages shared by small blocks stay free.
     assert!(bytes(&runs[3]["free_bytes"]) < bytes(&runs[0]["free_bytes"]));
 }
 
@@ -225,7 +225,7 @@ fn one_policy_can_be_chosen() {
 
 #[test]
 fn an_arena_never_reaches_into_the_headroom() {
-    // 1.5 GiB free beside the context, 1 GiB of it headroom.
+    // 1.5 GiB is free besides the context, and 1 GiB of it is headroom.
     let card = Card::with("used_mib = 14336", "used = 15032385536\n");
     let probe = card.probe(&["--limit", "30s", "--headroom", "1G"]);
     for run in probe["patterns"].as_array().unwrap() {
@@ -317,7 +317,7 @@ fn missing_or_denied_driver_is_one_sentence() {
     assert!(refused.err.contains("no permission on /dev/nvidia*"));
 }
 
-/// A real one, which the loader finds where the simulated one is gone.
+/// Returns true if a real driver is installed, which the loader would find if the simulated one is missing.
 fn has_driver() -> bool {
     ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"]
         .iter()
@@ -368,7 +368,7 @@ fn a_second_probe_of_the_same_card_is_refused_while_the_first_runs() {
 
 #[test]
 fn a_killed_probe_leaves_no_process_behind_that_holds_memory() {
-    // Each allocation takes its time, so that it is found in the middle.
+    // Allocations are slow, so that the probe is killed in the middle of its work.
     let card = Card::new("[[call]]\nname = \"cuMemAlloc_v2\"\ntakes_ms = 200\n");
     let mut probe = card.command(&["--limit", "60s"]);
     let mut probe = Guarded(probe.stdout(Stdio::null()).spawn().unwrap());
@@ -383,7 +383,7 @@ fn a_killed_probe_leaves_no_process_behind_that_holds_memory() {
     probe.0.kill().unwrap();
     probe.0.wait().unwrap();
     wait_until("the child to end with its parent", || !is_alive(holder));
-    // What it said last shows that it was in the middle; the driver takes that back from whoever ends.
+    // Its last report shows that it still held memory. The driver reclaims the memory of a process that exits.
     assert!(card.holders()[0].1 > 0);
 }
 
@@ -471,7 +471,7 @@ fn bad_input_is_one_sentence_and_exit_2() {
     }
 }
 
-/// The dashboard before this card.
+/// Returns a dashboard for this card.
 fn dashboard_of(card: &Card) -> crate::terminal::Launch {
     let envs = card.envs().into_iter();
     crate::fake_machine::dashboard(card.nvml()).envs(envs.map(|(name, path)| (name, path.into())))
@@ -485,7 +485,7 @@ fn probe_key_asks_and_shows_the_result() {
     terminal.send("P");
     terminal.wait_text("Probe GPU 0 NVIDIA H200?");
     terminal.wait_text("Allocates 14.38 GiB for at most 500 ms");
-    // Only the letter probes.
+    // Only the letter starts the probe; Enter does not.
     terminal.send("\r");
     terminal.send("\x1b");
     terminal.wait_for(|s| !s.contents().contains("Probe GPU 0"), "no question");

@@ -1,4 +1,4 @@
-//! As many processes as a machine may come to have: how long a frame of them takes, and that ten thousand are borne.
+//! As many processes as a machine may have: the time for a frame, and a test with ten thousand.
 #![allow(clippy::print_stdout)]
 
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ fn throng(count: u32) -> Vec<Member> {
     (0..count).map(member).collect()
 }
 
-/// From a frame that arrived to a screen that is drawn, with a filter and an order that is not the natural one.
+/// Returns the time from receiving a frame to drawing it, with a filter and a non-default sort order.
 fn shown(desk: &mut Desk, update: Update) -> Duration {
     let start = Instant::now();
     desk.update(update);
@@ -75,7 +75,7 @@ fn ten_thousand_processes_are_counted_sorted_and_filtered() {
     desk.send("/pid:10999\n");
     assert_eq!(desk.pids(), [10_999]);
     desk.send("\x1b");
-    // Grouped, all tagged and drawn again and again: what is kept of a frame does not grow with their number.
+    // Group, tag all, and draw again and again: retained state does not grow with the number of frames.
     desk.send("tt");
     assert!(
         desk.text(120, 40).contains("user cleo (3333)"),
@@ -86,7 +86,7 @@ fn ten_thousand_processes_are_counted_sorted_and_filtered() {
         desk.update(update(&members));
     }
     assert_eq!(desk.pids().len(), COUNT as usize);
-    // Then all but one are gone.
+    // Then all processes but one exit.
     desk.update(update(&members[..1]));
     assert_eq!(desk.pids(), [1_000]);
 }

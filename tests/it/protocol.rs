@@ -1,8 +1,8 @@
-//! Every version of the protocol that ever was: what an agent of it said, byte by byte, and what it was asked, is read for
-//! ever. `tests/data/protocol/N/*.said` is what came out of one, `*.asked` the orders that a near side may give it.
+//! Every protocol version stays readable: the exact bytes that its agent sent, and the requests to it.
+//! `tests/data/protocol/N/*.said` holds an agent's output, and `*.asked` the requests that the local side may send.
 //!
-//! A new version, or a kind of line that is new, adds files and changes none:
-//! `cargo test --test it -- --ignored protocol::records` writes those of this version into the target directory.
+//! A new version, or a new kind of line, adds files and changes none. `cargo test --test it -- --ignored
+//! protocol::records` writes the files of this version to the target directory.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -34,7 +34,7 @@ use crate::torch_live::dump_path;
 use crate::torch_target::Target;
 use crate::wire;
 
-/// The folders of all versions, with their numbers.
+/// Returns the folders of all versions, with their numbers.
 fn versions() -> Vec<(u32, PathBuf)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/protocol");
     let folders = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
@@ -48,7 +48,7 @@ fn versions() -> Vec<(u32, PathBuf)> {
     versions
 }
 
-/// What an agent of a version said, with the names.
+/// Returns the recorded agent output of a version, with file names.
 fn said(folder: &Path) -> Vec<(String, PathBuf)> {
     files(folder, "said")
 }
@@ -98,7 +98,7 @@ fn every_recorded_request_is_understood() {
     }
 }
 
-/// What a person tells it by; whether all of it was understood is another test.
+/// Returns the text by which a person recognizes an update. Another test checks that every field is read.
 fn summary(update: &Update) -> String {
     match update {
         Update::Hello(hello) => format!("hello of {}, {}", hello.host, hello.boot_id),
@@ -179,12 +179,12 @@ fn map_summary(map: &gputop::model::pool::PoolMap) -> String {
     )
 }
 
-/// Whether all that `old` says is in `new`, which may say more.
+/// Returns true if `new` contains everything in `old`. It may contain more.
 fn says_all(new: &Value, old: &Value) -> bool {
     match (new, old) {
-        // Nothing is nothing, told or not.
+        // A null field may also be missing.
         (Value::Object(new), Value::Object(old)) => old.iter().all(|(name, old)| {
-            // Renamed since; the old name is read as an alias.
+            // Renamed since then; the old name is read as an alias.
             let name = if name == "told" {
                 "reported_pools"
             } else {
@@ -196,7 +196,7 @@ fn says_all(new: &Value, old: &Value) -> bool {
         (Value::Array(new), Value::Array(old)) => {
             new.len() == old.len() && new.iter().zip(old).all(|(new, old)| says_all(new, old))
         }
-        // A figure may be held with fewer digits.
+        // A number may be stored with fewer digits.
         (Value::Number(new), Value::Number(old)) => {
             let (new, old) = (new.as_f64().unwrap(), old.as_f64().unwrap());
             (new - old).abs() <= old.abs() * 1e-6
@@ -218,13 +218,13 @@ fn no_recorded_field_is_lost() {
     }
 }
 
-/// The lines behind the greeting of what was said.
+/// Returns the lines after the greeting.
 fn lines(file: &Path) -> Vec<Value> {
     let bytes = fs::read(file).unwrap();
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap();
     let mut text = Vec::new();
     let mut decoder = zstd::stream::read::Decoder::new(&bytes[end + 1..]).unwrap();
-    // One that was ended has no end.
+    // The output of an agent that was killed has no end marker.
     let _ = decoder.read_to_end(&mut text);
     let whole = text.iter().rposition(|byte| *byte == b'\n').unwrap();
     let lines = text[..whole].split(|byte| *byte == b'\n');
@@ -233,7 +233,7 @@ fn lines(file: &Path) -> Vec<Value> {
         .collect()
 }
 
-/// As an agent would say these lines.
+/// Returns these lines as an agent would send them.
 fn packed(lines: &[Value]) -> Vec<u8> {
     let mut bytes = greeting().into_bytes();
     let mut encoder = zstd::stream::write::Encoder::new(&mut bytes, 3).unwrap();
@@ -253,10 +253,10 @@ fn heard(bytes: &[u8]) -> (Vec<String>, String) {
     (updates.collect(), why)
 }
 
-/// What is kept whole, whatever is in it: what the hook adds, and a file of the store.
+/// Fields that are retained whole, whatever they contain: the hook's additions, and a record of the store.
 const KEPT_WHOLE: [&str; 2] = ["data", "record"];
 
-/// A later version says more wherever it can say anything.
+/// Adds fields wherever a later version may add them.
 fn add_fields(value: &mut Value, name: &str) {
     match value {
         _ if KEPT_WHOLE.contains(&name) => {}
@@ -264,7 +264,7 @@ fn add_fields(value: &mut Value, name: &str) {
             fields
                 .iter_mut()
                 .for_each(|(name, value)| add_fields(value, name));
-            // Of an observation that nobody knows all is kept, for those who will.
+            // An unknown observation is retained whole, for versions that know it.
             if fields.get("kind").is_some_and(|kind| kind == "telepathy") {
                 return;
             }
@@ -299,7 +299,7 @@ fn unknown_fields_of_a_later_version_are_ignored() {
     }
 }
 
-/// Each field of each object on its way, by names.
+/// Collects the path of each field in each object, as names.
 fn fields(value: &Value, at: &mut Vec<String>, all: &mut Vec<Vec<String>>) {
     match value {
         Value::Object(object) => {
@@ -330,7 +330,7 @@ fn without(value: &Value, at: &[String]) -> Value {
     less
 }
 
-/// An earlier version lacks what came later: no frame, no greeting and no event is lost over a field that is not there.
+/// Messages of an earlier version lack newer fields. No frame, greeting or event is lost because of a missing field.
 #[test]
 fn missing_fields_of_an_earlier_version_are_accepted() {
     for (_, file) in said(&versions().pop().unwrap().1) {
@@ -389,7 +389,7 @@ fn another_version_works_or_is_refused_in_one_sentence() {
     assert_eq!(refused, (Vec::new(), why.to_owned()));
 }
 
-/// An order of each kind.
+/// Returns one request of each kind.
 fn orders() -> Vec<RequestLine> {
     let process = ProcessKey {
         pid: Pid(418),
@@ -426,12 +426,12 @@ fn orders() -> Vec<RequestLine> {
 
 const STORED: &str = "01kq3v7-x2c9";
 
-/// That one of the store's incidents is wanted.
+/// Returns a request for one stored incident.
 fn store_orders() -> Vec<RequestLine> {
     vec![RequestLine::Incident(STORED.into())]
 }
 
-/// What is said of the store: a list, and one that was asked for.
+/// Returns lines about the store: a list, and an incident that was requested.
 fn store() -> Vec<Value> {
     let record = serde_json::json!({
         "schema": 1, "id": "oom-fragmentation", "severity": "fatal", "uid": STORED, "host": "node17",
@@ -498,7 +498,7 @@ fn event((seq, observation): (u64, Observation)) -> Update {
     })
 }
 
-/// What is read because an allocation failed, and pools that frameworks tell of.
+/// Returns data that is read because an allocation failed, and pools that frameworks report.
 fn failures() -> Vec<Update> {
     let gib = |gib: u64| Bytes(gib << 30);
     let process = ProcessKey {
@@ -569,8 +569,8 @@ fn failures() -> Vec<Update> {
         .collect()
 }
 
-/// A real agent, asked about a process with PyTorch's memory; then a run beside it fails, and both end. What names the
-/// machine it was recorded on has other names.
+/// Returns the output of a real agent that reads a process with PyTorch's memory. Then a run beside the process fails,
+/// and both exit. Names that identify the recording machine are replaced.
 fn session() -> Vec<Value> {
     let home = tempfile::tempdir().unwrap();
     let log = home.path().join("train.log");
@@ -580,7 +580,7 @@ fn session() -> Vec<Value> {
     });
     let mut torch = Target::start_with(&dump_path(), |command| {
         std::os::unix::process::CommandExt::arg0(command, "python");
-        // Its names and values are told where somebody asks.
+        // Names and values of its variables are sent on request.
         command.env_clear().env("GPUTOP_TEST_DUMP", dump_path());
         command.envs([("PATH", "/usr/bin:/bin"), ("RANK", "3")]);
         command.current_dir(home.path());

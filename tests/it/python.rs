@@ -1,11 +1,11 @@
-//! The Pythons of this machine, for tests of what runs inside one.
+//! The Python interpreters of this machine, for tests of code that runs inside them.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// Every one from 3.8 on that can be started, `python3` first. None: the test is skipped, or fails where nothing may
-/// be.
+/// Returns every Python from 3.8 on that can be started, `python3` first. Without any, the test is skipped, or fails if
+/// nothing may be skipped.
 pub fn all() -> &'static [PathBuf] {
     static ALL: OnceLock<Vec<PathBuf>> = OnceLock::new();
     let all = ALL.get_or_init(find);
@@ -31,7 +31,7 @@ fn find() -> Vec<PathBuf> {
     found
 }
 
-/// What it says of itself: a shim in front of it would have an environment of its own.
+/// Returns the path that Python reports for itself, since a shim in front of it would have its own environment.
 fn executable(name: &str) -> Option<PathBuf> {
     let said = Command::new(name)
         .args([

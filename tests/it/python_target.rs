@@ -1,8 +1,8 @@
-//! A Python program with the memory of a dump: as [`torch_target`](crate::torch_target), with a stack of its own to be
+//! A Python program with the memory of a dump: like [`torch_target`](crate::torch_target), but with a Python stack to
 //! read.
 //!
-//! The program `train.py` lays out what a plan says, then stands in a function `step` and writes a word for each line
-//! `ADDRESS VALUE` that it is sent.
+//! The program `train.py` maps the memory of a plan and waits in a function `step`. For each line `ADDRESS VALUE` that
+//! it receives, it writes a word.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ use crate::fake_machine::Guarded;
 
 const PAGE: u64 = 4_096;
 
-/// Memory is laid over nothing that is there (`MAP_FIXED_NOREPLACE`); where something is, the program ends.
+/// Maps only unused addresses (`MAP_FIXED_NOREPLACE`), and exits if one is in use.
 const PROGRAM: &str = r"import ctypes, json, os, sys
 libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
@@ -67,7 +67,7 @@ impl PythonTarget {
     }
 
     fn try_start(python: &Path, dump: &Path) -> Option<Self> {
-        // Gone when it is ready: what is mapped lives on, as a library that was replaced.
+        // Deleted once the program is ready. Its mappings remain, as with a library that was replaced.
         let folder = tempfile::tempdir().unwrap();
         let [plan, program] = ["plan", "train.py"].map(|name| folder.path().join(name));
         fs::write(&plan, plan_of(dump, folder.path())).unwrap();
@@ -103,7 +103,7 @@ impl PythonTarget {
     }
 }
 
-/// What is to be mapped where, with which bytes.
+/// Returns the plan: which bytes to map at which addresses.
 fn plan_of(dump: &Path, folder: &Path) -> String {
     let mut dump = Dump::from_bytes(&fs::read(dump).unwrap()).unwrap();
     let maps = dump.maps().unwrap();

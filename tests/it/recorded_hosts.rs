@@ -1,4 +1,4 @@
-//! Several hosts into a folder and back onto the screen: side by side on one clock, also where one of them was never
+//! Records several hosts into a folder and replays them side by side on one clock, even if one of them was never
 //! reached or the recorder was killed.
 
 use std::fs;
@@ -11,7 +11,7 @@ use crate::fake_nvml::FakeNvml;
 use crate::screen_tables::gpu_shows;
 use crate::terminal::{Launch, Terminal};
 
-/// Two hosts with names to know them by.
+/// Two hosts with distinct names.
 struct Two {
     home: tempfile::TempDir,
     fakes: [FakeNvml; 2],
@@ -89,7 +89,7 @@ fn two_hosts_are_a_folder_and_play_side_by_side() {
         .output()
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    // What is missing is told, and that it is.
+    // The output says that a host is missing, and why.
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(
         said.contains("exit 255: connection lost (No route to host)"),
@@ -103,7 +103,7 @@ fn two_hosts_are_a_folder_and_play_side_by_side() {
     let written = files(&folder);
     assert_eq!(written.len(), 2, "{written:?}");
     assert!(written[0].ends_with("exec-H-one.gpt.zst"));
-    // Nothing is written over unasked.
+    // Existing files are overwritten only on request.
     let again = hosts.record().args(["--for", "1s"]).output().unwrap();
     let said = String::from_utf8(again.stderr).unwrap();
     assert!(
@@ -124,7 +124,7 @@ fn two_hosts_are_a_folder_and_play_side_by_side() {
         "both hosts",
     );
     terminal.wait_text("at its end");
-    // One of them opens, and the list moves both.
+    // Each host can be opened. Seeking in the list moves both.
     terminal.send("G\r");
     terminal.wait_for(
         |screen| gpu_shows(screen, "0", &[("SM%", "92")]),
@@ -137,7 +137,7 @@ fn two_hosts_are_a_folder_and_play_side_by_side() {
     terminal.wait_text("cluster 0:00/");
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
-    // Each is a recording by itself.
+    // Each file is a recording of its own.
     let terminal = replay(&written[1]);
     terminal.wait_for(
         |screen| gpu_shows(screen, "0", &[("SM%", "92")]),
@@ -176,7 +176,7 @@ fn what_a_killed_recorder_wrote_plays_up_to_its_last_second() {
     recorder.0.wait().unwrap();
     let terminal = replay(&folder);
     terminal.wait_text("2 hosts");
-    // The one that was reached later has not begun.
+    // The host that was reached later has no data yet.
     let has_begun = |screen: &vt100::Screen| {
         row(screen, "exec-H-one", &["93"]) || row(screen, "exec-H-two", &["94"])
     };

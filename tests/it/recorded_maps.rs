@@ -1,4 +1,4 @@
-//! Maps of pools in a recording: written, played, found again after a jump, and not believed.
+//! Pool maps in a recording: written, replayed, found again after a jump, and rejected if invalid.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn pool(rank: u32) -> PoolKey {
     (training_day::key(rank * 8), 0)
 }
 
-/// Asks as the screen does with every frame; what is said of maps until the replay says where it stands.
+/// Requests a map as the screen does with every frame. Returns the answer that comes before the replay's position.
 fn want(seen: &mut Seen, pool: PoolKey) -> Option<Result<Arc<PoolMap>, Missing>> {
     seen.updates.clear();
     seen.source.send(Request::Map(Some(pool)));
@@ -33,7 +33,7 @@ fn want(seen: &mut Seen, pool: PoolKey) -> Option<Result<Arc<PoolMap>, Missing>>
     told(seen)
 }
 
-/// The newest that was said of maps.
+/// Returns the newest answer about maps.
 fn told(seen: &Seen) -> Option<Result<Arc<PoolMap>, Missing>> {
     seen.updates.iter().rev().find_map(|update| match update {
         Update::Map(map) => Some(Ok(Arc::clone(map))),
@@ -42,12 +42,12 @@ fn told(seen: &Seen) -> Option<Result<Arc<PoolMap>, Missing>> {
     })
 }
 
-/// Half a second after this frame.
+/// Returns the time half a second after this frame.
 fn behind(seq: u64) -> Mono {
     Mono(frame(seq).mono.0 + 500)
 }
 
-/// Frames with a map of each rank behind some of them.
+/// Returns a recording in which some frames are followed by a map of each rank.
 fn recording(frames: u64, with_maps: impl Fn(u64) -> bool) -> (Vec<u8>, Vec<PoolMap>) {
     let mut recorder = Recorder::new(Vec::new(), &training_day::hello()).unwrap();
     let mut trainers = RANKS.map(Trainer::new);
@@ -65,14 +65,14 @@ fn recording(frames: u64, with_maps: impl Fn(u64) -> bool) -> (Vec<u8>, Vec<Pool
     (recorder.finish().unwrap(), maps)
 }
 
-/// So many frames on, to this one.
+/// Steps by `by` frames, to frame `to`, and returns the map.
 fn step(seen: &mut Seen, by: i32, to: u64) -> Option<Result<Arc<PoolMap>, Missing>> {
     seen.ask(Play::Step(by));
     seen.position(|position| position.now == moment(to));
     told(seen)
 }
 
-/// When the map was taken that a move brings.
+/// Returns the time of the map that is shown after a move.
 fn map_after(seen: &mut Seen, play: Play) -> Option<Mono> {
     seen.go(play);
     Some(told(seen)?.ok()?.at)
@@ -105,7 +105,7 @@ fn a_jump_shows_the_newest_map_before_it_wherever_that_is() {
     seen.position(|_| true);
     assert!(want(&mut seen, pool(1)).unwrap().is_err());
     let mut at = |frame: u64| map_after(&mut seen, Play::To(moment(frame)));
-    // In the same minute, in the one before, several minutes before, and back again.
+    // The newest map is in the same minute, in the minute before, or several minutes before. Jumps back work as well.
     assert_eq!(at(75), Some(behind(70)));
     assert_eq!(at(60), Some(behind(5)));
     assert_eq!(at(119), Some(behind(95)));
@@ -143,7 +143,7 @@ fn a_screen_that_opens_later_gets_the_map_and_nothing_else_again() {
         );
     }
     assert_eq!(seen.go(Play::Step(1)), 22);
-    // At the very end, where the last map lies behind the last frame.
+    // At the very end, where the last map follows the last frame.
     seen.source.send(Request::Map(None));
     seen.ask(Play::To(moment(129)));
     seen.position(|position| position.at_end);
@@ -169,7 +169,7 @@ fn truncated_recording_keeps_earlier_maps() {
         want(&mut seen, pool(1));
         let last = seen.go(Play::To(Mono(u64::MAX)));
         let at = map_after(&mut seen, Play::Step(-1));
-        // At most the one that the cut is in is lost.
+        // At most the map at the cut is lost.
         let newest = (10..last.saturating_sub(1)).step_by(20).last().map(behind);
         assert_eq!(at, newest, "cut at {cut}, frame {last}");
     }
@@ -193,7 +193,7 @@ fn invalid_map_is_damage_and_the_previous_map_stays() {
         let text = frame(1) + &of(fine) + &frame(2) + &of(&hostile) + &frame(3);
         let mut seen = start(minute_of(&text), PAUSED);
         seen.position(|_| true);
-        // Nobody looks at it before somebody wants it.
+        // A map is not checked until it is requested.
         seen.ask(Play::Step(2));
         seen.position(|p| p.at_end);
         assert_eq!(seen.notices().len(), 0);
@@ -220,7 +220,7 @@ fn zstdcat_yields_maps_as_lines_that_say_what_they_hold() {
     assert_eq!(map["segments"][0]["blocks"][0]["state"], "allocated");
 }
 
-/// What the process of the recorded torch holds, as `gputop allocator` reads it.
+/// Records the map of a process with a dump's memory, as `gputop allocator` reads it.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_map_of_a_live_process_plays_as_it_was_read() {
@@ -253,7 +253,7 @@ fn the_map_of_a_live_process_plays_as_it_was_read() {
     }
 }
 
-/// Ten minutes with all that a day holds; the whole day is `cargo bench --bench recording`.
+/// Ten minutes with everything that a day contains. `cargo bench --bench recording` runs the whole day.
 #[test]
 fn the_maps_of_eight_trainers_leave_a_day_below_100_megabytes() {
     let mut rounds = Rounds::new(Every::default());
@@ -266,7 +266,7 @@ fn the_maps_of_eight_trainers_leave_a_day_below_100_megabytes() {
             let trainer = trainers.iter_mut().find(|t| t.process() == process);
             let map = trainer.unwrap().map(frame.mono);
             assert!(rounds.takes(&map));
-            // Each in a minute of its own: more than it takes beside others.
+            // Each map is in a minute of its own, which takes more space than sharing a minute.
             let mut recorder = Recorder::new(std::io::sink(), &training_day::hello()).unwrap();
             let before = recorder.bytes();
             recorder.map(&map).unwrap();
@@ -318,7 +318,7 @@ mod by_command {
         maps.collect()
     }
 
-    /// A process with the allocator of the dump on the GPU of a pretended machine.
+    /// A process with the allocator of the dump, on the GPU of a fake machine.
     fn machine() -> (Target, FakeNvml) {
         let dump = "tests/data/torch/2.6.0/mixed.dump.zst";
         let target = Target::start(&Path::new(env!("CARGO_MANIFEST_DIR")).join(dump));
@@ -348,7 +348,7 @@ mod by_command {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("maps.gpt.zst");
         let mut recorder = record(&fake, &file, &["--maps", "1s"]);
-        // The dump has two devices in use, and each is asked for in every round.
+        // The dump uses two devices, and each round requests both.
         wait_until("two rounds", || maps(&file).len() >= 4);
         recorder.0.kill().unwrap();
         recorder.0.wait().unwrap();

@@ -1,4 +1,4 @@
-//! A recording is written, read back, moved in, and survives what happens to files.
+//! Recordings are written, read back and searched, and survive damage to their files.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -28,7 +28,7 @@ pub const PAUSED: Options = Options {
     repeat: false,
 };
 
-/// Frames are so small here that a test can afford thousands of recordings.
+/// Returns a frame that is small enough for tests with thousands of recordings.
 pub fn frame(seq: u64) -> Frame {
     Frame {
         seq,
@@ -58,7 +58,7 @@ fn exit(seq: u64, after_frame: u64) -> Event {
     }
 }
 
-/// `frames` seconds with an event every 25.
+/// Returns a recording of `frames` seconds, with an event every 25 seconds.
 fn recording(frames: u64) -> Vec<u8> {
     let mut recorder = Recorder::new(Vec::new(), &training_day::hello()).unwrap();
     for seq in 0..frames {
@@ -78,7 +78,7 @@ pub fn start(bytes: Vec<u8>, options: Options) -> Seen {
     Seen::new(play(open(bytes).unwrap(), options))
 }
 
-/// Everything a source said, waited for and never slept for.
+/// A source and its updates so far. Waits for updates instead of sleeping.
 pub struct Seen {
     pub source: Source,
     runtime: tokio::runtime::Runtime,
@@ -107,7 +107,7 @@ impl Seen {
         update
     }
 
-    /// Waits for a position; what came before it is in `updates`.
+    /// Waits for a position. Updates before it are in `updates`.
     pub fn position(&mut self, wanted: impl Fn(&Position) -> bool) -> Position {
         loop {
             if let Update::Position(position) = self.next()
@@ -123,7 +123,7 @@ impl Seen {
         self.source.send(Request::Play(play));
     }
 
-    /// Asks and returns the number of the frame that is shown then.
+    /// Sends a command and returns the number of the frame that is then shown.
     pub fn go(&mut self, play: Play) -> u64 {
         self.ask(play);
         self.position(|_| true);
@@ -159,7 +159,7 @@ impl Seen {
     }
 }
 
-/// All frames by stepping: the pace plays no part.
+/// Returns all frames by stepping, so that the playback speed does not matter.
 fn all_frames(bytes: Vec<u8>) -> Vec<u64> {
     let Ok(recording) = open(bytes) else {
         return Vec::new();
@@ -238,7 +238,7 @@ fn zstdcat_yields_lines_of_json() {
 
 #[test]
 fn it_plays_at_the_recorded_pace_and_stays_at_the_end_paused() {
-    // An hour in frames of 1 ms: real time, and yet quick.
+    // Frames 1 ms apart: played in real time, and still quick.
     let mut recorder = Recorder::new(Vec::new(), &training_day::hello()).unwrap();
     for seq in 0..50 {
         let mut frame = frame(seq);
@@ -254,7 +254,7 @@ fn it_plays_at_the_recorded_pace_and_stays_at_the_end_paused() {
         (Mono(1_049), Mono(1_049), true)
     );
     assert_eq!(seen.frames(), (0..50).collect::<Vec<_>>());
-    // Going on there starts over.
+    // Resuming there starts over.
     seen.ask(Play::Pause(false));
     seen.position(|p| p.at_end);
     assert_eq!(seen.frames(), (0..50).collect::<Vec<_>>());
@@ -342,7 +342,7 @@ fn a_detail_is_answered_with_the_reason() {
     }
 }
 
-/// A file that can be read while it is written.
+/// A recording that can be read while it is written.
 #[derive(Clone, Default)]
 struct Growing(Arc<Mutex<Vec<u8>>>);
 
@@ -395,7 +395,7 @@ fn ten_megabytes_of_garbage_cost_the_minute_they_are_in() {
     seen.ask(Play::To(Mono(u64::MAX)));
     seen.position(|_| true);
     assert_eq!(seen.last_frame(), 299);
-    // Backwards over the hole.
+    // Step backwards over the gap.
     while seen.go(Play::Step(-1)) > 0 {}
     let notices = seen.notices();
     assert!(notices.len() <= 1, "{notices:?}");
@@ -414,7 +414,7 @@ fn damage_is_reported_once() {
     assert!(seen.notices()[0].starts_with("The recording is damaged 2:00 min after"));
 }
 
-/// Every recording that was ever committed, whatever version made it.
+/// Every recording in the repository, whichever version wrote it.
 #[test]
 fn the_recordings_in_the_repository_play_to_their_end() {
     let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
@@ -492,13 +492,13 @@ fn a_newer_recording_plays_unless_it_says_that_it_cannot() {
     );
 }
 
-/// A minute of lines that this version did not write.
+/// Returns a minute of lines that this version did not write.
 pub fn minute_of(text: &str) -> Vec<u8> {
     let mut bytes = Recorder::new(Vec::new(), &training_day::hello())
         .unwrap()
         .finish()
         .unwrap();
-    // Without the index of the empty recording, which knows of no minute.
+    // Drop the index of the empty recording, which lists no minutes.
     let hello = 8 + u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
     bytes.truncate(hello);
     bytes.extend(zstd::bulk::compress(text.as_bytes(), 3).unwrap());
@@ -547,7 +547,7 @@ proptest! {
         for (place, value) in flips {
             *place.get_mut(&mut bytes) = value;
         }
-        // Only that it ends, without a panic.
+        // Checks only that it ends, without a panic.
         all_frames(bytes);
     }
 }
@@ -582,7 +582,8 @@ fn full_disk_is_reported() {
     assert!(matches!(full, RecordError::DiskFull(_)));
 }
 
-/// The whole day is `cargo bench --bench recording`; ten minutes of it hold one checkpoint pause, as the day does.
+/// `cargo bench --bench recording` runs the whole day. Ten minutes contain one checkpoint pause, as often as in the
+/// day.
 #[test]
 fn a_day_of_eight_gpus_and_sixty_four_processes_fits_into_100_megabytes() {
     let seconds = 600;

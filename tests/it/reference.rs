@@ -1,4 +1,4 @@
-//! What is generated: the committed reference is what the program writes, and shells and `man` can read the rest.
+//! Generated files: the committed reference matches the program's output, and shells and `man` can read the others.
 
 use std::io::Write;
 use std::path::Path;
@@ -33,7 +33,7 @@ fn reference_matches_the_program() {
 fn every_shell_completes_commands_and_themes() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = generate(&["completions", shell]);
-        // Two of them are not told the values of a flag.
+        // Two of the shells do not get the values of a flag.
         let themes = if ["elvish", "powershell"].contains(&shell) {
             ""
         } else {
@@ -55,7 +55,7 @@ fn every_shell_completes_commands_and_themes() {
     assert!(bash.wait().unwrap().success());
 }
 
-/// What bash offers for the last of these words.
+/// Prints bash's completions for the last of these words.
 const BASH: &str = r#"
 source "$1"; shift
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
@@ -109,7 +109,7 @@ fn completions_offer_ssh_hosts_and_groups() {
         let script = at("bash").display().to_string();
         let words: Vec<&str> = line.split(' ').collect();
         let told = run("bash", &[&["-c", BASH, "bash", &script], &*words].concat());
-        // Of files, which are none here, the script tells by itself.
+        // The script completes file names by itself; there are none here.
         assert_eq!(told, offered, "{line}");
     }
     if fake_machine::has("fish") {
@@ -120,7 +120,7 @@ fn completions_offer_ssh_hosts_and_groups() {
         let told = run("fish", &["-c", &ask]);
         assert_eq!(told, "gpu1\tHost\ngpu2\tHost\ngpu3\tHost\ngpus\tHost\n");
     }
-    // zsh offers nothing without a terminal; but its script names the hosts in all three places.
+    // zsh completes nothing without a terminal, but its script names the hosts in all three places.
     let zsh = std::fs::read_to_string(at("zsh")).unwrap();
     assert_eq!(zsh.matches("_gputop_hosts").count(), 4, "{zsh}");
     if fake_machine::has("zsh") {
@@ -136,7 +136,7 @@ fn manual_page_lists_commands_settings_and_keys() {
         assert!(page.contains(word), "{word}");
     }
     for def in ACTIONS {
-        // A dash is written with a backslash in a manual.
+        // Manual pages write a dash with a backslash.
         let name = def.name.replace('-', "\\-");
         assert!(page.contains(&format!("({name})")), "{name}");
     }

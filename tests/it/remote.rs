@@ -1,4 +1,4 @@
-//! Another host behind a command: what it shows, and what becomes of it when the command ends, hangs or lies.
+//! A remote host behind a command: what is shown, and what happens if the command exits, hangs or sends wrong data.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
@@ -17,7 +17,7 @@ const GPUTOP: &str = env!("CARGO_BIN_EXE_gputop");
 const F9: &str = "\x1b[20~";
 const ENTER: &str = "\r";
 
-/// A command that is an agent and writes its PID to this file first.
+/// Returns a command that writes its PID to this file and then runs an agent.
 fn agent_of(file: &tempfile::TempDir, more: &str) -> String {
     let pid = file.path().join("pid");
     format!("via:echo $$ > {}; exec {GPUTOP} agent{more}", pid.display())
@@ -53,7 +53,7 @@ fn remote_host_is_shown_like_the_local_host() {
     ));
     wait_sm(&terminal, "38");
     if is_host() {
-        // What is asked for is answered from there.
+        // Requests are answered by the remote host.
         terminal.wait_text("train");
         terminal.send(&format!("\t{ENTER}"));
         terminal.wait_text(&format!("{}", process.pid()));
@@ -106,7 +106,7 @@ fn hanging_agent_is_marked_silent_and_recovers() {
     let agent = pid(&file).unwrap();
     kill(agent, Signal::SIGSTOP).unwrap();
     terminal.wait_text("silent");
-    // Keys work all the same.
+    // Keys still work.
     terminal.send("?");
     terminal.wait_text("Help: ");
     terminal.send("\x1b");
@@ -156,7 +156,7 @@ fn leftover_child_does_not_hide_the_command_exit() {
     );
     fake_machine::run(&fake, ["record", &left])
         .assert_refused(2, "cannot record: the door is shut");
-    // Told while what was left is still there, and not after its end.
+    // The exit is reported while the leftover child is still running.
     let what = format!("/proc/{}/cmdline", pid(&file).unwrap());
     assert_eq!(std::fs::read(what).unwrap(), b"sleep\x0030\0");
     kill(pid(&file).unwrap(), Signal::SIGKILL).unwrap();
@@ -239,7 +239,7 @@ fn remote_signals_need_permission() {
     terminal.wait_text("--allow-signals");
     drop(terminal);
 
-    // The agent refuses by itself: a near side that says otherwise changes nothing there.
+    // The agent decides by itself: the local option alone cannot permit signals there.
     let dashboard = dashboard(&fake).args(["--allow-signals"]);
     let terminal = dashboard
         .args([agent_of(&file, " --allow-signals")])
@@ -324,7 +324,7 @@ fn several_hosts_are_a_list_each_opens_and_one_that_is_down_says_so() {
         |screen| row(screen, "exec ", &["live", "1xH200", "81"]),
         "a host",
     );
-    // What needs a look stands first, and the cursor stayed on the host it was on.
+    // Hosts that need attention come first, and the cursor stays on its host.
     terminal.send(&format!("Gk{ENTER}"));
     wait_sm(&terminal, "81");
     terminal.wait_text("q back");
@@ -359,7 +359,7 @@ fn a_group_of_the_configuration_is_its_hosts_also_where_a_host_has_its_name() {
     );
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
-    // What is printed is read again.
+    // The printed configuration can be read back.
     let printed = fake_machine::run(&fake, [&["config", "print"], &configured[..]].concat());
     std::fs::write(&configuration, &printed.out).unwrap();
     let again = fake_machine::run(&fake, [&["config", "print"], &configured[..]].concat());

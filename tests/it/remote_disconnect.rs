@@ -1,8 +1,8 @@
-//! Links that are cut before, while and after programs fail, over a real sshd: each failure once, in the list and in the
-//! store here, by the best words that anybody had.
+//! Links cut before, during and after a program's failure, over a real sshd. Each failure appears once, in the list and
+//! in the local store, with the best available description.
 //!
-//! What `gputop run` kept over there is told by the next agent. What only an agent could observe is told once where one
-//! did, and never where none was there: nobody knows.
+//! The next agent reports what `gputop run` stored on the remote host. A failure that only an agent can observe is
+//! reported once if an agent was running, and otherwise never.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,28 +22,28 @@ use crate::sshd;
 use crate::terminal::Terminal;
 use crate::training_day::Dice;
 
-/// Who else is there beside the agent.
+/// Observer of the program besides the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Run,
-    /// `gputop run` of a script, of which the program is a part.
+    /// `gputop run` of a script that starts the program.
     RunOfScript,
     Nobody,
 }
 
-/// A program over there that fails when it is told to.
+/// A remote program that fails on command.
 struct Doomed {
     _child: Guarded,
     kind: Kind,
     pid: u32,
-    /// The script that it is a part of, or whoever began it.
+    /// The script that starts it, or its parent process.
     parent: u32,
     go: PathBuf,
     log: PathBuf,
 }
 
 impl Doomed {
-    /// With its message in one piece, or in two.
+    /// Starts a program that writes its error message in one piece or in two.
     fn start(far: &Far, name: &str, kind: Kind, is_whole: bool) -> Self {
         let [pid, go, log, script] =
             ["pid", "go", "log", "sh"].map(|end| far.sshd.at(&format!("{name}.{end}")));
@@ -94,7 +94,7 @@ impl Doomed {
     }
 }
 
-/// A far host whose link is cut, and a dashboard of it here.
+/// A remote host whose link is cut, and a local dashboard for it.
 struct Cut<'a> {
     fake: &'a FakeNvml,
     far: Far,
@@ -115,7 +115,7 @@ impl<'a> Cut<'a> {
         }
     }
 
-    /// Programs on the GPU over there, each seen from here.
+    /// Starts programs on the remote GPU, each visible in the local dashboard.
     fn begin(&mut self, kinds: &[Kind]) -> Vec<Doomed> {
         let start = |kind: &Kind| {
             self.number += 1;
@@ -135,7 +135,7 @@ impl<'a> Cut<'a> {
         doomed
     }
 
-    /// Their rows are on the screen, and the agent that is there now follows their logs.
+    /// Waits until their rows are on the screen and the current agent follows their logs.
     fn wait_seen(&self, doomed: &[Doomed]) {
         let all_there = |screen: &vt100::Screen| {
             let shown = screen.contents();
@@ -156,7 +156,7 @@ impl<'a> Cut<'a> {
         agents.map(|(pid, _)| pid).collect()
     }
 
-    /// What may end a link: its server, the agent, or the client here.
+    /// Cuts the link by killing its server, the agent, or the local client.
     fn cut(&self, what: usize) {
         let end = |pid: u32| {
             let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
@@ -171,7 +171,7 @@ impl<'a> Cut<'a> {
         }
     }
 
-    /// Of each process how many incidents are kept here.
+    /// Returns the headlines of the locally stored incidents, by PID.
     fn kept(&self) -> BTreeMap<u32, Vec<String>> {
         let mut all: BTreeMap<u32, Vec<String>> = BTreeMap::new();
         for one in self.far.kept() {
@@ -184,7 +184,7 @@ impl<'a> Cut<'a> {
         all
     }
 
-    /// Of a run alone only the script is known.
+    /// Waits until each failure is stored. For `gputop run` alone, only the script is known.
     fn wait_kept<'d>(&self, doomed: impl IntoIterator<Item = &'d Doomed>) {
         for one in doomed {
             let what = format!("the failure of {} ({:?})", one.pid, one.kind);
@@ -199,10 +199,10 @@ impl<'a> Cut<'a> {
         }
     }
 
-    /// On the screen and in the store there is the same: each once.
+    /// Checks that the screen and the store show the same incidents, each once.
     fn assert_each_once(&self) {
         self.terminal.send("i");
-        // What was seen last may still come into both.
+        // The latest incidents may still be missing in both.
         wait_until("the list of those that are kept", || {
             let (kept, shown) = (self.kept(), self.terminal.text());
             assert!(kept.values().all(|of_it| of_it.len() == 1), "{kept:?}");
@@ -221,9 +221,9 @@ fn open_files(pid: u32) -> Vec<PathBuf> {
     open.filter_map(target).collect()
 }
 
-/// The processes below one, with their command lines.
+/// Returns the processes below this one, with their command lines.
 fn below(pid: u32) -> Vec<(u32, String)> {
-    // Each thread has its own.
+    // Each thread has its own list of children.
     let threads = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
         .flatten()
@@ -254,7 +254,7 @@ fn observation_is_reported_once_across_reconnects() {
         far.wait_kept(&doomed[..3]);
         far.cut(what);
         far.terminal.wait_text("no link");
-        // One more fails before the eyes of the next agent.
+        // One more program fails while the next agent is watching.
         far.wait_seen(&doomed[3..]);
         doomed[3].fail();
         far.wait_kept(&doomed);

@@ -1,5 +1,5 @@
-//! What happened on a far host while nobody watched, and while somebody did: each once, over a real sshd, from the store
-//! that a real `gputop run` made there.
+//! Incidents on a remote host, observed or not: each is shown once, over a real sshd, from the store that a real
+//! `gputop run` wrote there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::run_explained::{EXPLAINED, OOM};
 use crate::sshd::{self, Sshd};
 use crate::terminal::{Launch, Terminal};
 
-/// The far host's user, and the near one's.
+/// The remote user and the local one.
 pub struct Far {
     pub sshd: Sshd,
     pub near: User,
@@ -37,7 +37,7 @@ impl Far {
         self.sshd.at("home/.local/state")
     }
 
-    /// A run over there that fails.
+    /// Runs a failing script with `gputop run` on the remote host.
     pub fn fail(&self, script: &str) {
         fs::create_dir_all(self.state()).unwrap();
         assert!(!run_in(&self.state(), script, &[]).status.success());
@@ -54,7 +54,7 @@ impl Far {
         }
     }
 
-    /// What the near store holds.
+    /// Returns the incidents in the local store.
     pub fn kept(&self) -> Vec<Value> {
         let (_, out, _) = self.near.incidents(["list", "--json"]);
         let told: Value = serde_json::from_str(&out).unwrap();
@@ -62,7 +62,7 @@ impl Far {
     }
 }
 
-/// Each file below, with what it holds.
+/// Returns each file below a folder, with its content.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(folder).into_iter().flatten() {
@@ -103,7 +103,7 @@ fn unobserved_remote_failure_is_explained_once_and_store_unchanged() {
     terminal.wait_text("WHEN  ");
     terminal.send("\x1b");
     terminal.wait_for(is_calm, "the overview without it");
-    // Another connection begins with the same list.
+    // Another connection starts with the same list.
     far.cut();
     terminal.wait_text("no link");
     terminal.wait_for(is_calm, "the link without it");
@@ -111,7 +111,7 @@ fn unobserved_remote_failure_is_explained_once_and_store_unchanged() {
     assert_eq!(kept.len(), 1, "{kept:?}");
     assert_eq!(files(&far.sshd.at("home")), before);
 
-    // Everything that is kept of it there is kept here.
+    // The local copy of the incident is complete.
     let uid = kept[0]["uid"].as_str().unwrap();
     let file = |state: &Path| {
         let file = state.join(format!("gputop/incidents/{uid}.json"));
@@ -119,7 +119,7 @@ fn unobserved_remote_failure_is_explained_once_and_store_unchanged() {
     };
     assert_eq!(file(&far.state()), file(far.near.0.path()));
 
-    // What happens while it is watched comes in as well; and neither comes back to another dashboard.
+    // Incidents that happen while connected also arrive. Another dashboard shows neither of them again.
     far.fail("kill -9 $$");
     terminal.wait_text("KILLED BY THE SYSTEM");
     terminal.send("d");
@@ -187,9 +187,10 @@ fn run_watched_locally_and_saved_remotely_is_one_incident() {
         terminal.wait_text(number.trim());
         fs::write(&go, "now\n").unwrap();
         run.join().unwrap();
-        // Seen from here the message may come in pieces, of which the first says less: what is known there stands.
+        // A local observer may get the message in pieces, and the first piece says less. The remote explanation wins.
         terminal.wait_text(EXPLAINED);
-        // What is known there is in it, whether or not it was seen from here first; at no time there are two.
+        // The stored incident contains the remote data, even if it was first observed locally. There are never two
+        // incidents.
         wait_until("what was kept there", || {
             let kept = far.kept();
             assert!(kept.len() < 2, "{kept:?}");
@@ -230,6 +231,6 @@ fn remote_incident_saved_during_recording_is_in_the_recording() {
     terminal.wait_text("KILLED BY THE SYSTEM");
     terminal.send("i");
     terminal.wait_text("HEADLINE");
-    // What had happened before it is no part of it.
+    // Incidents from before the recording are not part of it.
     assert!(!terminal.text().contains(EXPLAINED), "{}", terminal.text());
 }

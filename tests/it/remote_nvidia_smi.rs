@@ -1,4 +1,4 @@
-//! Hosts without gputop over a real sshd: what their `nvidia-smi` tells, and what it does not.
+//! Hosts without gputop, over a real sshd: what their `nvidia-smi` reports, and what it does not.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +16,7 @@ use crate::terminal::Terminal;
 
 /// A host with an `nvidia-smi` and no gputop.
 fn host() -> (Sshd, NvidiaSmi) {
-    // Whoever finds a driver library there finds this one.
+    // Anything on that host that looks for a driver library finds this one.
     let sshd = Sshd::start(&FakeNvml::new("[[gpu]]\n"), "");
     let smi = NvidiaSmi::install(sshd.at("bin"));
     (sshd, smi)
@@ -31,7 +31,7 @@ fn wait_sm(terminal: &Terminal, sm: &str) {
     terminal.wait_for(shown, &format!("SM% {sm}"));
 }
 
-/// How many processes there are that the far side's shell started, and what they started.
+/// Returns the number of processes that the remote shell started, including descendants.
 fn far_processes(sshd: &Sshd) -> usize {
     let home = format!("HOME={}\0", sshd.at("home").display());
     let pids = fs::read_dir("/proc").unwrap().flatten();
@@ -95,7 +95,7 @@ fn nvidia_smi_reports_process_shares_and_graphics_processes() {
     let (sshd, smi) = host();
     let trains = RealProcess::with_arguments(["train.py"], |_| {});
     let draws = RealProcess::with_arguments(["compositor"], |_| {});
-    // It looks at four GPUs at a time.
+    // It reads four GPUs at a time.
     (1..5).for_each(|index| smi.gpu(index, ""));
     smi.app(4, trains.pid(), "1542", "python3");
     let usage = |sm: u32| {
@@ -121,12 +121,12 @@ fn nvidia_smi_reports_process_shares_and_graphics_processes() {
             && shows(screen, draws.pid(), &[("VRAM", "0.6"), ("SM%", "–")])
     };
     terminal.wait_for(is_shown, "both processes");
-    // They are asked for again.
+    // The values are read again.
     usage(73);
     let is_shown = |screen: &vt100::Screen| shows(screen, trains.pid(), &[("SM%", "73")]);
     terminal.wait_for(is_shown, "the next share");
     terminal.wait_text("CUDA 13.0");
-    // Its page says who told it.
+    // The process screen names the source of the values.
     terminal.send("\t\r");
     terminal.wait_text("nvidia-smi, 5 s");
     assert!(!terminal.text().contains("NVML"), "{}", terminal.text());
@@ -160,7 +160,7 @@ fn hanging_nvidia_smi_goes_stale_and_ends_with_the_client() {
     let terminal = dashboard(&sshd);
     wait_sm(&terminal, "31");
     smi.hang(true);
-    // The link is heard all the while.
+    // The link stays alive all the while.
     terminal.wait_text("no answer");
     assert!(
         terminal.text().contains("reduced 1s"),
@@ -306,7 +306,7 @@ fn failed_push_leaves_nothing_and_falls_back_to_nvidia_smi() {
         return;
     }
     let (sshd, _smi) = host();
-    // Full: a home that is smaller than the program.
+    // A full disk: the home is smaller than the program.
     mount(&["-t", "tmpfs", "-o", "size=1m", "tmpfs"], &sshd);
     let terminal = sshd.dashboard().args(["--push", "far"]).start();
     terminal.wait_text("reduced 1s");

@@ -1,4 +1,4 @@
-//! `gputop run`: a command behind it is as it would be without it.
+//! `gputop run`: a command behaves as it would without it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use crate::fake_machine::{Guarded, STATE, gputop, has, wait_until};
 use crate::terminal::{Launch, Terminal};
 
-/// Leader of its terminal, as an interactive shell starts it.
+/// Starts the command as the leader of its terminal, as an interactive shell does.
 fn on_terminal<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Launch {
     Launch::gputop().args(["run", "--"]).args(args)
 }
@@ -23,18 +23,18 @@ pub fn script(text: &str) -> Launch {
     on_terminal(["sh", "-c", text])
 }
 
-/// As a shell runs it that has a script to run: in the script's process group.
+/// Starts the command in a script's process group, as a shell does that runs a script.
 pub fn in_a_script(text: &str) -> Launch {
     let product = concat!(env!("CARGO_BIN_EXE_gputop"), " run --");
     Launch::shell(&text.replace("GPUTOP", product))
 }
 
-/// Without any terminal, in a session that has none.
+/// Starts the command without a terminal, in a session that has none.
 pub fn piped<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     piped_with(&[], args)
 }
 
-/// The same with options of gputop's own.
+/// Same as `piped`, with options for gputop itself.
 pub fn piped_with<S: AsRef<OsStr>>(options: &[&str], args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new("setsid");
     command
@@ -61,7 +61,7 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What the terminal was sent, by the bare command and behind the product.
+/// Checks that the terminal gets the same bytes with and without gputop, and returns them.
 #[track_caller]
 fn assert_same_bytes(script_text: &str) -> Vec<u8> {
     let bare = Launch::shell(script_text).start();
@@ -161,7 +161,7 @@ fn options_after_the_command_belong_to_it() {
 fn each_stream_is_a_terminal_exactly_where_it_was_one() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("seen");
-    // Told through a file; standard output has to be looked at before it is that file.
+    // The result goes to a file. The script tests a copy of stdout, made before stdout becomes that file.
     let look = "for fd in 0 7 2; do test -t $fd && s=${s}T || s=${s}F; done";
     let look = format!("exec 7>&1; {look}; echo $s > {}", file.display());
     for (redirect, seen) in [
@@ -180,7 +180,7 @@ fn each_stream_is_a_terminal_exactly_where_it_was_one() {
             seen,
             "in a script: {redirect}"
         );
-        // By itself: the shell becomes the product.
+        // Without a script: gputop replaces the shell.
         in_a_script(&format!("exec {line}")).start().wait_exit();
         assert_eq!(
             fs::read_to_string(&file).unwrap().trim(),
@@ -206,10 +206,10 @@ fn a_pipe_is_left_alone() {
     in_a_script(&line).start().wait_exit();
     let (bare, watched) = (fs::read(bare).unwrap(), fs::read(watched).unwrap());
     assert_eq!(bare.len(), watched.len());
-    // The name of the pipe is another; everything after it is the same.
+    // The name of the pipe differs; everything after it is the same.
     assert!(bare.starts_with(b"pipe:") && watched.starts_with(b"pipe:"));
     assert!(bare[20..] == watched[20..]);
-    // A reader that leaves ends the command and not us.
+    // A reader that exits ends the command, not gputop.
     let line = format!(
         "{{ GPUTOP yes; echo $? > {0}; }} | head -n 1",
         folder.path().join("code").display()
@@ -222,7 +222,7 @@ fn a_pipe_is_left_alone() {
 fn the_same_bytes_reach_the_terminal() {
     assert_same_bytes("printf 'a\\nb\\r\\n\\tc\\033[31mred\\033[0m\\0\\377x'");
     assert_same_bytes("echo out; echo err >&2; echo out; echo err >&2");
-    // Progress bars, the modes that make line ends, and what is written at the very end.
+    // Progress bars, the terminal modes for line ends, and output at the very end.
     assert_same_bytes("for i in 1 2 3; do printf '\\r%s%%' $i; done; stty -opost; printf 'x\\ny'");
     let many = assert_same_bytes("seq 1 1400000");
     assert!(many.len() > 10_000_000, "{}", many.len());
@@ -245,13 +245,13 @@ fn the_window_has_its_size_and_changes_it() {
     terminal.wait_text("11 55");
     terminal.resize(12, 66);
     terminal.wait_text("12 66");
-    // In a script the input is the terminal itself; standard output is ours.
+    // In a script, stdin is the terminal itself, and stdout is gputop's.
     let text = "trap \"stty size <&1\" WINCH; stty size <&1; while :; do sleep 0.01; done";
     let terminal = in_a_script(&format!("GPUTOP sh -c '{text}'; true"));
     let terminal = terminal.size(13, 77).start();
     terminal.wait_text("13 77");
     terminal.resize(14, 88);
-    // The signal may come before we have told our terminal; the next one does not.
+    // The first signal may arrive before gputop has resized its own terminal. A later one does not.
     terminal.wait_for(|screen| screen.size().0.get() == 14, "the size");
     wait_until("the new size", || {
         terminal.resize(14, 88);
@@ -264,7 +264,7 @@ fn the_window_has_its_size_and_changes_it() {
     });
 }
 
-/// The process below `pid` that these programs lead to.
+/// Returns the process at the end of this chain of program names below `pid`.
 #[track_caller]
 fn child_of(pid: u32, path: &[&str]) -> Pid {
     let mut at = pid;
@@ -316,7 +316,7 @@ fn modes_that_the_command_leaves_stay() {
     let terminal = on_terminal(["stty", "-echo", "-icanon"]).start();
     terminal.wait_exit();
     assert!(!terminal.is_cooked());
-    // One that dies in raw mode leaves what the shell had: the shell will not know of the signal.
+    // If a command dies in raw mode, gputop restores the shell's modes, since the shell will not learn of the signal.
     let terminal = script("stty raw -echo; kill -9 $$").start();
     assert_eq!(terminal.wait_exit().exit_code(), 137);
     terminal.assert_restored();
@@ -324,7 +324,7 @@ fn modes_that_the_command_leaves_stay() {
 
 #[test]
 fn a_program_that_draws_a_screen_gets_each_key_also_in_a_script() {
-    // As a library for screens does it: the modes of standard output, then something on it.
+    // Like a screen library: set the modes of stdout, then write to it.
     let text = "exec 3>&1; s=$(stty -g <&3); stty raw -echo <&1; echo ready; dd bs=1 count=3 2>/dev/null | od -c; stty $s <&1; echo over";
     let terminal = in_a_script(&format!("GPUTOP sh -c '{text}'; true")).start();
     terminal.wait_text("ready");
@@ -378,7 +378,7 @@ fn control_c_reaches_the_command() {
     assert_eq!(terminal.wait_exit().exit_code(), 130);
     terminal.assert_restored();
     assert_eq!(text(&terminal.raw()), "ready\r\n^C");
-    // One that does not want to end.
+    // A command that does not exit on Ctrl-C.
     let terminal =
         script("trap 'echo caught' INT; echo ready; while :; do sleep 0.01; done").start();
     terminal.wait_text("ready");
@@ -387,7 +387,7 @@ fn control_c_reaches_the_command() {
     terminal.send("\x03");
     terminal.signal(Signal::SIGTERM);
     assert_eq!(terminal.wait_exit().exit_code(), 143);
-    // In a script it ends the script as well, which is in the same group.
+    // In a script, Ctrl-C also ends the script, which is in the same process group.
     let terminal =
         in_a_script("GPUTOP sh -c 'echo ready; exec sleep 1000'; echo the script went on").start();
     terminal.wait_text("ready");
@@ -436,14 +436,15 @@ fn signals_are_passed_on_without_a_terminal() {
     let mut ready = [0; 6];
     out.read_exact(&mut ready).unwrap();
     kill(Pid::from_raw(child.0.id().cast_signed()), Signal::SIGTERM).unwrap();
-    // Not read to its end: had the signal ended the product instead, the shell would hold this open for ever.
+    // Do not read stdout to its end first. If the signal had killed gputop instead, the shell would keep stdout open
+    // forever.
     assert_eq!(child.0.wait().unwrap().code(), Some(9));
     let mut rest = String::new();
     out.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "got TERM\n");
 }
 
-/// An interactive shell with job control, its prompt known.
+/// Starts an interactive shell with job control and a known prompt.
 fn interactive() -> Terminal {
     let terminal = Launch::program("bash")
         .args(["--norc", "--noprofile", "-i"])
@@ -455,14 +456,14 @@ fn interactive() -> Terminal {
     terminal
 }
 
-/// An empty screen, known by a mark of its own: what stood there before cannot be taken for what comes.
+/// Clears the screen and prints a mark, so that earlier text cannot be mistaken for new text.
 fn clear(terminal: &Terminal, mark: &str) {
     let mark = mark.len();
     line(terminal, &format!("clear; echo mark $(({mark} + 0))"));
     terminal.wait_text(&format!("mark {mark}\nPROMPT>"));
 }
 
-/// Types a line, with the product in its place.
+/// Types a line, with `GPUTOP` replaced by the real command.
 fn line(terminal: &Terminal, line: &str) {
     let product = concat!(env!("CARGO_BIN_EXE_gputop"), " run --");
     terminal.send(&format!("{}\n", line.replace("GPUTOP", product)));
@@ -513,7 +514,7 @@ fn a_pager_behind_a_pipe_gets_its_keys() {
     line(&terminal, "echo the shell $((40 + 2))");
     terminal.wait_text("the shell 42");
     line(&terminal, "fg");
-    // What it drew before it was stopped may still stand further up.
+    // Text from before it was stopped may still be further up on the screen.
     let is_back = |screen: &vt100::Screen| screen.contents().trim_end().ends_with("1000\n(END)");
     terminal.wait_for(is_back, "the pager again");
     terminal.send("g");
@@ -573,7 +574,7 @@ fn in_the_background_it_works_until_it_wants_the_keyboard() {
     terminal.send("\x1a");
     terminal.wait_text("Stopped");
     line(&terminal, "bg");
-    // It stops again by itself, as it reads.
+    // It stops again by itself when it reads.
     line(
         &terminal,
         "while ! jobs | grep -q Stopped; do :; done; echo again $((40 + 2))",
@@ -638,7 +639,7 @@ fn closed_terminal_is_passed_on_to_the_command() {
 
 #[test]
 fn command_runs_without_a_pty() {
-    // No more files than the three: neither pty nor socket can be opened.
+    // No files beyond the standard three: neither a pty nor a socket can be opened.
     let terminal = Launch::program("bash")
         .args([
             "-c",

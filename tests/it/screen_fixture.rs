@@ -1,4 +1,4 @@
-//! Puts an `App` where a recording is at some moment: what screens are snapshotted and pictures are made from.
+//! Builds an `App` at a given time of a recording, for screen snapshots and for the documentation's pictures.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use ratatui::layout::Rect;
 
 pub const DEMO: &[u8] = include_bytes!("../../assets/demo.gpt.zst");
 
-/// The app at `seconds` after the start of a recording, as if it had watched from the start; `live` hides that it is
-/// a recording.
+/// Returns the app at `seconds` after the start of a recording, as if it had watched from the start. `live` hides that
+/// it is a recording.
 pub fn app_at(
     bytes: &'static [u8],
     seconds: u64,
@@ -67,7 +67,7 @@ pub fn app_at(
             _ => {}
         }
     }
-    // As a source answers: the newest map of the pool that the memory screen would ask for.
+    // Like a source, provide the newest map of the pool that the memory screen would request.
     let wanted = SCREENS
         .iter()
         .filter_map(|def| (def.sample)(&app)?.map(&app, Rect::new(0, 0, 120, 40)))
@@ -80,14 +80,14 @@ pub fn app_at(
     app
 }
 
-/// The screens that there is something to open on.
+/// Returns the screens that can be opened with the app's data.
 #[allow(dead_code)]
 pub fn openable(app: &App) -> Vec<&'static ScreenDef> {
     let all = SCREENS.iter().copied();
     all.filter(|def| (def.sample)(app).is_some()).collect()
 }
 
-/// A screen by its id, opened on what the app holds.
+/// Returns the screen with this ID, opened on the app's data.
 pub fn screen(app: &App, id: &str) -> Box<dyn Screen> {
     let def = SCREENS
         .iter()

@@ -1,19 +1,19 @@
-//! Reads the tables of a screen by their headings, as an eye does: what stands under USED is the memory used.
+//! Reads the tables of a screen by their headings, as a person does: the number below USED is the memory used.
 
 use vt100::Screen;
 
-/// One line of a table, and the heading over it.
+/// One line of a table, and the heading above it.
 #[derive(Debug, Clone)]
 pub struct Row {
     heading: Vec<char>,
     line: Vec<char>,
 }
 
-/// Columns whose cells begin where their heading does; the others end where it does.
+/// Left-aligned columns; all others are right-aligned.
 const LEFT: &[&str] = &["USER", "COMMAND", "NOTE"];
 
 impl Row {
-    /// What stands in the column, without blanks around it. Fails when there is no such column.
+    /// Returns the column's text, trimmed. Fails if there is no such column.
     #[track_caller]
     pub fn cell(&self, title: &str) -> String {
         let words = words(&self.heading);
@@ -26,7 +26,7 @@ impl Row {
         };
         let begin = words[at].0;
         if LEFT.contains(&title) {
-            // The last column takes what is left; another ends where the next one's cells may begin.
+            // The last column takes the rest of the line. Any other ends where the next column's cells may begin.
             let end = match words.get(at + 1) {
                 Some(_) => begin + 8,
                 None => self.line.len(),
@@ -44,7 +44,7 @@ fn text(line: &[char], begin: usize, end: usize) -> String {
     cell.trim().to_owned()
 }
 
-/// Each word of a heading with the column it begins in; the arrow of the order is no part of it.
+/// Returns each word of a heading with its start column, without the sort arrow.
 fn words(line: &[char]) -> Vec<(usize, String)> {
     let mut words: Vec<(usize, String)> = Vec::new();
     let letters = line.iter().enumerate();
@@ -57,7 +57,7 @@ fn words(line: &[char]) -> Vec<(usize, String)> {
     words
 }
 
-/// The lines under the first heading with these titles, up to an empty one.
+/// Returns the lines below the first heading with these titles, up to an empty line.
 fn rows_under(screen: &Screen, titles: &[&str]) -> Vec<Row> {
     let lines: Vec<Vec<char>> = screen
         .contents()
@@ -83,38 +83,38 @@ fn rows_under(screen: &Screen, titles: &[&str]) -> Vec<Row> {
         .collect()
 }
 
-/// The rows of the GPU table, MIG instances too.
+/// Returns the rows of the GPU table, including MIG instances.
 pub fn gpus(screen: &Screen) -> Vec<Row> {
     rows_under(screen, &["GPU", "USED", "FREE"])
 }
 
-/// The rows of the process table that are on the screen.
+/// Returns the visible rows of the process table.
 pub fn processes(screen: &Screen) -> Vec<Row> {
     let mut rows = rows_under(screen, &["PID", "VRAM", "COMMAND"]);
     rows.retain(|row| row.cell("PID").parse::<u32>().is_ok());
     rows
 }
 
-/// The row of that GPU, `1` or, for a MIG instance, `:2`.
+/// Returns the row of a GPU: `1` or, for a MIG instance, `:2`.
 pub fn gpu(screen: &Screen, index: &str) -> Option<Row> {
     gpus(screen)
         .into_iter()
         .find(|row| row.cell("GPU") == index)
 }
 
-/// The row of that process, the first if it is on several GPUs.
+/// Returns the row of a process, or the first one if it is on several GPUs.
 pub fn process(screen: &Screen, pid: u32) -> Option<Row> {
     processes(screen)
         .into_iter()
         .find(|row| row.cell("PID") == pid.to_string())
 }
 
-/// Whether the process has a row in which these columns hold these texts.
+/// Returns true if the row of the process has these texts in these columns.
 pub fn shows(screen: &Screen, pid: u32, cells: &[(&str, &str)]) -> bool {
     process(screen, pid).is_some_and(|row| has(&row, cells))
 }
 
-/// As [`shows`], for a GPU.
+/// Same as [`shows`], for a GPU.
 pub fn gpu_shows(screen: &Screen, index: &str, cells: &[(&str, &str)]) -> bool {
     gpu(screen, index).is_some_and(|row| has(&row, cells))
 }

@@ -1,4 +1,4 @@
-//! Every screen at four sizes from recorded frames: what a person sees, line by line.
+//! Every screen at four sizes, drawn from recorded frames and compared line by line.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::screen_fixture::{DEMO, app_at, draw, openable};
 const TROUBLE: &[u8] = include_bytes!("../data/recordings/trouble.gpt.zst");
 const SIZES: [(u16, u16); 4] = [(40, 6), (80, 24), (120, 40), (200, 60)];
 
-/// Name, recording, seconds into it, characters in ASCII only.
+/// Name, recording, seconds into it, and whether to draw in ASCII only.
 const MOMENTS: &[(&str, &[u8], u64, bool)] = &[
     ("start", DEMO, 0, false),
     ("training", DEMO, 140, false),
@@ -114,7 +114,8 @@ fn paused_display_shows_no_later_data() {
     app.set_paused(true);
     let held = shown(&app);
     let mut frame = (*app.frame).clone();
-    // The first is of the second that is held; the last ones push the finest buckets of that second out.
+    // The first frame is in the same second as the paused one. The last frames push that second out of the finest
+    // buckets.
     for step in [300, 500].into_iter().chain([1_000; 1_000]) {
         frame.mono.0 += step;
         for gpu in &mut frame.gpus {
@@ -150,7 +151,7 @@ fn a_compact_overview_is_its_tables() {
     app.density = Density::Compact;
     let (compact, tall) = (shown(&app, 30), shown(&app, 60));
     assert!(!tall.contains("VRAM used"), "{tall}");
-    // The host's line and the blank one are the processes'.
+    // The host line and the blank line go to the process table.
     assert_eq!(
         heading(&compact).map(|y| y + 2),
         heading(&normal),
@@ -158,7 +159,7 @@ fn a_compact_overview_is_its_tables() {
     );
 }
 
-/// The command line of one process in the recording: text of others is shown as it is.
+/// The command line of one process in the recording. Text of other programs is not converted to ASCII.
 const FOREIGN: &str = "数据集训练";
 
 #[test]

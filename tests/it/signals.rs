@@ -1,4 +1,5 @@
-//! Signals and tags: who is asked for, what `y` sends, what comes back, and when nothing may be sent at all.
+//! Signals and tags: which processes the question names, what `y` sends, what is reported, and when nothing may be sent
+//! at all.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -56,7 +57,7 @@ fn a_signal_is_chosen_confirmed_and_delivered() {
         line.is_some_and(|line| line.trim_end_matches([' ', '│']).ends_with("train.py")),
         "{asked}"
     );
-    // Enter does not send; Esc goes back to the choice, and out.
+    // Enter does not send the signal. Esc goes back to the list of signals.
     terminal.send("\r");
     terminal.send("K");
     terminal.send(ESC);
@@ -67,7 +68,7 @@ fn a_signal_is_chosen_confirmed_and_delivered() {
     terminal.send("y");
     terminal.wait_text(&format!("TERM delivered to {pid} train.py"));
     assert_eq!(process.wait().signal(), Some(15));
-    // The cursor's neighbour was not meant.
+    // The process next to the cursor was not signalled.
     assert!(terminal.text().contains("other.py"));
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
@@ -85,7 +86,7 @@ fn tagged_processes_are_listed_counted_and_hit_and_no_other() {
     terminal.wait_for(|s| shows(s, processes[2].pid(), &[]), "the processes");
     terminal.send("\t ");
     terminal.wait_text("1 tagged");
-    // The cursor went on to b; c is the other one.
+    // Tagging moved the cursor to b, so `j` moves it to c.
     terminal.send("j ");
     terminal.wait_text("2 tagged");
     let marked: Vec<String> = terminal
@@ -108,7 +109,7 @@ fn tagged_processes_are_listed_counted_and_hit_and_no_other() {
     terminal.wait_text("KILL: 2 delivered");
     assert_eq!(processes[0].wait().signal(), Some(9));
     assert_eq!(processes[2].wait().signal(), Some(9));
-    // What has ended has no tag; the third lives until its input ends.
+    // Exited processes have no tag. The remaining process lives until its input ends.
     terminal.wait_for(|s| !s.contents().contains("tagged"), "no tags");
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
@@ -192,7 +193,7 @@ fn collectors_refuse_signals_under_readonly() {
     assert_eq!(process.finish().code(), Some(0));
 }
 
-/// As another user, who may see the process and not signal it.
+/// Runs as another user, who can see the process but not signal it.
 #[test]
 fn denied_signal_comes_with_a_fix() {
     let set = std::process::Command::new("setpriv")
@@ -255,7 +256,7 @@ fn only_y_confirms_and_sends_with_the_start_time() {
         processes: vec![key(418)],
     };
     assert_eq!(signals(&desk), [&sent]);
-    // On a process's own screen it is that process; on a GPU it is none.
+    // On a process's screen, that process is signalled. On a GPU's screen, none is selected.
     desk.send("\t\n");
     desk.send("\x1bx");
     assert!(desk.text(100, 30).contains("no process selected"));
@@ -272,7 +273,7 @@ fn a_process_on_two_gpus_is_tagged_and_signalled_once() {
     let text = desk.text(100, 30);
     let marked = text.lines().filter(|line| line.starts_with('◆'));
     assert_eq!(marked.count(), 2, "{text}");
-    // A filter hides it; it is tagged all the same, and the question says so.
+    // A filter hides the process, but it stays tagged, and the question names it.
     desk.send("/user:bob\n");
     desk.send("T\n");
     assert!(desk.text(100, 30).contains("Send TERM to 418 train.py?"));

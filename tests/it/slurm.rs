@@ -1,4 +1,4 @@
-//! A real Slurm on loopback: two nodes of one machine, a job on both, entered through it.
+//! A real Slurm on loopback: two nodes on one machine, and a job on both through which gputop connects.
 #![allow(clippy::print_stdout)]
 
 use std::fs;
@@ -16,15 +16,15 @@ use crate::fake_machine::{self, wait_until};
 use crate::fake_nvml::FakeNvml;
 use crate::terminal::Launch;
 
-/// munged, slurmctld and a slurmd for each node, with files of their own; whoever is told its environment is a user of it.
+/// munged, slurmctld and one slurmd per node, with their own files. A process with this environment uses this Slurm.
 struct Slurm {
-    // Ended in this order.
+    // Stopped in this order.
     daemons: Vec<Child>,
     folder: tempfile::TempDir,
     home: tempfile::TempDir,
 }
 
-/// Whether it can be run here. A test does without, unless nothing may be skipped.
+/// Returns true if Slurm can run here. Otherwise the test is skipped, or fails if nothing may be skipped.
 fn is_here() -> bool {
     let is_here = ["slurmctld", "slurmd", "munged"]
         .iter()
@@ -52,7 +52,7 @@ impl Slurm {
             home: tempfile::tempdir().unwrap(),
         };
         let Self { folder, .. } = &slurm;
-        // Whoever shares the key may speak for anybody: this one is used nowhere else.
+        // Anyone who has the key can act as any user, so it is used nowhere else.
         fs::write(folder.path().join("munge.key"), [7; 128]).unwrap();
         let mode = fs::Permissions::from_mode(0o400);
         fs::set_permissions(folder.path().join("munge.key"), mode).unwrap();
@@ -128,7 +128,7 @@ impl Slurm {
         self.folder.path().join("slurm.conf")
     }
 
-    /// A job that waits, on so many nodes; its number.
+    /// Submits a waiting job on this many nodes, and returns its number.
     fn submit(&self, nodes: &str) -> String {
         let args = [
             "--parsable",
@@ -150,7 +150,7 @@ impl Slurm {
             .unwrap()
     }
 
-    /// What the nodes run where they are entered.
+    /// Installs gputop where the nodes find it.
     fn install(&self) {
         let folder = self.home.path().join(".local/bin");
         fs::create_dir_all(&folder).unwrap();
@@ -166,7 +166,7 @@ impl Slurm {
             .size(40, 120)
     }
 
-    /// What runs on the nodes for the dashboard.
+    /// Returns the number of agents that the dashboard started on the nodes.
     fn agents(&self) -> usize {
         let home = format!("HOME={}\0", self.home.path().display());
         let pids = fs::read_dir("/proc").unwrap().flatten();
@@ -183,7 +183,7 @@ impl Slurm {
 
 impl Drop for Slurm {
     fn drop(&mut self) {
-        // What a job runs is no child of the daemons.
+        // A job's processes are not children of the daemons.
         let user = format!("--user={}", run("id", &["-un"]));
         self.ask("scancel", &[&user]);
         let end = Instant::now() + Duration::from_secs(5);
@@ -219,7 +219,7 @@ fn the_nodes_of_a_job_are_entered_through_slurm_itself() {
     wait_until("the job", || {
         slurm.ask("squeue", &["-h", "-o", "%T"]).contains("RUNNING")
     });
-    // What cannot be is told in a sentence.
+    // A failure is reported in one sentence.
     refused(
         &slurm.gputop("999"),
         "no Slurm job 999. `squeue --me` lists your jobs",
@@ -265,7 +265,7 @@ fn the_nodes_of_a_job_are_entered_through_slurm_itself() {
     };
     terminal.wait_for(both, "two nodes");
     assert_eq!(slurm.agents(), 2);
-    // A frame is passed on when it is whole.
+    // A frame is passed on once it is complete.
     terminal.send("\r");
     terminal.wait_text("SM 2 MIN");
     fake.replace("[[gpu]]\nsm = 72\n");

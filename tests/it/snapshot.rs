@@ -1,5 +1,5 @@
-//! Memory snapshots read from pickles: those of a real PyTorch, every version of the format, and everything that a
-//! file can do wrong.
+//! Memory snapshots read from pickles: real PyTorch snapshots, every version of the format, and every way in which a
+//! file can be wrong.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -94,7 +94,7 @@ fn old_snapshot_reports_missing_times_and_settings() {
     assert_eq!(device.requested(), Bytes(58_159_744));
     assert_eq!(device.reserved(), Bytes::mib(74));
     assert_eq!((device.events.len(), study.length(device)), (290, None));
-    // Its stacks stand in the history of each block.
+    // Its stacks are in the history of each block.
     let first = device.held.first().unwrap();
     let place = snapshot.stacks.place(first.stack).unwrap();
     assert_eq!(place.to_string(), "model.py:6 __init__");
@@ -158,7 +158,7 @@ fn replay_under_own_settings_reproduces_the_map() {
         for device in &snapshot.devices {
             let trace = snapshot.trace(device);
             let config = Config::parse(trace.recorded.conf.as_deref().unwrap_or_default());
-            // The fake card of tests/data/snapshots.
+            // The fake card in tests/data/snapshots.
             let card = Bytes::gib(80);
             let mut model = Model::new(Rules::new((2, 15), &config), card, card);
             for op in &trace.ops {
@@ -201,7 +201,7 @@ fn trace_starts_with_earlier_blocks() {
     let mut snapshot = read(HOOK).unwrap();
     let whole = snapshot.trace(&snapshot.devices[0]);
     let device = &mut snapshot.devices[0];
-    // As PyTorch does when its buffer is full.
+    // Drop the oldest events, as PyTorch does when its buffer is full.
     device.events.drain(..100);
     let trace = snapshot.trace(&snapshot.devices[0]);
     assert!(trace.cut);
@@ -233,7 +233,7 @@ fn every_pickle_protocol_gives_the_same_result() {
     assert_eq!(newest.devices[0].reserved(), Bytes::mib(94));
 }
 
-/// A pickle of protocol 4 around some instructions.
+/// Returns a pickle of protocol 4 with these instructions.
 fn pickle(body: &[u8]) -> Vec<u8> {
     [b"\x80\x04", body, b"."].concat()
 }
@@ -355,11 +355,11 @@ fn deep_nesting_ends_in_a_sentence() {
     ] {
         assert!(fault(&pickle(&deep)).contains(says));
     }
-    // A million lists in each other, which Python itself would not write, is no snapshot and no overflow.
+    // A million nested lists, which Python itself would not write: not a snapshot, and no stack overflow.
     let count = 1_000_000;
     let nested = [vec![b']'; count], vec![b'a'; count - 1]].concat();
     assert!(fault(&pickle(&nested)).contains("not a PyTorch memory snapshot: it is a list"));
-    // A list that holds itself.
+    // A list that contains itself.
     assert!(fault(&pickle(b"]\x94h\x00a")).contains("it is a list"));
 }
 
@@ -384,7 +384,7 @@ fn claimed_sizes_allocate_nothing() {
             b"\x8b\xff\xff\xff\xff".to_vec(),
             "a number of negative length",
         ),
-        // A place in the memo far from all others.
+        // A memo index far from all others.
         (
             b"]r\xff\xff\xff\xffj\xff\xff\xff\xff".to_vec(),
             "it is a list",

@@ -1,4 +1,4 @@
-//! The screen of a memory snapshot: each part at three sizes, and what its keys do.
+//! The memory snapshot screen: each part at three sizes, and its keys.
 
 use gputop::snapshot::{self, Study};
 use gputop::tui::app::App;
@@ -76,7 +76,7 @@ fn every_part_at_every_size() {
 
 #[test]
 fn it_can_be_drawn_at_any_size_with_whatever_it_holds() {
-    // Without any memory, without a history, without times, and whole.
+    // Snapshots without any memory, without a history, without times, and a complete one.
     for file in [&b"\x80\x04}\x8c\x08segments]s."[..], LIST, OLD, NATIVE] {
         let mut shown = Shown::open(file);
         for _ in PARTS {
@@ -115,7 +115,7 @@ fn enter_shows_holders_at_a_time_and_esc_returns() {
     shown.draw(100, 26);
     shown.key(KeyCode::Tab);
     shown.key(KeyCode::Tab);
-    // It begins at the peak.
+    // The history opens at the peak.
     assert!(shown.draw(100, 26).contains("after event 68"));
     shown.key(KeyCode::Enter);
     let at_peak = shown.draw(100, 26);
@@ -150,7 +150,7 @@ fn two_marks_show_what_grew() {
         "{growth}"
     );
     assert!(growth.contains("216.86 MiB"), "{growth}");
-    // The next failure, from the beginning.
+    // The next failure, starting from the beginning.
     let mut shown = Shown::open(NATIVE);
     shown.draw(100, 26);
     shown.key(KeyCode::Tab);
@@ -176,7 +176,7 @@ fn stacks_are_searched_and_read_whole() {
         whole.contains("/home/ana/job/train.py:13 remember"),
         "{whole}"
     );
-    // First out of the stack, then out of the search; it takes a q to leave.
+    // Esc closes the stack, then the search. Only q closes the screen.
     shown.key(KeyCode::Esc);
     shown.key(KeyCode::Esc);
     assert!(shown.draw(100, 26).contains("in 4 stacks"));

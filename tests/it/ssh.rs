@@ -1,4 +1,4 @@
-//! Hosts over a real sshd, with the real ssh: found, refused, without gputop, cut off.
+//! Hosts over a real sshd, with the real ssh: found, refused, without gputop, and disconnected.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +19,7 @@ fn wait_sm(terminal: &Terminal, sm: &str) {
     terminal.wait_for(shown, &format!("SM% {sm}"));
 }
 
-/// What `gputop record` says of a host that cannot be recorded.
+/// Returns the exit code and the message of `gputop record` for a host that cannot be recorded.
 fn refusal(sshd: &Sshd, args: &[&str]) -> (Option<i32>, String) {
     let output = gputop([&["record"], args].concat())
         .envs(sshd.near())
@@ -67,7 +67,7 @@ fn lost_packets_are_a_silence_and_the_agent_recovers() {
     test_network::cut();
     terminal.wait_text("silent");
     fake.replace("[[gpu]]\nsm = 42\n");
-    // What was known stands, and keys work.
+    // The last values stay on the screen, and keys work.
     terminal.send("?");
     terminal.wait_text("Help: ");
     terminal.send("\x1b");
@@ -78,8 +78,8 @@ fn lost_packets_are_a_silence_and_the_agent_recovers() {
     assert_eq!(sshd.connections(), connections);
 }
 
-/// The far end stands still for half a minute: ssh's own heartbeat finds out, and another connection is made. At the end one
-/// agent is left.
+/// Stops the remote end for half a minute. ssh's keepalive notices, and gputop makes another connection. At the end,
+/// one agent is left.
 #[test]
 fn frozen_connection_is_replaced() {
     if !sshd::is_here() {
@@ -96,7 +96,7 @@ fn frozen_connection_is_replaced() {
             let _ = kill(Pid::from_raw(pid.cast_signed()), signal);
         }
     };
-    // For a moment: the same one is heard again.
+    // After a short stop, the same connection continues.
     all(Signal::SIGSTOP);
     terminal.wait_text("silent");
     all(Signal::SIGCONT);
@@ -106,7 +106,7 @@ fn frozen_connection_is_replaced() {
     all(Signal::SIGSTOP);
     terminal.wait_text("silent");
     fake.replace("[[gpu]]\nsm = 44\n");
-    // What was known stays, and keys work.
+    // The last values stay on the screen, and keys work.
     terminal.send("?");
     terminal.wait_text("Help: ");
     terminal.send("\x1b");
@@ -122,9 +122,7 @@ fn frozen_connection_is_replaced() {
     wait_until("one agent", || agents(&sshd) == 1);
 }
 
-/// A key with a passphrase, and no agent that knows it: the first connection asks before there is a screen, a later one when
-/// the person says so.
-/// Whether a child of that process waits for the answer to a question.
+/// Returns true if a child of this process is waiting for input from a terminal.
 fn reads_a_terminal(pid: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -136,7 +134,7 @@ fn reads_a_terminal(pid: u32) -> bool {
         .filter_map(|list| fs::read_to_string(list).ok())
         .collect();
     children.split_whitespace().any(|child| {
-        // `0 0x4 …`: read, of a file that is a terminal.
+        // `0 0x4 …`: a `read` from descriptor 4, which must be a terminal.
         let call = fs::read_to_string(format!("/proc/{child}/syscall")).unwrap_or_default();
         let file = call
             .strip_prefix("0 0x")
@@ -174,7 +172,7 @@ fn a_link_that_wants_a_passphrase_again_asks_for_it_in_the_plain_terminal() {
     terminal.wait_text("ssh needs your input");
     terminal.wait_text("Press c to");
     fake.replace("[[gpu]]\nsm = 46\n");
-    // A person who gives up is back where they were. Between its question and its reading ssh misses a Ctrl-C.
+    // After giving up, the user is back on the same screen. Between asking and reading, ssh misses a Ctrl-C.
     terminal.send("c");
     terminal.wait_text("gputop: connecting to far");
     asked(&terminal, 2);
@@ -189,7 +187,7 @@ fn a_link_that_wants_a_passphrase_again_asks_for_it_in_the_plain_terminal() {
     terminal.send("open sesame\r");
     wait_sm(&terminal, "46");
     terminal.wait_text("live");
-    // Keys are the dashboard's again.
+    // Keys go to the dashboard again.
     terminal.send("?");
     terminal.wait_text("Help: ");
     terminal.send("\x1b");
@@ -251,7 +249,7 @@ fn a_host_without_gputop_gets_it_when_asked_for_and_never_else() {
         ),
         "{said}"
     );
-    // On a terminal it is offered.
+    // On a terminal, gputop offers to copy itself.
     let terminal = sshd.dashboard().args(["far"]).start();
     terminal.wait_text("no gputop found on far. Copy this program");
     terminal.send("n\n");
@@ -263,7 +261,7 @@ fn a_host_without_gputop_gets_it_when_asked_for_and_never_else() {
     let sizes = [copy.as_path(), env!("CARGO_BIN_EXE_gputop").as_ref()]
         .map(|path| fs::metadata(path).unwrap().len());
     assert_eq!(sizes[0], sizes[1]);
-    // Nothing half done lies beside it.
+    // No partial copy is left beside it.
     assert_eq!(fs::read_dir(copy.parent().unwrap()).unwrap().count(), 1);
 }
 
@@ -310,7 +308,7 @@ fn a_program_from_a_file_is_copied_where_it_fits_and_is_gputop() {
         b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01 and what else a Mac runs",
     );
     assert!(said.contains("mac`: not a Linux program"), "{said}");
-    // The byte that tells the machine, of elf(5): here one that the far side is not.
+    // The machine byte of an ELF file (elf(5)): here, one that the remote host cannot run.
     let mut other = own.clone();
     let (there, elsewhere) = match std::env::consts::ARCH {
         "aarch64" => ("aarch64", "x86_64"),
@@ -343,7 +341,7 @@ fn failed_copy_is_reported_and_leaves_nothing() {
     }
     let fake = FakeNvml::new("[[gpu]]\n");
     let sshd = Sshd::start(&fake, "");
-    // A home that is a file has no room for a folder, whoever asks.
+    // A home that is a file cannot contain a folder, not even for root.
     fs::remove_dir(sshd.at("home")).unwrap();
     fs::write(sshd.at("home"), "").unwrap();
     let (code, said) = refusal(&sshd, &["--push", "far"]);
@@ -351,7 +349,7 @@ fn failed_copy_is_reported_and_leaves_nothing() {
     assert!(said.contains("cannot copy gputop to far"), "{said}");
 }
 
-/// A host whose login shell runs lines of the test first, as a start-up file would, and prints noise.
+/// A host whose login shell first runs lines from the test, like a startup file, and prints noise.
 struct HostileHost {
     sshd: Sshd,
     login: tempfile::TempDir,
@@ -371,7 +369,7 @@ impl HostileHost {
         self.sshd.at("home")
     }
 
-    /// Copies gputop there and records a second; the exit code and what was said.
+    /// Copies gputop to the host and records a second. Returns the exit code and the messages.
     fn push(&self, lines: &str) -> (Option<i32>, String) {
         let script = format!(
             "#!/bin/sh\necho noise\necho 'more noise' >&2\n{lines}\neval \"$SSH_ORIGINAL_COMMAND\"\n"
@@ -392,7 +390,7 @@ impl HostileHost {
         refusal(&self.sshd, &args)
     }
 
-    /// Pushes, and checks the copy below `home`, which it removes again.
+    /// Pushes gputop, then checks and removes the copy below `home`.
     #[track_caller]
     fn assert_pushed(&self, lines: &str, home: &Path) {
         let (code, said) = self.push(lines);
@@ -425,7 +423,7 @@ fn a_pushed_program_is_private_and_whole_on_a_hostile_host() {
     host.assert_pushed("umask 000", &home);
     host.assert_pushed("umask 777", &home);
 
-    // Tools that are found first by the PATH, and what lies in the current directory.
+    // Hostile tools that come first in the PATH, and files in the current directory.
     let evil = "#!/bin/sh\n: > \"$EVIL\"\nexec /usr/bin/false\n";
     for (folder, names) in [
         ("my tools", "sh cat mkdir chmod mv rm cksum"),
@@ -461,14 +459,14 @@ fn existing_push_target_is_replaced_or_refused() {
     let home = host.home();
     let folder = home.join(".cache/gputop").join(env!("CARGO_PKG_VERSION"));
     let target = folder.join("gputop");
-    // A stale file in directories that everybody may write.
+    // A stale file in world-writable directories.
     fs::create_dir_all(&folder).unwrap();
     fs::write(&target, "stale").unwrap();
     for path in [&folder, folder.parent().unwrap()] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
     }
     host.assert_pushed("", &home);
-    // A link to a directory, into which a move would go.
+    // A link to a directory: a plain `mv` would move the file into it.
     let elsewhere = home.join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     fs::create_dir_all(&folder).unwrap();
@@ -488,7 +486,7 @@ fn existing_push_target_is_replaced_or_refused() {
     refused("unset HOME", "HOME is not set on that host");
     refused("HOME=here", "HOME is not set on that host");
     refused("HOME=/proc", "/proc/.cache");
-    // As many bytes, but others.
+    // The same number of bytes, with different content.
     let damage = "case $SSH_ORIGINAL_COMMAND in *cksum*) tr '\\001' '\\002' | eval \"$SSH_ORIGINAL_COMMAND\"; exit;; esac";
     refused(damage, "the copy is damaged or incomplete");
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
@@ -534,7 +532,7 @@ fn remote_agent_exits_when_the_client_is_killed() {
     wait_until("the agent's end", || agents(&sshd) == 0);
 }
 
-/// How many agents run over there.
+/// Returns the number of agents on the remote host.
 fn agents(sshd: &Sshd) -> usize {
     let home = format!("HOME={}", sshd.at("home").display());
     let pids = fs::read_dir("/proc").unwrap().flatten();

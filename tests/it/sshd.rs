@@ -1,4 +1,4 @@
-//! A real sshd on loopback, with keys, configuration and a home of its own, and a client that knows it under a name.
+//! A real sshd on loopback with its own keys, configuration and home, and a client that has a name for it.
 #![allow(clippy::print_stdout)]
 
 use std::fs;
@@ -13,14 +13,15 @@ use crate::terminal::Launch;
 
 const SSHD: &str = "/usr/sbin/sshd";
 
-/// The server, its files, and the client's.
+/// The server, its files, and the client's files.
 pub struct Sshd {
     server: Child,
     folder: tempfile::TempDir,
     port: u16,
 }
 
-/// Whether a server and a client can be run here. A test does without, unless nothing may be skipped.
+/// Returns true if a server and a client can run here. Otherwise the test is skipped, or fails if nothing may be
+/// skipped.
 pub fn is_here() -> bool {
     let is_here = Path::new(SSHD).exists() && Command::new("ssh").arg("-V").output().is_ok();
     assert!(
@@ -47,7 +48,7 @@ fn write(path: PathBuf, text: &str, mode: u32) {
 }
 
 impl Sshd {
-    /// With further lines of its configuration. Its users see that machine.
+    /// Starts a server with further lines of configuration. Its users see the machine `fake`.
     pub fn start(fake: &FakeNvml, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
@@ -57,7 +58,7 @@ impl Sshd {
         for name in ["home", "bin", "client"] {
             fs::create_dir(at(name)).unwrap();
         }
-        // Where sshd, run by root, wants to lock itself in.
+        // The directory that sshd needs for privilege separation when root runs it.
         if nix::unistd::geteuid().is_root() {
             fs::create_dir_all("/run/sshd").unwrap();
         }
@@ -102,8 +103,8 @@ impl Sshd {
         self.port
     }
 
-    /// The client's configuration: the host `far`, and these further lines. It reads nothing else, since `ssh` is here a
-    /// script that says so.
+    /// Writes the client's configuration: the host `far`, and these further lines. The client reads nothing else, since
+    /// its `ssh` is a script that names this file.
     pub fn write_client(&self, more: &str) {
         let key = fs::read_to_string(self.at("host.pub")).unwrap();
         write(
@@ -126,30 +127,30 @@ impl Sshd {
         write(self.at("client/ssh"), &script, 0o755);
     }
 
-    /// From now on the client's key opens with this alone.
+    /// Encrypts the client's key with this passphrase.
     pub fn lock_key(&self, passphrase: &str) {
         let mut command = Command::new("ssh-keygen");
         command.args(["-q", "-p", "-P", "", "-N", passphrase, "-f"]);
         assert!(command.arg(self.at("user")).status().unwrap().success());
     }
 
-    /// Puts the product where the far side's shell finds it.
+    /// Installs gputop where the remote shell finds it.
     pub fn install(&self) {
         let folder = self.at("home/.local/bin");
         fs::create_dir_all(&folder).unwrap();
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_gputop"), folder.join("gputop")).unwrap();
     }
 
-    /// What a near side needs to find this client, and a place for its sockets.
+    /// Returns the variables that the local gputop needs to find this client and a folder for its sockets.
     pub fn near(&self) -> [(&'static str, std::ffi::OsString); 2] {
         let path = format!("{}:/usr/bin:/bin", self.at("client").display());
-        // A short path: sockets have little room.
+        // Socket paths must be short.
         let runtime = self.at("r");
         fs::create_dir_all(&runtime).unwrap();
         [("PATH", path.into()), ("XDG_RUNTIME_DIR", runtime.into())]
     }
 
-    /// The dashboard of that far host.
+    /// Returns a dashboard that can connect to the remote host.
     pub fn dashboard(&self) -> Launch {
         Launch::gputop()
             .envs(self.near())
@@ -158,7 +159,7 @@ impl Sshd {
             .size(40, 120)
     }
 
-    /// The processes of this user that the server serves connections with.
+    /// Returns the PIDs of the server's current connections.
     pub fn connections(&self) -> Vec<u32> {
         children(self.server.id())
     }
@@ -181,7 +182,7 @@ fn children(pid: u32) -> Vec<u32> {
 
 impl Drop for Sshd {
     fn drop(&mut self) {
-        // Shared connections stay for a minute by themselves.
+        // Shared connections would stay open for another minute.
         for connection in self.connections() {
             let _ = nix::sys::signal::kill(
                 nix::unistd::Pid::from_raw(connection.cast_signed()),

@@ -1,7 +1,7 @@
-//! A terminal for tests: a program on a pty, its output read into a screen as it comes.
+//! A terminal for tests: a program on a pty, with its output parsed into a screen as it arrives.
 //!
-//! Every wait is for a condition: the reader wakes the test with each piece of output, and a test that waits in
-//! vain fails with the screen as it was.
+//! Tests wait only for conditions. The reader wakes the test after each piece of output, and a wait that times out
+//! fails and prints the screen.
 #![allow(dead_code)]
 
 use std::cell::RefCell;
@@ -35,7 +35,7 @@ impl Launch {
         Self::program(env!("CARGO_BIN_EXE_gputop"))
     }
 
-    /// With the environment of a plain 256-colour terminal, whatever runs the tests.
+    /// Uses the environment of a plain 256-colour terminal, whatever runs the tests.
     pub fn program(program: impl AsRef<OsStr>) -> Self {
         let mut command = CommandBuilder::new(program);
         for name in [
@@ -58,7 +58,7 @@ impl Launch {
         ] {
             command.env_remove(name);
         }
-        // A backtrace would push what is waited for off the screen, and a debug build takes a second to make one.
+        // A backtrace would push the expected text off the screen, and a debug build takes a second to make one.
         command.env("RUST_BACKTRACE", "0");
         command.env("TERM", "xterm-256color");
         command.env("LANG", "C.UTF-8");
@@ -83,7 +83,7 @@ impl Launch {
         self
     }
 
-    /// What `FakeNvml::env` returns, for one.
+    /// Sets several variables, such as those of `FakeNvml::env`.
     pub fn envs(mut self, variables: impl IntoIterator<Item = (&'static str, OsString)>) -> Self {
         for (name, value) in variables {
             self.command.env(name, value);
@@ -96,7 +96,7 @@ impl Launch {
         self
     }
 
-    /// Starts it, with an empty home directory of its own unless the environment names one.
+    /// Starts the program, with an empty home directory unless the environment names one.
     pub fn start(mut self) -> Terminal {
         let home = tempfile::tempdir().unwrap();
         if self.command.get_env("HOME") == std::env::var_os("HOME").as_deref() {
@@ -106,7 +106,7 @@ impl Launch {
         let pty = native_pty_system().openpty(size).unwrap();
         let started = Instant::now();
         let child = pty.slave.spawn_command(self.command).unwrap();
-        // Only the child holds the slave now, so its end is the end of the output.
+        // Only the child now holds the slave, so the output ends when the child exits.
         drop(pty.slave);
         Terminal::new(pty.master, child, started, (self.rows, self.cols), home)
     }
@@ -121,7 +121,7 @@ fn size(rows: u16, cols: u16) -> PtySize {
     }
 }
 
-/// A kernel may report a size of 0; what is read of the output needs a cell.
+/// The kernel may report a size of 0, but the parsed screen needs at least one cell.
 fn positive(n: u16) -> NonZeroU16 {
     NonZeroU16::new(n.max(1)).unwrap()
 }
@@ -144,14 +144,14 @@ struct Output {
 struct State {
     screen: vt100::Parser,
     raw: Vec<u8>,
-    /// Nobody has the terminal open any more.
+    /// True once no process has the terminal open.
     closed: bool,
     status: Option<ExitStatus>,
 }
 
 impl Output {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A test that fails does so with the screen in hand, and is dropped afterwards.
+        // A failing test panics while it holds the lock, and its terminal is dropped afterwards.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -195,7 +195,7 @@ impl Terminal {
         self.pid.as_raw().cast_unsigned()
     }
 
-    /// When it was started.
+    /// Returns the start time.
     pub fn started(&self) -> Instant {
         self.started
     }
@@ -207,7 +207,7 @@ impl Terminal {
         keyboard.flush().unwrap();
     }
 
-    /// Makes the window another size; the program gets a SIGWINCH.
+    /// Resizes the window. The program gets a SIGWINCH.
     pub fn resize(&self, rows: u16, cols: u16) {
         let mut state = self.output.lock();
         state
@@ -217,7 +217,7 @@ impl Terminal {
         self.master.resize(size(rows, cols)).unwrap();
     }
 
-    /// Has the terminal say that it has a size, whatever is read of its output.
+    /// Changes the size that the terminal reports, but not the parsed screen.
     pub fn claim(&self, rows: u16, cols: u16) {
         self.master.resize(size(rows, cols)).unwrap();
     }
@@ -227,7 +227,7 @@ impl Terminal {
         signal::kill(self.pid, signal).unwrap();
     }
 
-    /// Waits until the screen is as wanted. Fails when it never is, and when the program has ended before.
+    /// Waits until the screen satisfies `wanted`. Fails on a timeout, or if the program exits first.
     #[track_caller]
     pub fn wait_for(&self, wanted: impl Fn(&vt100::Screen) -> bool, what: &str) {
         let met = self.wait(|state| wanted(state.screen.screen()) || state.closed);
@@ -237,14 +237,14 @@ impl Terminal {
         }
     }
 
-    /// Waits until the text stands on the screen, within one line.
+    /// Waits until the text is on the screen, within one line.
     #[track_caller]
     pub fn wait_text(&self, text: &str) {
         let stands = |screen: &vt100::Screen| screen.contents().contains(text);
         self.wait_for(stands, &format!("the text {text:?}"));
     }
 
-    /// Waits until the program has ended, and everything it wrote was read.
+    /// Waits until the program has exited and all its output has been read.
     #[track_caller]
     pub fn wait_exit(&self) -> ExitStatus {
         if !self.wait(|state| state.status.is_some() && state.closed) {
@@ -262,7 +262,7 @@ impl Terminal {
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// The text on the screen, line by line, without the blanks at the ends.
+    /// Returns the text on the screen, line by line, without trailing blanks.
     pub fn text(&self) -> String {
         self.output.lock().screen.screen().contents()
     }
@@ -271,7 +271,7 @@ impl Terminal {
         self.output.lock().screen.screen().clone()
     }
 
-    /// Everything that was written, escape sequences and all.
+    /// Returns everything that was written, including escape sequences.
     pub fn raw(&self) -> Vec<u8> {
         self.output.lock().raw.clone()
     }
@@ -280,8 +280,8 @@ impl Terminal {
         self.output.lock().raw.len()
     }
 
-    /// Fails unless the terminal is as a shell wants it back: main screen, cursor shown, no mouse reports, no
-    /// bracketed paste, lines edited and echoed by the kernel.
+    /// Fails unless the terminal is restored for the shell: main screen, cursor shown, no mouse reports, no bracketed
+    /// paste, lines edited and echoed by the kernel.
     #[track_caller]
     pub fn assert_restored(&self) {
         let wrong = self.not_restored();
@@ -309,7 +309,7 @@ impl Terminal {
         .collect()
     }
 
-    /// Whether the kernel edits and echoes lines, turns ^C into a signal and newlines into line ends.
+    /// Returns true if the kernel edits and echoes lines, turns ^C into a signal, and translates line ends.
     pub fn is_cooked(&self) -> bool {
         let termios = self.master.get_termios().unwrap();
         let local = libc::ICANON | libc::ECHO | libc::ISIG | libc::IEXTEN;
@@ -321,7 +321,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // While the status is out it has not been reaped, so the PID is its own.
+        // Without a status, the child has not been reaped, so its PID is still its own.
         let state = self.output.lock();
         if state.status.is_none() {
             let _ = signal::kill(self.pid, Signal::SIGKILL);
@@ -333,7 +333,7 @@ fn spawn_reader(mut from: Box<dyn Read + Send>, output: Arc<Output>) {
     thread::spawn(move || {
         let mut buffer = [0; 65536];
         let mut drawing = Drawing::default();
-        // EIO is how Linux says that the other side has closed.
+        // On Linux, EIO means that the other side has closed.
         while let Ok(n @ 1..) = from.read(&mut buffer) {
             output.change(|state| {
                 state.raw.extend_from_slice(&buffer[..n]);
@@ -347,8 +347,8 @@ fn spawn_reader(mut from: Box<dyn Read + Send>, output: Arc<Output>) {
     });
 }
 
-/// Holds back a frame until it is whole, as a terminal with synchronized updates does: a frame that comes in two
-/// pieces would otherwise be seen half old and half new.
+/// Holds back a frame until it is complete, like a terminal with synchronized updates. Otherwise a frame that arrives
+/// in two pieces would be seen half old and half new.
 #[derive(Default)]
 struct Drawing {
     held: Vec<u8>,
@@ -358,7 +358,7 @@ impl Drawing {
     const BEGIN: &[u8] = b"\x1b[?2026h";
     const END: &[u8] = b"\x1b[?2026l";
 
-    /// What can be shown now that these bytes have come.
+    /// Returns the bytes that can be shown now that these have arrived.
     fn whole(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.held.extend_from_slice(bytes);
         let last = |mark: &[u8]| {

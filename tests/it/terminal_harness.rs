@@ -1,4 +1,4 @@
-//! The terminal that tests use is itself known to work, on programs that every machine has.
+//! Tests the test terminal itself, with programs that every machine has.
 
 use nix::sys::signal::Signal;
 
@@ -18,7 +18,7 @@ fn output_and_exit_are_seen() {
 fn what_is_typed_arrives() {
     let terminal = Launch::program("cat").start();
     terminal.send("to the cat\n");
-    // Once by the kernel's echo, once by cat.
+    // Echoed once by the kernel and once by cat.
     terminal.wait_text("to the cat\nto the cat");
     terminal.send("\x04");
     assert!(terminal.wait_exit().success());

@@ -1,4 +1,4 @@
-//! Every way out of the dashboard gives the terminal back, and every kind of terminal is got along with.
+//! Every way of leaving the dashboard restores the terminal, and every kind of terminal works.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -24,7 +24,7 @@ fn wait_overview(terminal: &Terminal) {
     assert!(!terminal.is_cooked());
 }
 
-/// Ended with this code, the terminal as a shell wants it, and nothing of the dashboard left on it.
+/// Checks the exit code, that the terminal is restored, and that nothing of the dashboard is left on it.
 #[track_caller]
 fn assert_left(terminal: &Terminal, code: u32) {
     assert_eq!(terminal.wait_exit().exit_code(), code);
@@ -49,7 +49,7 @@ fn keys_and_signals_that_end_it_give_the_terminal_back() {
     }
 }
 
-/// Stopped, and what it wrote before that is on the screen.
+/// Waits until the process has stopped and its earlier output is on the screen.
 fn wait_stopped(terminal: &Terminal) {
     wait_until("the stop", || run_state(terminal.pid()) == Some('T'));
     terminal.wait_for(|screen| !screen.alternate_screen(), "the main screen");
@@ -66,7 +66,7 @@ fn fatal_signals_give_the_terminal_back_and_end_it() {
     ] {
         let terminal = dashboard(&fake).start();
         wait_overview(&terminal);
-        // Taken anew after a suspension, too.
+        // Also after a suspension, when the terminal was set up again.
         if signal == Signal::SIGSEGV {
             terminal.send("\x1a");
             wait_stopped(&terminal);
@@ -88,7 +88,7 @@ fn failing_screen(failure: &str) -> Terminal {
     Launch::program(program).args([failure]).start()
 }
 
-/// The standard library's own report of an overflow comes after the terminal is restored, and ends in an abort.
+/// The standard library reports the overflow after the terminal is restored, and then aborts.
 #[test]
 fn a_stack_overflow_gives_the_terminal_back_before_it_is_reported() {
     let terminal = failing_screen("overflow");
@@ -128,7 +128,7 @@ fn a_signal_ends_it_also_on_an_inner_screen_and_under_a_menu() {
     }
 }
 
-/// The kernel's letter for what the process does.
+/// Returns the kernel's letter for the process's state.
 fn run_state(pid: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(") ").next()?.chars().next()
@@ -139,7 +139,7 @@ fn suspended_it_gives_the_terminal_back_and_takes_it_again() {
     let fake = FakeNvml::new("[[gpu]]\nsm = 10");
     let terminal = dashboard(&fake).start();
     wait_overview(&terminal);
-    // By its key, by the signal that `kill -TSTP` sends, and by its key again.
+    // By key, by the signal that `kill -TSTP` sends, and by key again.
     for (i, by_key) in [true, false, true].into_iter().enumerate() {
         if by_key {
             terminal.send("\x1a");
@@ -149,7 +149,7 @@ fn suspended_it_gives_the_terminal_back_and_takes_it_again() {
         wait_stopped(&terminal);
         terminal.wait_for(|screen| !screen.alternate_screen(), "the main screen");
         terminal.assert_restored();
-        // The window may be another one when it comes back.
+        // The window may have another size when it resumes.
         terminal.resize(30, 100 + u16::try_from(i).unwrap());
         let sm = (50 + i).to_string();
         fake.replace(&format!("[[gpu]]\nsm = {sm}"));
@@ -185,7 +185,7 @@ fn a_panic_gives_the_terminal_back_before_it_is_reported() {
     let terminal = failing_screen("main");
     assert_eq!(terminal.wait_exit().exit_code(), 101);
     terminal.assert_restored();
-    // On the main screen, where it can be read, and as lines, not as stairs.
+    // Printed on the main screen, where it can be read, and with proper line ends.
     terminal.wait_text("a test asked for this panic");
     let raw = String::from_utf8_lossy(&terminal.raw()).into_owned();
     let (left, said) = (raw.find("\x1b[?1049l"), raw.find("a test asked for"));
@@ -212,7 +212,7 @@ fn sizes_down_to_nothing_are_survived() {
     for (rows, cols) in [(0, 0), (1, 1), (24, 1), (2, 3)] {
         let terminal = dashboard(&fake).size(rows, cols).start();
         terminal.wait_for(vt100::Screen::alternate_screen, "the screen to be taken");
-        // Every screen and every menu is drawn in no room at all; there is nothing to see that could be waited for.
+        // Every screen and menu is drawn in a window without room. Nothing is visible to wait for.
         for keys in ["", "?", "qs", "q\r", "\t", "qG\r", "q/", "\r"] {
             terminal.send(keys);
             let before = fake.calls().of("memory");
@@ -227,7 +227,7 @@ fn sizes_down_to_nothing_are_survived() {
     }
 }
 
-/// Kilobytes of memory that the process has had at most.
+/// Returns the process's peak resident memory, in KiB.
 fn most_resident(pid: u32) -> u64 {
     let process = procfs::process::Process::new(pid.cast_signed()).unwrap();
     process.status().unwrap().vmhwm.unwrap()
@@ -290,7 +290,7 @@ fn a_burst_of_a_hundred_sizes_ends_in_the_last_one() {
     terminal.assert_restored();
 }
 
-/// The product behind a shell, which can take its streams away.
+/// Runs gputop from a shell that can close its streams.
 fn behind_a_shell(fake: &FakeNvml, line: &str) -> Launch {
     let line = line.replace(
         "GPUTOP",
@@ -321,11 +321,11 @@ fn without_any_terminal_to_ask_it_says_so_and_leaves() {
     assert!(text.starts_with("gputop: "), "{text}");
 }
 
-/// A window that is closed: no more input, output goes nowhere, and a SIGHUP.
+/// The window is closed: no more input, output fails, and a SIGHUP arrives.
 #[test]
 fn a_terminal_that_vanishes_ends_it() {
     let fake = FakeNvml::h200s(1, "");
-    // Closed on exec from the first moment, or a process of another test would hold it open.
+    // Set close-on-exec from the start; otherwise a process of another test would hold it open.
     let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let mut master = posix_openpt(flags).unwrap();
     grantpt(&master).unwrap();
@@ -367,7 +367,7 @@ fn a_terminal_that_vanishes_ends_it() {
     assert!(matches!(code, Some(0 | 129)), "{code:?}");
 }
 
-/// The product without a terminal, its output a pipe nobody reads.
+/// gputop without a terminal, writing to a pipe without a reader.
 #[test]
 fn closed_stdout_is_reported_on_stderr() {
     let fake = FakeNvml::h200s(1, "");
@@ -385,7 +385,7 @@ fn closed_stdout_is_reported_on_stderr() {
     );
 }
 
-/// The parameters of every `CSI … m` among the bytes.
+/// Returns the parameters of every `CSI … m` in the output.
 fn styles(raw: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(raw).into_owned();
     text.split("\x1b[")
@@ -397,7 +397,7 @@ fn styles(raw: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// Walks over every screen, so that each colour there is would be among the bytes.
+/// Visits every screen, so that every colour would appear in the output.
 fn visit_everything(terminal: &Terminal) {
     wait_overview(terminal);
     for (key, text) in [
@@ -445,7 +445,7 @@ fn without_colour_only_weight_and_reversal_are_used() {
         visit_everything(&terminal);
         let styles = styles(&terminal.raw());
         assert!(styles.iter().any(|s| s == "7"), "nothing is reversed");
-        // Reset, bold, reversed, their ends, and the ends of colours that never began.
+        // Reset, bold, reverse, their ends, and ends of colours that never started.
         let plain = ["", "0", "1", "7", "22", "27", "39", "49", "59", "39;49"];
         let coloured: Vec<_> = styles
             .iter()
@@ -453,7 +453,7 @@ fn without_colour_only_weight_and_reversal_are_used() {
             .collect();
         assert!(coloured.is_empty(), "{coloured:?}");
     }
-    // The same way does see colours where there are some.
+    // The same check finds colours where there are some.
     let terminal = dashboard(&fake).start();
     visit_everything(&terminal);
     assert!(
@@ -499,11 +499,11 @@ fn without_a_driver_the_recording_plays_under_the_precise_reason() {
             .size(40, 160)
             .start();
         terminal.wait_text("REPLAY demo");
-        // Broken between words where the line is too narrow.
+        // Wrapped between words where the line is too narrow.
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         terminal.wait_for(|s| words(&s.contents()).contains(&words(reason)), reason);
         terminal.wait_text("`gputop doctor`");
-        // It stays on every screen.
+        // The reason stays on every screen.
         terminal.wait_for(|s| gpu_shows(s, "0", &[]), "the recording's GPU");
         terminal.send("\r");
         terminal.wait_text("Tab Scroll");
@@ -512,7 +512,7 @@ fn without_a_driver_the_recording_plays_under_the_precise_reason() {
         terminal.send("\x03");
         assert_left(&terminal, 0);
 
-        // Without a terminal the same words, and nothing else.
+        // Without a terminal, gputop prints the same reason and nothing else.
         let out = gputop([""; 0]).envs(variables).output().unwrap();
         assert_eq!(out.status.code(), Some(1));
         assert_eq!(String::from_utf8(out.stdout).unwrap(), "");
@@ -523,7 +523,7 @@ fn without_a_driver_the_recording_plays_under_the_precise_reason() {
     }
 }
 
-/// Over a slow link an unchanged screen must cost little: the clock, the host's figures, a column of each chart.
+/// Over a slow link, an unchanged screen must cost little: the clock, the host's values, and one column of each chart.
 #[test]
 fn a_frame_of_an_unchanged_overview_is_small() {
     let processes: Vec<RealProcess> = (0..8)

@@ -1,10 +1,10 @@
-//! A network that a test may cut.
+//! A network that a test can cut.
 
 use std::process::Command;
 
 use crate::namespace;
 
-/// Whether this process has a network of its own; else the test of this name is run again in one.
+/// Returns true if this process has its own network. Otherwise runs the test of this name again in one.
 pub fn is_own(test: &str) -> bool {
     let up = ["ip", "link", "set", "lo", "up"];
     let is_own = namespace::is_own("-n", &up, test);
@@ -14,7 +14,7 @@ pub fn is_own(test: &str) -> bool {
     is_own
 }
 
-/// From now on no packet arrives.
+/// Drops every packet from now on.
 pub fn cut() {
     set("down");
 }

@@ -1,5 +1,5 @@
-//! The built-in themes can be read: letters and shapes stand out from the background, and what must not be confused
-//! differs, also to an eye that does not tell red from green.
+//! The built-in themes are readable: text and shapes stand out from the background, and colours that must not be
+//! confused differ, even for people who cannot tell red from green.
 
 use gputop::tui::palette::{PALETTES, Palette};
 use gputop::tui::role::{ContrastClass, ROLES};
@@ -7,7 +7,7 @@ use gputop::tui::theme::{Role, Theme};
 use jiff::tz::TimeZone;
 use ratatui::style::{Color, Modifier, Style};
 
-/// The background a theme is for, and the terminal's text on it.
+/// Returns the background that a theme is made for, and the terminal's text colour on it.
 fn assumed(palette: Palette) -> Option<(Color, Color)> {
     let grey = |level| Color::Rgb(level, level, level);
     Some(match palette {
@@ -23,7 +23,7 @@ fn assumed(palette: Palette) -> Option<(Color, Color)> {
 /// Linear red, green, blue, 0 to 1.
 type Light = [f64; 3];
 
-/// The 16 are what xterm makes of them.
+/// Converts a colour. The 16 named colours are xterm's.
 fn light(colour: Color) -> Light {
     let parts: [u8; 3] = match colour {
         Color::Rgb(red, green, blue) => [red, green, blue],
@@ -50,13 +50,13 @@ fn luminance([red, green, blue]: Light) -> f64 {
     0.2126 * red + 0.7152 * green + 0.0722 * blue
 }
 
-/// The ratio of WCAG 2, 1 to 21.
+/// Returns the contrast ratio of WCAG 2, from 1 to 21.
 fn contrast(a: Light, b: Light) -> f64 {
     let (a, b) = (luminance(a) + 0.05, luminance(b) + 0.05);
     a.max(b) / a.min(b)
 }
 
-/// CIE L*a*b* under D65.
+/// Converts a colour to CIE L*a*b* under D65.
 fn lab(colour: Light) -> [f64; 3] {
     let [red, green, blue] = colour;
     let x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.950_47;
@@ -72,7 +72,7 @@ fn lab(colour: Light) -> [f64; 3] {
     [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
 }
 
-/// How an eye sees colours: Machado, Oliveira and Fernandes 2009, at severity 1.
+/// A matrix for colour vision: Machado, Oliveira and Fernandes 2009, at severity 1.
 type Eye = [[f64; 3]; 3];
 
 const EYES: [(&str, Eye); 3] = [
@@ -105,7 +105,7 @@ fn seen(colour: Light, eye: &Eye) -> Light {
     })
 }
 
-/// How far apart two colours are to an eye (CIE 1976): 2 is just noticed, 100 is black and white.
+/// Returns the difference of two colours for an eye (CIE 1976): 2 is just noticeable, 100 is black against white.
 fn apart(a: Light, b: Light, eye: &Eye) -> f64 {
     let (a, b) = (lab(seen(a, eye)), lab(seen(b, eye)));
     let squares = a.iter().zip(b).map(|(a, b)| (a - b).powi(2));
@@ -116,7 +116,7 @@ fn theme(palette: Palette) -> Theme {
     Theme::new(palette, false, TimeZone::UTC)
 }
 
-/// What is drawn, and on what.
+/// Returns the foreground and the background of a style.
 fn drawn(style: Style, (background, text): (Color, Color)) -> (Light, Light) {
     let (front, back) = (
         light(style.fg.unwrap_or(text)),
@@ -163,7 +163,7 @@ fn letters_and_shapes_stand_out_from_the_background() {
             if is < least {
                 wrong.push(format!("{}: {}: {is:.2}", def.name, role.name));
             }
-            // The row under the cursor keeps the colours of what stands in it.
+            // Text in the row under the cursor keeps its colours.
             let row = theme.style(Role::Cursor).bg;
             let on_row = row.map_or(21.0, |row| contrast(front, light(row)));
             if role.contrast == ContrastClass::Text && role.role != Role::Banner && on_row < 3.0 {

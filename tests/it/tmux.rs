@@ -1,7 +1,7 @@
-//! gputop in a real tmux, where people keep it open: as tmux comes, and with `set -g mouse on`.
+//! gputop in a real tmux, where people keep it open: with tmux's defaults, and with `set -g mouse on`.
 //!
-//! Every server is a test's own, on a socket in a temporary directory, and ends with the test.
-// The figure, and what was skipped, is what one reads there.
+//! Each test has its own server, on a socket in a temporary directory. The server is killed with the test.
+// The tests print their measurements and what they skipped.
 #![allow(clippy::print_stdout)]
 
 use std::fmt::Write as _;
@@ -17,10 +17,10 @@ use crate::fake_nvml::FakeNvml;
 use crate::terminal::{Launch, Terminal};
 
 const DEADLINE: Duration = Duration::from_secs(20);
-/// Between two looks at a pane, which tmux cannot announce.
+/// Interval for polling a pane, since tmux cannot announce changes.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The configurations that people have: none, and the one line that almost everybody adds.
+/// Common configurations: none, and the one line that almost everybody adds.
 const CONFIGURATIONS: [&str; 2] = ["", "set -g mouse on\n"];
 
 /// A shell's prompt in a pane.
@@ -30,12 +30,12 @@ const PROMPT: &str = "ready$";
 struct Tmux {
     dir: TempDir,
     fake: FakeNvml,
-    /// On the first GPU.
+    /// Runs on the first GPU.
     process: RealProcess,
 }
 
 impl Tmux {
-    /// `None` where there is no tmux and nothing demands one.
+    /// Returns `None` if tmux is missing and not required.
     fn start(configuration: &str) -> Option<Self> {
         if Command::new("tmux").arg("-V").output().is_err() {
             let required = std::env::var_os("GPUTOP_TEST_REQUIRE").is_some();
@@ -129,7 +129,7 @@ impl Tmux {
         self.wait_for(|screen| screen.contains("train.py"), "the dashboard");
     }
 
-    /// What tmux knows of the pane.
+    /// Returns tmux's flags for the pane.
     fn flags(&self) -> String {
         let flags = "alt #{alternate_on} cursor #{cursor_flag} mouse #{mouse_any_flag} keys #{keypad_cursor_flag}";
         self.run(&["display-message", "-p", flags])
@@ -137,7 +137,7 @@ impl Tmux {
             .to_owned()
     }
 
-    /// Leaves gputop, and sees the shell as it was.
+    /// Quits gputop, and checks that the shell is restored.
     #[track_caller]
     fn leave(&self) {
         self.keys(&["q"]);
@@ -152,7 +152,7 @@ impl Tmux {
         self.wait_for(|screen| screen.contains("\n42\n"), "the shell's answer");
     }
 
-    /// A terminal in front of the server: 120x40 and the status line below.
+    /// Attaches a terminal to the server: 120x40 plus the status line.
     fn attach(&self) -> Terminal {
         let socket = self.socket();
         let args = ["-S", socket.to_str().unwrap(), "attach-session"];
@@ -168,7 +168,7 @@ impl Drop for Tmux {
     }
 }
 
-/// Every line is as wide as the pane or shorter, and the parts that a pane of this size has are there.
+/// Returns true if no line is wider than the pane, and all parts for a pane of this size are present.
 fn is_drawn(screen: &str, width: usize, height: usize) -> bool {
     let lines: Vec<&str> = screen.lines().collect();
     let has = |word: &str| lines.iter().any(|line| line.contains(word));
@@ -215,13 +215,13 @@ fn dashboard_survives_tmux_detach() {
     terminal.send("\x02d");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
     terminal.assert_restored();
-    // It went on: what changes meanwhile is on the screen that is found.
+    // gputop kept running: a change made while detached is on the screen after attaching again.
     let more = on_gpu(0, &tmux.process, "used = \"33 GiB\"");
     tmux.fake.replace(&format!("[[gpu]]\n[[gpu]]\n{more}"));
     tmux.wait_for(|screen| screen.contains(" 33.0 "), "the new figure");
     let terminal = tmux.attach();
     terminal.wait_text("33.0");
-    // From a terminal of another size the pane follows.
+    // The pane follows a terminal of another size.
     terminal.resize(25, 80);
     terminal.wait_for(
         |screen| is_drawn(&without_status(screen), 80, 24),
@@ -232,7 +232,7 @@ fn dashboard_survives_tmux_detach() {
     tmux.leave();
 }
 
-/// The pane of an attached terminal: all but tmux's own line.
+/// Returns the pane of an attached terminal, without tmux's status line.
 fn without_status(screen: &vt100::Screen) -> String {
     let text = screen.contents();
     let lines: Vec<&str> = text.lines().collect();
@@ -254,13 +254,13 @@ fn copy_fills_the_tmux_buffer() {
         tmux.wait_for(|screen| screen.contains("sent to tmux"), "that it was sent");
         let gpu = tmux.run(&["show-buffer"]);
         assert!(gpu.starts_with("GPU 0  NVIDIA H200  GPU-"), "{gpu}");
-        // It stands there to be marked by hand as well.
+        // The text is also on the screen, where it can be selected by hand.
         assert!(tmux.screen().lines().any(|line| line == gpu), "{gpu}");
         tmux.keys(&["Tab", "y"]);
         let process = format!("{} train.py", tmux.process.pid());
         let arrived = |_: &str| tmux.run(&["show-buffer"]) == process;
         tmux.wait_for(arrived, &format!("{process} in the buffer"));
-        // A key closes it, and does what it always does.
+        // A key closes the message, and also does what it always does.
         tmux.keys(&["Enter"]);
         tmux.wait_for(
             |screen| screen.contains("On the GPU"),
@@ -326,7 +326,7 @@ fn colours_are_those_that_the_panes_terminal_has() {
         };
         tmux.gputop();
         let screen = tmux.run(&["capture-pane", "-p", "-e"]);
-        // The 16 colours whose look the terminal's owner has chosen, and none beside.
+        // Only the 16 colours that the terminal's owner can choose.
         let numbers = screen.split("[38;5;").skip(1);
         let numbers = numbers.filter_map(|rest| rest.split('m').next()?.parse::<u32>().ok());
         let numbers: Vec<u32> = numbers.collect();

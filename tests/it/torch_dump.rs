@@ -1,7 +1,7 @@
-//! Dumps of real torch processes, one folder a version, against what PyTorch itself said at that moment.
+//! Dumps of real torch processes, one folder per version, compared with PyTorch's own report at that time.
 //!
-//! tests/data/torch/record.py makes them. A folder that is added is tested by itself; another directory of the same
-//! shape can be named in `GPUTOP_TORCH_DUMPS`.
+//! tests/data/torch/record.py creates them. New folders are tested automatically. `GPUTOP_TORCH_DUMPS` can name another
+//! directory with the same layout.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -128,7 +128,7 @@ fn touched(stats: &[DeviceStats]) -> Vec<DeviceStats> {
     stats.iter().copied().filter(DeviceStats::is_used).collect()
 }
 
-/// As the user reads it.
+/// Returns the library name that the user sees.
 fn library(version: &str) -> &'static str {
     let minor: Vec<u32> = version.split('.').map(|n| n.parse().unwrap()).collect();
     match (minor[0], minor[1]) {
@@ -231,13 +231,13 @@ fn largest_free(map: &PoolMap) -> Bytes {
     free.map(|block| block.size).max().unwrap_or_default()
 }
 
-/// A process with `PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync`.
+/// Returns a dump of a process with `PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync`.
 fn other_backend() -> Dump {
     let path = directories()[0].join("backends/cuda-malloc-async.zst");
     Dump::from_bytes(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// Writes another class's name over the one in the dump.
+/// Replaces the class name in the dump with another one.
 fn rename_class(dump: &mut Dump, name: &[u8]) {
     const NAME: &[u8] =
         b"N3c104cuda20CUDACachingAllocator15CudaMallocAsync24CudaMallocAsyncAllocatorE\0";
@@ -270,7 +270,7 @@ fn a_backend_with_nothing_to_read_is_named() {
 #[test]
 fn foreign_library_with_the_same_name_is_reported() {
     let mut damaged = dump("2.6.0", "fresh");
-    // Its symbols gone, nothing of it is known any more.
+    // Without its symbols, nothing in it is recognized.
     for (_, bytes) in damaged.bytes_mut() {
         if !bytes.starts_with(b"\x7fELF") {
             bytes.fill(0);
@@ -283,14 +283,13 @@ fn foreign_library_with_the_same_name_is_reported() {
     );
 }
 
-/// Where torch 2.6 has its first pool.
+/// Offset of the first pool in torch 2.6.
 const LARGE_POOL: u64 = 1_016;
-/// And the last of what is read, the map of private pools, ends.
+/// Offset of the end of the last member that is read, the map of private pools.
 const BEHIND_POOLS: u64 = 1_584;
 const FURTHER: u64 = 24;
 
-/// A build that nobody has seen: everything behind the statistics lies further on, by as much as in no
-/// build that was.
+/// Returns a dump of an unknown build: everything after the statistics is shifted, by an offset that no real build has.
 fn unheard_build() -> Dump {
     let recorded = recorded()
         .find(|r| r.version == "2.6.0" && r.name == "mixed")
@@ -323,7 +322,7 @@ fn range_at(dump: &mut Dump, at: u64) -> (u64, &mut [u8]) {
         .unwrap()
 }
 
-/// The address of the device with these statistics, found by what it allocated.
+/// Returns the address of the device with these statistics, found by its allocated bytes.
 fn device_of(dump: &mut Dump, truth: &TruthStats) -> u64 {
     let words = &truth.arrays["allocated_bytes"];
     let words: [[i64; 4]; 3] = serde_json::from_value(words.clone()).unwrap();
@@ -363,7 +362,7 @@ fn unknown_build_is_read_only_if_its_blocks_are_consistent() {
         .unwrap();
     let size = (block.blocks[0].0).to_le_bytes();
     let address = block.address.to_le_bytes();
-    // One block of another size, as if the size were somewhere else.
+    // One block has another size, as if the size field were somewhere else.
     for (_, bytes) in other.bytes_mut() {
         if let Some(at) = bytes.windows(8).position(|window| window == address) {
             let size_at = at - 24;
@@ -413,7 +412,7 @@ fn torch_in_use_is_read_when_two_are_loaded() {
     assert_eq!(attached.library(), "torch 2.3 to 2.9");
 }
 
-/// Memory with a meter: whatever the target says, so much is read and no more.
+/// Memory that counts reads: whatever the target contains, the reads stay below a limit.
 struct Metered {
     dump: Dump,
     calls: Cell<usize>,
@@ -438,7 +437,7 @@ impl Memory for Metered {
     }
 }
 
-/// What a word is replaced by.
+/// The replacement for a word.
 #[derive(Debug, Clone, Copy)]
 enum Damage {
     Word(u64),
@@ -502,7 +501,7 @@ fn read_everything(dump: Dump) {
     }
 }
 
-/// What a screen may rely on, exact or not.
+/// Checks the guarantees that a screen relies on, for exact and inexact maps.
 fn assert_order(map: &PoolMap) {
     let mut end = 0;
     for segment in &map.segments {

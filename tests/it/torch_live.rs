@@ -1,5 +1,5 @@
-//! Reading a process that lives: one that holds the memory of a dump ([`torch_target`](super::torch_target)), and
-//! such as hold no PyTorch, may not be read, stand still, become another, or die.
+//! Reading live processes: one that holds the memory of a dump ([`torch_target`](super::torch_target)), and others that
+//! have no PyTorch, cannot be read, are stopped, run another program, or die.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -23,7 +23,7 @@ use super::torch_target::Target;
 
 const PROC: &str = "/proc";
 const NOBODY: u32 = 65_534;
-/// In torch 2.6, from the mutex to `allocated_bytes`: 40 and four arrays of 96.
+/// Offset from the mutex to `allocated_bytes` in torch 2.6: 40 and four arrays of 96.
 const TO_ALLOCATED: u64 = 40 + 4 * 96;
 
 pub fn dump_path() -> PathBuf {
@@ -38,7 +38,7 @@ fn from_dump() -> Attached<Dump> {
     Attached::attach(Dump::from_bytes(&std::fs::read(dump_path()).unwrap()).unwrap()).unwrap()
 }
 
-/// Where the words of device 0's `allocated_bytes` are, by their values.
+/// Returns the address of device 0's `allocated_bytes`, found by their values.
 pub fn allocated_bytes() -> u64 {
     let allocated = from_dump().stats().unwrap()[0].allocated_bytes;
     let words = [allocated.all, allocated.small].map(|s| [s.current, s.peak, s.allocated, s.freed]);
@@ -67,7 +67,7 @@ fn key(pid: Pid) -> ProcessKey {
     }
 }
 
-/// Until it is so; a condition that never comes fails the test.
+/// Waits until `condition` returns a value. Fails the test on a timeout.
 fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
@@ -162,7 +162,7 @@ fn a_half_written_device_is_left_out_until_the_writer_is_done() {
     );
     assert_eq!(live.map(0), Err(Failure::Busy));
     target.poke(at, current);
-    // A thread that was stopped inside the lock, and what it guards is whole.
+    // A thread was stopped inside the lock, but the data that the lock guards is consistent.
     assert_eq!(live.stats().unwrap(), whole);
     target.poke(mutex, 0);
     assert!(live.map(0).unwrap().exact);
@@ -189,7 +189,7 @@ fn target_in_a_pid_namespace_is_read_by_its_outer_pid() {
         .args(["--pid", "--fork", "--mount", "true"])
         .output();
     if !probe.is_ok_and(|output| output.status.success()) {
-        // Needs root, and a kernel that lets it.
+        // Needs root, and a kernel that allows it.
         return;
     }
     let target = Target::start_with(&dump_path(), |command| {
@@ -212,7 +212,7 @@ fn a_block_that_does_not_fit_makes_the_map_approximate() {
     let mut target = Target::start(&dump_path());
     let mut live = open(&target);
     let at = allocated_bytes();
-    // The statistics as after a reset, and one granule moved from the small pool's figure to nowhere.
+    // The statistics as after a reset, with one granule removed from the small pool and from the total.
     let small = at + 32;
     for array in [at, small, at + 64] {
         target.poke(array + 16, 0);
@@ -360,7 +360,7 @@ fn exited_process_exits_2() {
     let mut sleeper = Sleeper::start();
     let pid = sleeper.pid();
     sleeper.0.kill().unwrap();
-    // Ended and not collected yet: there is nothing to read either.
+    // A zombie that has not been reaped: there is nothing to read either.
     wait_until("the zombie", || {
         (gputop(pid, &[]).status.code() == Some(2)).then_some(())
     });
@@ -370,7 +370,7 @@ fn exited_process_exits_2() {
     assert_eq!(json(&output)["devices"]["missing"], "gone");
 }
 
-/// The test binary and gputop, where another user can reach them; `None` where that is not possible.
+/// Copies gputop into `directory`, where another user can run it. Returns `None` without root.
 fn reachable(directory: &Path) -> Option<PathBuf> {
     if !nix::unistd::geteuid().is_root() {
         return None;
@@ -384,7 +384,7 @@ fn reachable(directory: &Path) -> Option<PathBuf> {
 #[test]
 fn other_users_process_is_denied_with_a_fix() {
     let directory = tempfile::tempdir().unwrap();
-    // Needs root, to become somebody else; the next test covers the rest.
+    // Needs root, to become another user; the next test covers the rest.
     let Some(gputop) = reachable(directory.path()) else {
         return;
     };

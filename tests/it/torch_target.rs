@@ -1,9 +1,9 @@
 //! A process with the memory of a dump: a live target for the reader, without PyTorch and without a download.
 //!
-//! The test binary starts itself again; the child lays the dump's ranges at their recorded addresses, under files
-//! named as the libraries were and deleted at once, and obeys a line at a time: `poke ADDRESS VALUE` writes a word,
-//! `count ADDRESS` has a thread of its own count up a word from then on, `threads N` starts N that sleep and wake,
-//! `fork` makes a copy, `exec` becomes another program.
+//! The test binary starts itself again. The child maps the dump's ranges at their recorded addresses, from files that
+//! are named like the libraries and deleted at once. Then it obeys one line at a time: `poke ADDRESS VALUE` writes a
+//! word, `count ADDRESS` starts a thread that increments a word, `threads N` starts N threads that sleep and wake,
+//! `fork` makes a copy, and `exec` becomes another program.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -22,7 +22,8 @@ use nix::libc;
 use nix::unistd::ForkResult;
 
 const PAGE: u64 = 4_096;
-/// What the child exits with when an address is taken: the system lays out each process anew, so another may do.
+/// Exit code of the child if an address is in use. The system lays out each process differently, so another attempt may
+/// work.
 const TAKEN: i32 = 77;
 
 pub struct Target {
@@ -82,7 +83,7 @@ impl Target {
         writeln!(self.stdin, "exec").unwrap();
     }
 
-    /// Forks it, as a DataLoader does its workers: a copy that holds the same books and the same files.
+    /// Forks the process, as a DataLoader forks its workers: a copy with the same allocator state and the same files.
     pub fn fork(&mut self) -> u32 {
         writeln!(self.stdin, "fork").unwrap();
         let mut lines = (&mut self.answers).lines().map_while(Result::ok);
@@ -96,7 +97,7 @@ impl Target {
         self.child.wait().unwrap();
     }
 
-    /// False when the child ended instead.
+    /// Returns false if the child exited instead.
     fn wait_for(&mut self, word: &str) -> bool {
         let mut lines = (&mut self.answers).lines().map_while(Result::ok);
         lines.any(|line| line == word)
@@ -129,7 +130,7 @@ fn child() {
 
 fn say(word: &str) {
     let mut out = std::io::stdout().lock();
-    // The test harness has begun a line of its own.
+    // The test harness has already started a line.
     writeln!(out, "\n{word}").unwrap();
     out.flush().unwrap();
 }

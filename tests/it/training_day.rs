@@ -1,9 +1,9 @@
-//! A day of training on eight H200s with 64 processes, second by second: what the size of a recording and of a history
-//! is measured on.
+//! A day of training on eight H200s with 64 processes, second by second, to measure the size of a recording and of a
+//! history.
 //!
-//! Values move as on a real machine: utilisation, power, temperature and clocks each second, device memory rarely,
-//! the processes' SM share every five seconds, CPU and RSS of the kernel's side every two seconds, all of them
-//! rounded as the collectors deliver them. Random, but the same on every run.
+//! Values change as on a real machine: utilisation, power, temperature and clocks every second, device memory rarely,
+//! the processes' SM share every five seconds, CPU and RSS from the kernel every two seconds. All are rounded as by the
+//! collectors. Random, but the same on every run.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub fn hello() -> Hello {
     }
 }
 
-/// xorshift64*: the day must be the same on every run and needs no crate for it.
+/// xorshift64*: the day must be the same on every run, and this needs no crate.
 pub struct Dice(pub u64);
 
 impl Dice {
@@ -52,7 +52,7 @@ impl Dice {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16
     }
 
-    /// From `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, inclusive.
     pub fn between(&mut self, low: i64, high: i64) -> i64 {
         low + (self.roll() % (high - low + 1) as u64) as i64
     }
@@ -99,8 +99,8 @@ impl Day {
         day
     }
 
-    /// Every process has a pool that can be read: allocated moves with each step of the training, reserved and the
-    /// counters seldom.
+    /// Gives every process a pool that can be read. Allocated memory changes with each training step, reserved memory
+    /// and the counters rarely.
     #[allow(dead_code, reason = "the recording is measured without")]
     pub fn with_pools(mut self) -> Self {
         let list = (0..PROCESSES).map(|number| Pool {
@@ -116,14 +116,14 @@ impl Day {
         self
     }
 
-    /// From now on a frame each `seconds`, as who asks for that gets them.
+    /// Produces a frame every `seconds` from now on, as for an observer that requests this interval.
     #[allow(dead_code, reason = "the recording has one each second")]
     pub fn pace(&mut self, seconds: u64) {
         self.step = seconds;
         self.frame.interval = Millis(seconds * 1_000);
     }
 
-    /// The frame of the next second.
+    /// Returns the frame of the next second.
     pub fn next(&mut self) -> &Frame {
         let now = Mono(BOOT + self.second * 1_000 + self.dice.between(0, 2) as u64);
         self.frame.seq = self.second;
@@ -149,7 +149,7 @@ impl Day {
             memory_used: Bytes(812_000_000_000 + dice.roll() % 2_000_000 * 4_096).into(),
             swap_total: Bytes(0).into(),
             swap_used: Bytes(0).into(),
-            // The kernel computes the load every five seconds.
+            // The kernel updates the load every five seconds.
             load: [0, 1, 3]
                 .map(|i| 60.0 + ((self.second / 5 * 37 + i) % 400) as f64 / 100.0)
                 .to_vec()
@@ -160,7 +160,7 @@ impl Day {
     fn move_gpu(&mut self, index: usize, now: Mono) {
         let (dice, second) = (&mut self.dice, self.second);
         let gpu = &mut self.frame.gpus[index];
-        // A step of some seconds with a dip at its end, and a pause for a checkpoint every ten minutes.
+        // Steps of several seconds with a dip at the end, and a checkpoint pause every ten minutes.
         let saving = second % 600 < 20;
         let dip = (second + index as u64).is_multiple_of(7);
         let sm = match (saving, dip) {
@@ -204,7 +204,7 @@ impl Day {
         let mut used = 480 << 20;
         if let gputop::model::reading::Reading::Value(list) = &mut gpu.processes {
             for (i, process) in list.iter_mut().enumerate() {
-                // The trainer's cache grows by a segment now and then; the others keep what they took.
+                // The trainer's cache grows by a segment now and then; the other processes keep their size.
                 if i == 0 && dice.one_in(180) {
                     process.vram = Bytes::mib(96_000 + 2 * dice.between(0, 9_000) as u64).into();
                 }
@@ -227,7 +227,7 @@ impl Day {
 
     fn move_processes(&mut self, now: Mono) {
         let (dice, second) = (&mut self.dice, self.second);
-        // The agent reads them every other second.
+        // The agent reads these values every other second.
         if !second.is_multiple_of(2) {
             return;
         }
@@ -237,7 +237,7 @@ impl Day {
         processes.at = Mono(now.0 - dice.between(1, 20) as u64);
         for (i, process) in Arc::make_mut(&mut processes.list).iter_mut().enumerate() {
             let trainer = i.is_multiple_of(8);
-            // The kernel counts in ticks of 10 ms over an interval that is never quite a second.
+            // The kernel counts ticks of 10 ms over an interval that is never exactly a second.
             if trainer || (second / 2 + i as u64).is_multiple_of(2) {
                 let ticks = if trainer {
                     dice.between(98, 240)
@@ -265,8 +265,8 @@ impl Day {
         pools.at = Mono(now.0 - dice.between(1, 4) as u64);
         for pool in Arc::make_mut(&mut pools.list) {
             pool.at = Mono(now.0 - dice.between(5, 45) as u64);
-            // A second holds a whole step, from the weights alone to all activations: its extremes return with the
-            // batch's length, where it was sampled last does not.
+            // A second contains a whole step, from the weights alone to all activations. Its extremes repeat with the
+            // batch length, but its last sample does not.
             let length = dice.between(0, 4) as u64;
             let (low, high) = (
                 Bytes::mib(48_310),
@@ -277,10 +277,10 @@ impl Day {
             stats.allocated = Sampled(low, high, last);
             stats.active = stats.allocated;
             stats.inactive_split = Bytes(dice.roll() % 4_000_000 * 512);
-            // Rounding to 512 bytes costs little beside tensors of megabytes.
+            // Rounding to 512 bytes matters little for tensors of megabytes.
             stats.requested = Bytes(last.0 - dice.roll() % 1_000_000).into();
             stats.largest_free_block = Bytes(dice.roll() % 1_000 * 512 * 1_024).into();
-            // A checkpoint's pause: nothing is allocated or freed.
+            // A checkpoint pause: nothing is allocated or freed.
             if second % 600 < 20 {
                 stats.allocated = Sampled::new(low);
                 stats.active = stats.allocated;

@@ -1,8 +1,8 @@
-//! What the caching allocator of a training run holds, block by block: a model of PyTorch's rules with a
-//! transformer's requests, for maps of a real size and shape without a GPU.
+//! The caching allocator of a training run, block by block. It models PyTorch's rules with a transformer's requests,
+//! for maps of realistic size and shape without a GPU.
 //!
-//! 24 layers of width 2048 and batches of changing length come to 1400 to 1700 blocks in 500 segments, which is what a
-//! real one of that size shows. The same on every run.
+//! 24 layers of width 2048 and batches of varying length result in 1400 to 1700 blocks in 500 segments, as in a real
+//! run of that size. The same on every run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +15,11 @@ use crate::training_day::{self, Dice};
 const MIB: u64 = 1 << 20;
 const LAYERS: usize = 24;
 const WIDTH: u64 = 2_048;
-/// Bytes of each activation of a layer, by token of a batch of eight.
+/// Bytes of each activation of a layer, per token of a batch of eight.
 const ACTIVATIONS: [u64; 8] = [3, 1, 1, 1, 4, 4, 1, 1];
 const LENGTHS: [u64; 5] = [1_024, 960, 896, 777, 513];
 
-/// Best fit with splitting, in segments of 2 MiB, 20 MiB or as large as asked for.
+/// A best-fit allocator with splitting, in segments of 2 MiB, 20 MiB or the requested size.
 #[derive(Default)]
 struct Cache {
     segments: BTreeMap<u64, (u64, PoolKind)>,
@@ -127,7 +127,7 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// With weights and optimizer state, after three steps.
+    /// Returns a trainer with weights and optimizer state, after three steps.
     pub fn new(rank: u32) -> Self {
         let matrix = WIDTH * WIDTH * 2;
         let layer = [3 * matrix, matrix, 4 * matrix, 4 * matrix];
@@ -155,7 +155,7 @@ impl Trainer {
         trainer
     }
 
-    /// What is held at a random place of the next step, which then goes on to its end.
+    /// Returns the map at a random point of the next step, which then runs to its end.
     pub fn map(&mut self, at: Mono) -> PoolMap {
         let place = self.dice.between(0, 480) as usize;
         let mut segments = self.step(Some(place));

@@ -1,4 +1,4 @@
-//! Memory that no living process holds, as `once --json` and the GPU's screen tell it, with real zombies.
+//! Memory that no living process holds, as shown by `once --json` and the GPU's screen, with real zombies.
 #![allow(unsafe_code, clippy::print_stdout)]
 
 use std::io::{BufRead, BufReader};
@@ -19,7 +19,7 @@ fn told(fake: &FakeNvml) -> Vec<Value> {
     parts.as_array().cloned().unwrap_or_default()
 }
 
-/// The one part there is: its cause, PIDs and sentence.
+/// Returns the only unattributed part: its cause, PIDs and sentence.
 #[track_caller]
 fn the_part(fake: &FakeNvml) -> (String, Vec<u64>, String) {
     let parts = told(fake);
@@ -64,7 +64,7 @@ fn unclaimed_memory_says_what_is_known() {
     terminal.send("\r");
     terminal.wait_text("5.00 GiB are not used by any process");
     drop(terminal);
-    // In the same test: beside it, the server would be seen by the half above.
+    // Part of the same test: in a parallel test, the half above would see the server.
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("nvidia-cuda-mps-server");
     std::fs::copy("/bin/cat", &program).unwrap();
@@ -137,7 +137,7 @@ fn a_leader_that_left_its_threads_behind_is_counted_with_them() {
     );
 }
 
-/// Forks a process whose first thread ends while another lives; both go with this one's input.
+/// Forks a process whose first thread exits while another lives. Both exit when this process's input ends.
 #[test]
 #[ignore = "the child of the test above"]
 fn leader() {
@@ -170,7 +170,7 @@ fn unknown_pid_is_reported_as_exited() {
     if !is_host() {
         return;
     }
-    // Above the kernel's highest PID.
+    // Above the kernel's maximum PID.
     let (cause, pids, sentence) = the_part(&listed(4_194_305));
     assert_eq!((&*cause, pids), ("gone", vec![4_194_305]));
     assert!(

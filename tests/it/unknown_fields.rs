@@ -1,4 +1,4 @@
-//! The promise of the wire: a line of a future version costs what this version does not know, and nothing else.
+//! The protocol's promise: from a line of a future version, only the unknown parts are lost.
 
 use std::sync::Arc;
 

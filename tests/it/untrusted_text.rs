@@ -1,4 +1,4 @@
-//! Text from outside on a command line's output: arguments, file names, the environment and stored incidents hold terminal
+//! External text in command-line output: arguments, file names, the environment and stored incidents contain terminal
 //! control sequences, and none reaches standard output or standard error.
 
 use std::ffi::OsString;
@@ -23,7 +23,7 @@ use crate::terminal::Launch;
 
 /// Writes the clipboard (OSC 52), resets the terminal (RIS), starts a sequence with a C1 byte, and reorders text.
 const HOSTILE: &str = "\x1b]52;c;eA==\x07\x1bc\u{9b}31m\u{202e}\u{2066}\u{7f}";
-/// A command that still runs is killed then, and its output is checked all the same.
+/// A command that runs longer is killed, and its output is still checked.
 const RUN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A user whose directories, files, log and stored incident are all hostile.
@@ -38,7 +38,7 @@ impl Victim {
         let home = root.path().join(HOSTILE);
         fs::create_dir(&home).unwrap();
         fs::write(home.join(HOSTILE), format!("{HOSTILE}\n{OOM}\n{HOSTILE}\n")).unwrap();
-        // No call gets as far as a network, nor prints what ssh says.
+        // No call reaches a network or prints a message from ssh.
         let programs = root.path().join("bin");
         fs::create_dir(&programs).unwrap();
         symlink("/bin/false", programs.join("ssh")).unwrap();
@@ -120,7 +120,8 @@ fn poison(value: &mut Value) {
     }
 }
 
-/// Every subcommand with hostile arguments in each place, as clap lists them, so that a new one is covered.
+/// Returns every subcommand with hostile arguments in each place. The list comes from clap, so that a new subcommand is
+/// covered.
 fn calls(uid: &str) -> Vec<Vec<String>> {
     let mut calls = Vec::new();
     let mut root = Cli::command();
@@ -170,7 +171,7 @@ fn collect(command: &clap::Command, path: &[String], uid: &str, calls: &mut Vec<
     }
 }
 
-/// The characters that could do something to a terminal, or hide what is there.
+/// Returns the characters that could affect a terminal or hide text.
 fn unsafe_characters(output: &[u8]) -> Vec<char> {
     let text = String::from_utf8_lossy(output);
     let is_bidi = |c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -178,7 +179,7 @@ fn unsafe_characters(output: &[u8]) -> Vec<char> {
     found.filter(|c| !matches!(c, '\n' | '\t')).collect()
 }
 
-/// The bytes it printed to stdout and stderr.
+/// Returns the bytes printed to stdout and stderr.
 fn output(mut command: Command) -> [Vec<u8>; 2] {
     let (stdout, stderr) = (Stdio::piped(), Stdio::piped());
     let mut child = command.stdout(stdout).stderr(stderr).spawn().unwrap();
@@ -235,7 +236,7 @@ fn no_subcommand_prints_control_characters_from_outside() {
                         break;
                     };
                     let [mut output, errors] = output(command);
-                    // The wire's own format, compressed.
+                    // An agent's stdout is the compressed wire format.
                     if call.first().is_some_and(|name| name == "agent") {
                         output.clear();
                     }

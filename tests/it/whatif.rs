@@ -1,4 +1,4 @@
-//! `gputop whatif` on real snapshots of PyTorch, and everything that can be typed wrong.
+//! `gputop whatif` on real PyTorch snapshots, and with every kind of invalid argument.
 
 use std::path::Path;
 use std::process::Output;
@@ -56,7 +56,7 @@ fn under_its_own_settings_a_program_reserves_what_it_reserved() {
             played["peak_reserved_bytes"], device["recording"]["peak_reserved_bytes"],
             "{name}"
         );
-        // 200 GiB were asked for on a card of 80, which the OOM itself tells.
+        // 200 GiB were requested on an 80 GiB card, as the OOM event reports.
         assert_eq!(device["card_bytes"], 80_u64 << 30);
         assert_eq!(played["oom"]["recorded"], true);
         assert_eq!(played["oom"]["requested_bytes"], 200_u64 << 30);
@@ -87,7 +87,7 @@ fn default_remedies_of_the_release_are_tried() {
         played[3]["no_effect"],
         "no effect without a memory fraction"
     );
-    // The card is larger than what failed in the recording.
+    // The card is larger than the failed request in the recording.
     assert!(played.iter().all(|played| played["oom"].is_null()));
     assert!(played[0]["fits_bytes"].as_u64() > Some(190 << 30));
 }
@@ -129,7 +129,7 @@ fn the_card_of_a_process_is_what_nvml_says_of_it() {
     let device = run(&[]);
     let bytes = |name: &str| device[name].as_u64().unwrap_or_else(|| panic!("{device}"));
     let reserved = device["recording"]["peak_reserved_bytes"].as_u64().unwrap();
-    // What is used and not in its pools is the context's and others'.
+    // Used memory outside the process's pools belongs to the context and to other processes.
     assert_eq!(bytes("outside_bytes"), (4096 << 20) - reserved);
     let card = bytes("card_bytes");
     assert!(card > 130 << 30, "{device}");
@@ -138,10 +138,10 @@ fn the_card_of_a_process_is_what_nvml_says_of_it() {
         fits < card - bytes("outside_bytes") && fits > card / 2,
         "{device}"
     );
-    // What is said counts.
+    // The size given by the user takes precedence.
     let told = run(&["--card", "24GiB"]);
     assert_eq!(told["card_bytes"], 24_u64 << 30);
-    // Without a driver there is no limit, and why is said.
+    // Without a driver there is no limit, and the reason is reported.
     let none = gputop(["whatif", &pid, "--json"]).output().unwrap();
     let none: Value = serde_json::from_slice(&none.stdout).unwrap();
     let card = &none["devices"][0]["card_bytes"];

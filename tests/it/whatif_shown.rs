@@ -1,4 +1,4 @@
-//! The screen of `gputop whatif`: curves and figures at three sizes, and what its keys do.
+//! The screen of `gputop whatif`: curves and numbers at three sizes, and its keys.
 
 use gputop::allocator::config::Config;
 use gputop::allocator::rules::{NEWEST, Rules};
@@ -27,8 +27,8 @@ const SETTINGS: [(&str, &str); 4] = [
     ("", "roundup_power2_divisions:4"),
 ];
 
-/// What stays sits in a hole that was larger than itself, and what is left of that fits nothing; at last something large
-/// is wanted.
+/// Each long-lived block is placed in a larger freed block, and the remainder is too small for any request. The last
+/// request is large.
 fn pinned() -> Trace {
     let alloc = |block, mib| Op::Alloc {
         block,
@@ -112,7 +112,7 @@ impl Shown {
     }
 }
 
-/// One on which the default fails, and one with room for all.
+/// Returns two devices: the default fails on one, and the other has room for everything.
 fn two() -> Vec<Device> {
     let room = |mib| Room {
         card: Bytes::mib(mib),
@@ -168,7 +168,7 @@ fn the_cursor_chooses_whose_columns_are_drawn_and_brackets_the_device() {
         copied.text,
         "PYTORCH_CUDA_ALLOC_CONF=roundup_power2_divisions:4"
     );
-    // What was sent lies over the screen until the next key.
+    // Copied text covers the screen until the next key.
     shown.key(KeyCode::Esc);
     let left = shown.key(KeyCode::Char('q'));
     assert!(matches!(left, Effect::Leave), "q leaves");
@@ -176,7 +176,7 @@ fn the_cursor_chooses_whose_columns_are_drawn_and_brackets_the_device() {
 
 #[test]
 fn it_can_be_drawn_at_any_size_with_whatever_it_holds() {
-    // Of a running process there is no history.
+    // A running process has no history.
     let present = device(0, &Trace::default(), Room::ENDLESS);
     let mut one = pinned();
     one.ops.truncate(1);

@@ -1,5 +1,4 @@
-//! What goes between two machines: the same updates come out, few bytes carry them, and whatever else comes in breaks
-//! nothing.
+//! Data between two machines: the same updates arrive, in few bytes, and invalid input breaks nothing.
 #![allow(clippy::print_stdout)]
 
 use std::io::{BufReader, Cursor};
@@ -29,7 +28,7 @@ use crate::fake_machine::wait_until;
 use crate::training_day::{self, Day};
 use crate::training_model::Trainer;
 
-/// As if all had arrived as soon as it was sent.
+/// Input for an agent, as if every frame had arrived as soon as it was sent.
 const ALL_ARRIVED: &str = "{\"frames\":1000000}\n{\"later\":1}\nnot JSON\n";
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -39,14 +38,14 @@ fn runtime() -> tokio::runtime::Runtime {
         .unwrap()
 }
 
-/// What an agent writes when a source tells these, one after the other.
+/// Returns the bytes that an agent writes for these updates, in order.
 pub fn written(updates: impl IntoIterator<Item = Update>) -> Vec<u8> {
     let (feed, _requests, source) = stream();
     let mut output = Vec::new();
     let telling = async {
         for update in updates {
             feed.push(update);
-            // Until it was taken.
+            // Wait until the agent has taken the update.
             for _ in 0..4 {
                 tokio::task::yield_now().await;
             }
@@ -71,17 +70,17 @@ fn every_flush_ends_with_a_newline() {
     assert!(sent.iter().all(|piece| piece.last() == Some(&b'\n')));
 }
 
-/// What a near side makes of what is in this file, until the link is lost; and why it was.
+/// Returns the updates that a local gputop reads from this file until the link is lost, and the reason for the loss.
 pub fn read(file: &Path) -> (Vec<Update>, String) {
     read_times(file, 1)
 }
 
-/// The same of a far side that comes back and says it all again, until the link was lost so often.
+/// Same as `read`, for a remote host that reconnects and sends everything again, until the link was lost `times` times.
 fn read_times(file: &Path, times: usize) -> (Vec<Update>, String) {
     read_via(format!("cat {}", file.display()), times)
 }
 
-/// The same of this command.
+/// Same as `read_times`, for this command.
 fn read_via(via: String, times: usize) -> (Vec<Update>, String) {
     let connection = Connection {
         target: Target::Via(via),
@@ -98,7 +97,7 @@ fn read_via(via: String, times: usize) -> (Vec<Update>, String) {
         loop {
             match source.next().await.unwrap() {
                 Update::Link(Link::Lost { why, .. }) => {
-                    // It is told each second for how long.
+                    // While the link is down, `Lost` is repeated every second.
                     lost += usize::from(std::mem::take(&mut is_up));
                     if lost == times {
                         return (updates, why);
@@ -124,7 +123,7 @@ fn key() -> ProcessKey {
     }
 }
 
-/// One of each kind.
+/// Returns one update of each kind.
 pub fn all_kinds() -> Vec<Update> {
     let why = || Missing::new(Reason::Denied, "of another user");
     let mut day = Day::new();
@@ -169,7 +168,7 @@ fn every_update_survives_the_wire() {
     assert_eq!(why, "the remote command exited");
     assert_eq!(heard.len(), told.len());
     assert_same(&heard, &told);
-    // Of maps only the newest counts, so this one goes by itself.
+    // Only the newest map update is sent, so this one is sent separately.
     let no_map = [Update::NoMap(
         (key(), 3),
         Missing::new(Reason::Denied, "of another user"),
@@ -193,7 +192,7 @@ fn event_is_reported_once_across_agent_restarts() {
     let (heard, _) = read_times(file.path(), 2);
     let again = told.into_iter().chain([hello()]);
     assert_same(&heard, &again.collect::<Vec<_>>());
-    // A slow reader may see it begin once more.
+    // A slow reader may see the start of one more connection.
     let events = heard.iter().filter(|one| matches!(one, Update::Event(_)));
     assert_eq!(events.count(), 3);
 }
@@ -236,7 +235,8 @@ fn failed_allocations_during_a_lost_link_are_reported_later() {
     assert_eq!((rose.before, rose.after), (3, 5));
 }
 
-/// A machine that sleeps while a far side is connected, or while it is waited for, tries again as soon as it wakes.
+/// A machine that sleeps while a remote host is connected, or during the wait for the next attempt, reconnects as soon
+/// as it wakes.
 #[test]
 fn a_machine_that_has_slept_connects_anew_at_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -247,7 +247,7 @@ fn a_machine_that_has_slept_connects_anew_at_once() {
     )
     .unwrap();
     let (starts, said) = (at("starts"), at("said"));
-    // It answers once and hangs; then there is none, and each attempt would be further from the one before.
+    // The remote host answers once and hangs. After that it never answers, and the delay between attempts grows.
     let via = format!(
         "echo >> {starts}; test $(wc -l < {starts}) -eq 1 || exit 1; cat {said}; exec sleep 1000"
     );
@@ -290,7 +290,7 @@ fn a_machine_that_has_slept_connects_anew_at_once() {
     });
 }
 
-/// Without filling a terminal where they are not.
+/// Fails at the first difference, without filling the terminal.
 #[track_caller]
 fn assert_same(heard: &[Update], told: &[Update]) {
     for (one, other) in heard.iter().zip(told) {
@@ -314,7 +314,7 @@ fn eight_gpus_and_sixty_four_processes_take_less_than_10_kilobytes_a_second() {
     assert!(each <= 10_000, "{each} bytes a frame");
 }
 
-/// Every second another one, of a process with ten thousand blocks.
+/// A new map every second, of a process with ten thousand blocks.
 #[test]
 fn a_large_map_that_is_open_takes_less_than_60_kilobytes_a_second() {
     let mut trainers: Vec<Trainer> = (0..7).map(Trainer::new).collect();
@@ -406,7 +406,7 @@ fn a_window_that_is_larger_than_agreed_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever comes, in the stream or instead of it, ends in a reason.
+    /// Any input, in the stream or instead of it, ends with a reason.
     #[test]
     fn random_bytes_break_nothing(
         noise in prop::collection::vec(any::<u8>(), 0..400),

@@ -82,7 +82,7 @@ pub fn check_kernel_log() -> Check {
     }
 }
 
-/// `supported`: number of GPUs that report Xids and number of all GPUs, or `None` without a driver.
+/// `supported`: number of GPUs that report Xids and total number of GPUs, or `None` without a driver.
 pub fn check_xids(supported: Option<(usize, u32)>) -> Check {
     let (works, found) = match supported {
         None => (false, "requires the NVIDIA driver".to_owned()),

@@ -1,4 +1,4 @@
-//! `gputop doctor`: checks each capability on this host. For one that does not work it prints the reason and fixes.
+//! `gputop doctor`: checks each capability on this host. If a capability does not work, prints the reason and fixes.
 
 mod exits;
 mod probe;
@@ -34,7 +34,7 @@ pub struct Args {
 /// The result of checking one capability.
 #[derive(Debug, Clone, Serialize)]
 struct Check {
-    /// A noun phrase: `NVIDIA driver`.
+    /// Name of the capability as a noun phrase: `NVIDIA driver`.
     name: &'static str,
     works: bool,
     /// Details as a phrase or a sentence.
@@ -128,12 +128,12 @@ fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// Facts about a driver that answers.
+/// Facts about a driver that responds.
 struct DriverAnswer {
     summary: String,
     /// Microseconds for each group of the schedule.
     costs: [Option<u64>; GROUPS.len()],
-    /// Number of GPUs that report Xids, and number of all GPUs.
+    /// Number of GPUs that report Xids, and total number of GPUs.
     xids: (usize, u32),
 }
 

@@ -51,7 +51,7 @@ fn summary(gpus: &[(u32, Result<ProbeReadiness, String>)]) -> (bool, String) {
             (some, all) => format!("available on {some} of {all} GPUs{leaves}"),
         });
     }
-    // A clause that applies to several GPUs is printed once.
+    // A reason that applies to several GPUs is printed once.
     let mut clauses: Vec<(String, Vec<u32>)> = Vec::new();
     for (index, readiness) in gpus {
         let new = match readiness {

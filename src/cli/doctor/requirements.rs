@@ -60,7 +60,7 @@ pub fn check_store() -> Check {
     Check::new("incidents", works, found, "")
 }
 
-/// Enough for a host with a hundred processes and their logs.
+/// Minimum limit on open files, sufficient for a host with a hundred processes and their logs.
 const MIN_OPEN_FILES: u64 = 1_024;
 
 pub fn check_open_files() -> Check {

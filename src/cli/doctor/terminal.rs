@@ -35,7 +35,7 @@ const CLIPBOARD: &str = "clipboard (y)";
 
 fn check_size(size: Option<(u16, u16)>) -> Check {
     let Some((width, height)) = size else {
-        let found = "stdout is not a terminal, so the dashboard cannot start; `once`, `record` and `explain` work without";
+        let found = "stdout is not a terminal, so the dashboard cannot start; `once`, `record` and `explain` do not need one";
         return Check::new("terminal", false, found, "");
     };
     let limit = if is_small(Rect::new(0, 0, width, height)) {

@@ -43,7 +43,7 @@ pub fn logs(
         };
         match read_file(catalogue, &file, &position, progress) {
             Ok((findings, None)) => logs.push(findings),
-            // Findings from before the error count.
+            // Findings read before the error are still used.
             Ok((findings, Some(error))) => {
                 faults.push(message(&file, &error));
                 logs.push(findings);
@@ -176,7 +176,7 @@ fn message(path: &Path, error: &io::Error) -> String {
         ErrorKind::PermissionDenied => format!("cannot read {path}: permission denied"),
         ErrorKind::UnexpectedEof | ErrorKind::InvalidData | ErrorKind::InvalidInput => {
             format!(
-                "cannot read all of {path}: damaged or truncated ({error}); the part before was read"
+                "cannot read all of {path}: damaged or truncated ({error}); the part before the damage was read"
             )
         }
         _ => format!("cannot read {path}: {error}"),

@@ -53,7 +53,7 @@ fn without_hosts(program: &Command, separator: &str) -> String {
     names.join(separator)
 }
 
-/// Returns the flags that are followed by a value, which is not a host, joined with `|`.
+/// Returns the flags that take a value other than a host, joined with `|`.
 fn flags_with_values(program: &Command) -> String {
     let commands = program.get_subcommands().chain([program]);
     let with_hosts = commands.filter(|command| command.get_arguments().any(is_targets));

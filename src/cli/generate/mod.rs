@@ -46,7 +46,7 @@ enum Command {
     Markdown,
 }
 
-/// Environment variables that do not correspond to a setting, with a description without a period.
+/// Environment variables that do not correspond to a setting, each with a description (no final period).
 const VARIABLES: &[(&str, &str)] = &[
     (
         CONFIG_VARIABLE,

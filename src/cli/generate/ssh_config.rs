@@ -45,7 +45,7 @@ fn text(path: &Path) -> String {
     if fs::metadata(path).is_ok_and(|meta| meta.is_file())
         && let Ok(file) = File::open(path)
     {
-        // Text that was read before an error is used.
+        // Use the text that was read before the error.
         let _ = file.take(MAX_BYTES).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
@@ -109,8 +109,8 @@ fn matching(path: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Returns true if `name` matches a pattern with `*` (any text) and `?` (any byte). Takes at most the product of both
-/// lengths, because it backtracks only to the last star.
+/// Returns true if `name` matches a pattern with `*` (any text) and `?` (any byte). The running time is at most the
+/// product of both lengths, because it backtracks only to the last star.
 fn matches_pattern(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n, mut star) = (0, 0, None);
     while n < name.len() {

@@ -1,6 +1,6 @@
-//! A report about a wrong explanation, with the log text and the figures that it was based on.
+//! A report about a wrong explanation, with the log text and the values that the explanation was based on.
 //!
-//! The report is meant to be published. Beyond the redaction of the store it omits the host, the command line, the
+//! The report is meant to be published. In addition to what the store redacts, it omits the host, the command line, the
 //! environment, and the names of users in paths.
 
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
-//! Records several hosts: a directory with one recording for each. Each recording can be played alone, or with the others
-//! on one clock.
+//! Records several hosts: a directory with one recording for each. Each recording can be played alone, or together with
+//! the others on a shared clock.
 //!
 //! The file of a host is created when the host is first reached. A failure of one host does not affect the others.
 

@@ -44,7 +44,7 @@ impl RemoteIncidentEvents {
         self.count += 1;
         Some(Event {
             boot_id: key.boot_id.clone(),
-            // Names of agents do not begin with a plus sign.
+            // Agent ids never begin with a plus sign.
             agent: "+store".into(),
             seq: self.count,
             time: now.time,

@@ -83,7 +83,7 @@ impl SamplingArgs {
     }
 }
 
-/// Options of everything that is drawn, also of printed tables.
+/// Options for all drawn output, including printed tables.
 #[derive(Debug, Clone, Default, Args)]
 #[group(skip)]
 pub struct GlyphArgs {
@@ -155,7 +155,7 @@ impl IncidentArgs {
     }
 }
 
-/// All options that override settings: those of the dashboard.
+/// All options that override settings, as used by the dashboard.
 #[derive(Debug, Clone, Default, Args)]
 #[group(skip)]
 pub struct SettingsArgs {

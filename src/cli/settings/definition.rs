@@ -9,7 +9,7 @@ pub enum Kind {
 
 #[derive(Debug)]
 pub struct SettingDef {
-    /// Its key in the configuration file.
+    /// The setting's key in the configuration file.
     pub name: &'static str,
     pub kind: Kind,
     pub variable: &'static str,

@@ -83,8 +83,8 @@ pub struct ConfigPath {
 impl ConfigPath {
     /// Returns the path from the flag, the variable or the XDG configuration directory, in this order.
     ///
-    /// Root may name any file with the flag. The variable may be another user's, kept by `sudo -E`, so its file must
-    /// not be: `on_incident` runs as root.
+    /// With the flag, root may name any file. The variable may come from another user through `sudo -E`, so a file that
+    /// another user owns is rejected: `on_incident` would run as root.
     pub fn find(flag: Option<&Path>) -> Result<Self, DirectoryError> {
         let explicit = |path| Self {
             path,

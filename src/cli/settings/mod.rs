@@ -71,7 +71,7 @@ pub struct Settings {
     pub on_incident: Option<String>,
     /// Groups of hosts that can be given on the command line.
     pub groups: Vec<Group>,
-    /// The reason that the user's directories are not used, if so.
+    /// Reason why the user's directories are not used, if they are not.
     pub unread: Option<DirectoryError>,
     clipboard: Clipboard,
     theme_name: String,

@@ -9,10 +9,10 @@ use crate::model::pool_location::{gpu_of, listed};
 use crate::model::reading::{Missing, Reason};
 use crate::model::units::{Bytes, Pid};
 
-/// Maximum number of samples until the process's pools must be found.
+/// Maximum number of samples to take until the process's pools are found.
 const MAX_FRAMES: u32 = 6;
 
-/// Adds the memory of its device to each trace. Returns the reason if it is not known.
+/// Adds the device's memory to each trace. Returns the reason if that memory is unknown.
 pub(super) fn add_device_memory(pid: Pid, traces: &mut [Trace]) -> Option<Missing> {
     let has_pools = |frame: &Frame| pools(frame, pid).next().is_some();
     let is_enough = |frame: &Frame, frames: u32| {

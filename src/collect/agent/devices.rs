@@ -1,8 +1,8 @@
 //! Maps device ordinals of a process to GPUs: CUDA numbers devices per process, NVML per host.
 //!
 //! CUDA_VISIBLE_DEVICES is read from the environment that the process started with. A program may change it before it
-//! first uses CUDA, so the result counts only if the driver lists a context of the process on that GPU. Otherwise, a
-//! process with memory on exactly one GPU is still unambiguous; everything else is reported as unknown.
+//! first uses CUDA, so the result is used only if the driver lists a context of the process on that GPU. Otherwise, a
+//! process with memory on exactly one GPU is still unambiguous; all other cases are reported as unknown.
 //!
 //! Without the variable CUDA puts the fastest GPU first. Equal GPUs are in PCI bus order, which is also NVML's order.
 
@@ -37,7 +37,7 @@ pub fn assign_gpus(pools: Pools, gpus: &BTreeMap<u32, Gpu>, processes: &[Process
     }
 }
 
-/// A device, by the process's own numbering.
+/// A device, numbered as in the process.
 #[derive(Debug, Clone, Copy)]
 struct Device {
     process: ProcessKey,
@@ -54,7 +54,7 @@ impl Device {
         }
     }
 
-    /// A pool without reported figures counts as in use.
+    /// A pool without reported sizes counts as in use.
     fn of_reported(pool: &ReportedPool) -> Self {
         let held = pool.reserved.get().or(pool.allocated.get());
         Self {

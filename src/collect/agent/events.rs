@@ -1,4 +1,4 @@
-//! Numbers and publishes events, and starts the reads that an event calls for.
+//! Assigns numbers to events, publishes them, and starts the reads that an event requires.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Reads a GPU immediately when an allocation on it fails. The latest reading may be a whole interval old and miss the
+//! Reads a GPU immediately when an allocation on it fails. The latest sample may be a whole interval old and miss the
 //! process that took the memory in between.
 //!
 //! ```text
@@ -11,7 +11,7 @@ use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;
 use crate::model::units::{GpuUuid, Millis, Mono};
 
-/// A reading that is later than this no longer describes the failure.
+/// A GPU sample taken later than this no longer describes the failure.
 const MAX_LAG: Millis = Millis(1_000);
 /// Maximum number of pending failures, in case a GPU hangs.
 const MAX_PENDING: usize = 64;
@@ -30,7 +30,7 @@ impl AtOom {
         }
     }
 
-    /// Removes the failures that this reading of a GPU answers, and returns an observation for each.
+    /// Removes the failures that this GPU sample covers, and returns an observation for each.
     pub fn answers(&mut self, gpu: &Gpu) -> Vec<(ProcessKey, GpuAtOom)> {
         let is_answered = |(_, uuid, at): &(_, GpuUuid, Mono)| *uuid == gpu.uuid && gpu.at >= *at;
         let answered = self.pending.extract_if(.., |pending| is_answered(pending));

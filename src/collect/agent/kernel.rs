@@ -23,12 +23,13 @@ pub struct Kernel {
     done: Option<(ReadRequest, Mono)>,
 }
 
-/// Processes for the host thread to read: these PIDs, or inside a container all that have these devices open.
+/// Processes that the host thread is to read: these PIDs, or inside a container all processes that have these devices
+/// open.
 #[derive(Debug, PartialEq)]
 pub struct ReadRequest {
     pub pids: Vec<Pid>,
     pub devices: Vec<(u32, GpuUuid)>,
-    /// Search for other processes that may hold GPU memory, because some is unattributed.
+    /// Search for other processes that may hold GPU memory, because some of it is unattributed.
     pub leftovers: bool,
 }
 

@@ -1,5 +1,4 @@
-//! Remembers data about processes for the time they exit: the last row, the peak memory, and which exits were already
-//! reported.
+//! Remembers data about processes until after they exit: the last row, the peak memory, and the exits already reported.
 //!
 //! The driver drops a process from its list while the kernel is still tearing it down, so a process that left the list
 //! is remembered and watched for a few more minutes.
@@ -13,7 +12,7 @@ use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Pid, StartTicks};
 
 /// Slightly longer than the process table watches for an exit.
 const RETENTION: Millis = Millis(6 * 60 * 1_000);
-/// Beyond this number of departed processes the oldest are forgotten, because each keeps a file open.
+/// Maximum number of departed processes to remember, because each keeps a file open.
 const MAX_DEPARTED: usize = 1_024;
 
 /// Peak memory of a process, and its GPUs.
@@ -21,7 +20,7 @@ const MAX_DEPARTED: usize = 1_024;
 pub struct Peak {
     pub vram: Reading<Bytes>,
     pub gpus: Vec<GpuUuid>,
-    /// Time at which the driver last listed it.
+    /// Time at which the driver last listed the process.
     pub seen: Mono,
 }
 
@@ -106,7 +105,7 @@ impl LastSeen {
         keys
     }
 
-    /// Notes an exit that the process table found. Returns true if it is still to be reported.
+    /// Notes an exit that the process table found. Returns true if it has not been reported yet.
     pub fn note_exit(&mut self, key: ProcessKey, last: Process, at: Mono) -> bool {
         let is_new = !self.reported.contains_key(&key);
         if is_new {
@@ -150,7 +149,7 @@ fn find(list: &[Process], key: ProcessKey) -> Option<&Process> {
     at.ok().map(|at| &list[at]).filter(|p| p.key == key)
 }
 
-/// A process that could not be opened has no start time and can be mistaken for another.
+/// Returns false for a process that could not be opened: without a start time, it can be mistaken for another process.
 fn has_start(key: ProcessKey) -> bool {
     key.start != StartTicks(0)
 }

@@ -6,7 +6,7 @@
 //! one. They share only the channel of [`Section`]s; answers to a request go straight to the reader.
 //!
 //! A frame is published when every GPU that answers has reported for the tick, or a quarter of the interval later
-//! without the late ones. A late GPU keeps its last readings, which are shown as stale, and delays nothing.
+//! without the slow GPUs. A slow GPU keeps its last readings, which are shown as stale, and delays nothing.
 
 mod collectors;
 mod devices;
@@ -402,7 +402,7 @@ impl Agent {
         }
     }
 
-    /// Requests the allocator samples since the last frame, right after the processes were read.
+    /// Requests the allocator samples taken since the last frame. Called immediately after the processes are read.
     fn read_pools(&mut self, now: Mono, inbox: &Receiver<Section>) -> Result<(), Closed> {
         self.watch_processes();
         if self.watched.is_empty() {
@@ -446,7 +446,7 @@ impl Agent {
         let mut keys: Vec<ProcessKey> = listed
             .filter(|process| process.kind != ContextKind::Graphics)
             .filter_map(|process| process.process)
-            // In a container, those that hold a device open.
+            // In a container, add the processes that have a device open.
             .chain(local)
             // A process that could not be opened has no start time, and its memory cannot be read.
             .filter(|key| key.start != StartTicks(0))

@@ -1,12 +1,12 @@
-//! Adds the pools that the hook inside a program reports. PyTorch's are used only if gputop cannot read the allocator;
-//! other frameworks' always, because gputop does not read those.
+//! Adds the pools that the hook inside a program reports. PyTorch pools are used only if gputop cannot read the
+//! allocator itself. Pools of other frameworks are always used, because gputop does not read those allocators.
 
 use std::sync::Arc;
 
 use crate::collect::hook::ReportedPools;
 use crate::model::pool::{Pool, Pools, Unread};
 
-/// Merges the pools that were read with the reported ones. A pool that was read takes precedence.
+/// Merges the pools that gputop read itself with the reported ones. A pool that gputop read takes precedence.
 pub fn merge(pools: Pools, reported: &ReportedPools) -> Pools {
     let unread = |pool: &&Pool| pools.why_unread(pool.process).is_some();
     let list = pools

@@ -109,7 +109,7 @@ fn start_sampler(
     let collectors = Arc::clone(collectors);
     sampler.alert(move |spike| {
         if spike.is_oom() {
-            // Before the stack is requested, so that the reader learns of the failure first.
+            // Send this before requesting the stack, so that the reader learns of the failure first.
             let _ = sections.send(Section::Ooms(Box::new(spike.clone())));
         }
         for collector in &*collectors {

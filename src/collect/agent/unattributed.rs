@@ -2,7 +2,7 @@
 //!
 //! The amount is used memory minus the memory of visible processes and the driver's reservation. It is split into
 //! driver list entries whose process is not visible or has exited, and memory without any entry. Each part has a cause
-//! and one sentence. A cause is named only if gputop found evidence for it.
+//! and a one-sentence explanation. A cause is named only if gputop found evidence for it.
 
 use std::fmt::Write as _;
 
@@ -16,12 +16,12 @@ use crate::model::process::{Process, ProcessKey, RunState};
 use crate::model::reading::Reason;
 use crate::model::units::{Bytes, Pid, StartTicks};
 
-/// Larger than what rounding and the driver's own bookkeeping leave over on an idle card.
+/// Larger than the memory that rounding and the driver's own bookkeeping leave unexplained on an idle GPU.
 const MIN_REPORTED: Bytes = Bytes(64 << 20);
 /// Maximum number of PIDs named in a sentence.
 const MAX_NAMED: usize = 4;
 
-/// Data of a tick besides the GPU itself.
+/// Data from the same tick, apart from the GPU itself.
 pub struct GpuContext<'a> {
     pub namespace: PidNamespace,
     pub processes: &'a [Process],
@@ -31,7 +31,7 @@ pub struct GpuContext<'a> {
     pub peaks: &'a std::collections::HashMap<ProcessKey, Peak>,
 }
 
-/// Returns true if searching all of /proc may explain memory of this GPU.
+/// Returns true if searching all of /proc may explain unattributed memory of this GPU.
 pub fn needs_leftover_search(gpu: &Gpu, processes: &[Process]) -> bool {
     let missing = account(gpu)
         .is_some_and(|split| split.unattributed >= MIN_REPORTED && !split.processes_unknown);
@@ -189,7 +189,7 @@ fn unclaimed(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
     }
     let Some(leftovers) = context.leftovers else {
         let sentence = format!(
-            "{bytes} are not used by any process that the driver lists. gputop is searching for other holders."
+            "{bytes} are not used by any process that the driver lists. gputop is searching for other processes that hold memory."
         );
         return Some(part(
             bytes,
@@ -387,7 +387,8 @@ mod tests {
         );
         let held = zombie(20, 2, &[1]);
         assert_eq!(on_host(&[mps, open, held]), [(Cause::Zombie, 5)]);
-        // The first was seen on this GPU before it exited, the second never was, the third has another GPU open.
+        // The first process was seen on this GPU before it exited, the second never was, and the third has another GPU
+        // open.
         assert_eq!(on_host(&[zombie(77, 0, &[])]), [(Cause::Zombie, 5)]);
         assert_eq!(on_host(&[zombie(78, 0, &[])]), [(Cause::Unknown, 5)]);
         assert_eq!(on_host(&[zombie(78, 1, &[0])]), [(Cause::Unknown, 5)]);

@@ -12,8 +12,8 @@ use crate::model::units::{GpuUuid, Millis, Mono};
 
 /// Maximum time between the two reports of one Xid.
 pub const MAX_DISTANCE: Millis = Millis(2_000);
-/// Maximum number of unmatched events, and of unmatched lines. An event that is evicted is reported; a line already
-/// was.
+/// Maximum number of unmatched events, and of unmatched lines. An evicted event is reported; a line was already
+/// reported.
 const MAX_UNMATCHED: usize = 256;
 
 /// One of the two reports of an Xid.

@@ -1,7 +1,7 @@
 //! Fixes for each driver problem, as commands that this user can run.
 //!
-//! A command is alone on its line or at the end of a clause, without a period after it, so that it can be copied.
-//! Users other than root are advised to ask the administrator to run it.
+//! A command is alone on its line or at the end of a phrase, without a period after it, so that it can be copied. Users
+//! other than root are advised to ask the administrator to run it.
 
 use std::path::Path;
 
@@ -211,7 +211,8 @@ fn pass_in_library(runtime: Runtime) -> Vec<String> {
     vec![fix.into()]
 }
 
-/// A `systemctl daemon-reload` on the host rewrites the container's device rules without the GPUs.
+/// Returns the fix after a `systemctl daemon-reload` on the host, which rewrites the container's device rules without
+/// the GPUs.
 fn restart(runtime: Runtime) -> Vec<String> {
     let fix = match runtime {
         Runtime::Docker => "restart the container from the host: docker restart CONTAINER",

@@ -1,8 +1,8 @@
 //! Diagnosis of a missing or broken NVIDIA driver, with the fixes that this user can apply.
 //!
 //! NVML's error is coarse ("driver not loaded"); the files of the system provide the details (`system_files.rs`). The
-//! diagnosis is a pure function of both below a root directory, so every case is tested on a small directory tree. The
-//! fixes are in `fix.rs`.
+//! diagnosis is a pure function of the error and of the files below a root directory, so every case is tested on a
+//! small directory tree. The fixes are in `fix.rs`.
 //!
 //! Example: NVML reports `DriverNotLoaded`, `/proc/modules` lists nouveau but not nvidia, and the PCI bus has a device
 //! of vendor 0x10de. The diagnosis is [`DriverTrouble::ModuleNotLoaded`] with `nouveau` set.
@@ -19,14 +19,14 @@ use self::system_files::SystemFacts;
 /// NVML's error at initialisation, reduced to the cases that the diagnosis distinguishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NvmlFailure {
-    /// The dynamic loader could not load libnvidia-ml.so.1; its error message.
+    /// The dynamic loader could not load libnvidia-ml.so.1. Contains its error message.
     Load(String),
     DriverNotLoaded,
     NoPermission,
     VersionMismatch,
     /// NVML initialised, but reports 0 GPUs.
     NoGpus,
-    /// Any other error; NVML's message.
+    /// Any other error, with NVML's message.
     Other(String),
 }
 
@@ -107,7 +107,7 @@ impl DriverTrouble {
         self.to_string()
     }
 
-    /// Returns the fixes, best first. Each is a command, or a clause that ends in one.
+    /// Returns the fixes, best first. Each is a command, or a phrase that ends in one.
     pub fn fix(&self, user_is_root: bool) -> Vec<String> {
         fix::fixes(self, user_is_root)
     }
@@ -184,7 +184,7 @@ fn in_container(runtime: Runtime, facts: &SystemFacts) -> DriverTrouble {
     DriverTrouble::NoHardware
 }
 
-/// The library was loaded but found no kernel module.
+/// Diagnoses a library that was loaded but found no kernel module.
 fn no_device(facts: &SystemFacts) -> DriverTrouble {
     if facts.is_wsl {
         return wsl(facts);

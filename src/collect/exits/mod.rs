@@ -41,7 +41,7 @@ use crate::model::units::Mono;
 use crate::open_files::{LongLivedFile, room_for};
 
 /// How long an exit is held back for data that may follow: the status of another user's process, once its parent
-/// collects it, or the log line of the out-of-memory killer. It keeps the total below 100 ms.
+/// collects it, or the log line of the out-of-memory killer. The limit keeps the total delay below 100 ms.
 const GRACE_TIMEOUT: Duration = Duration::from_millis(80);
 
 /// How often the counters of the out-of-memory killer are read while no process exits.
@@ -63,7 +63,7 @@ pub struct ProcessExit {
     pub since: Mono,
 }
 
-/// A report of the thread.
+/// A report from the thread.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExitReport {
     Exit(Box<ProcessExit>),
@@ -74,7 +74,7 @@ pub enum ExitReport {
     LogClosed(Missing),
 }
 
-/// A handle on the thread, which stops when the handle is dropped.
+/// A handle to the thread, which stops when the handle is dropped.
 #[derive(Debug)]
 pub struct ExitWatcher {
     commands: Sender<ExitCommand>,
@@ -142,8 +142,8 @@ impl ExitWatcher {
         self.send(ExitCommand::Watch(processes, seen));
     }
 
-    /// Reports an exit that the process table found; it last saw the process alive at `since`. The watcher reports all
-    /// exits, so that each is reported once: now, or with its status if the process is watched.
+    /// Handles an exit that the process table found. The table last saw the process alive at `since`. The watcher
+    /// reports every exit once: immediately, or with its status if the process is watched.
     pub fn exit_found(&self, process: ProcessKey, since: Mono) {
         self.send(ExitCommand::Found(process, since));
     }
@@ -191,7 +191,7 @@ struct WatcherThread {
 struct ExitWatch {
     process: ProcessKey,
     pidfd: OwnedFd,
-    /// The file that counts OOM kills in its cgroup.
+    /// The file that counts OOM kills in the cgroup of the process.
     group: Option<Arc<Path>>,
 }
 
@@ -216,7 +216,7 @@ impl WatcherThread {
                 }
             };
             let woken = now_mono();
-            // First, because it may explain the exits.
+            // Read the log first, because it may explain the exits.
             self.read_log(woken);
             let events = &events[..count];
             if events.iter().any(|event| event.data() == COMMANDS) && self.serve().is_err() {
@@ -302,7 +302,7 @@ impl WatcherThread {
                 }
             }
         }
-        // Reported again only when it gets worse.
+        // Report this again only when the number increases.
         if unwatched > self.unwatched {
             (self.report)(ExitReport::Unwatched(unwatched));
         }
@@ -317,7 +317,7 @@ impl WatcherThread {
 
     fn add(&mut self, process: ProcessKey, pidfd: OwnedFd) {
         let token = self.next_token;
-        // Edge-triggered: once when it exits, and once more when it is collected.
+        // Edge-triggered: one event when the process exits, and another when it is collected.
         let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, token);
         if let Err(error) = self.epoll.add(&pidfd, event) {
             tracing::debug!(pid = process.pid.0, %error, "not watched");
@@ -350,7 +350,7 @@ impl WatcherThread {
         let pid = watched.process.pid;
         let trace = status::read_trace(&self.proc_root, watched.process, &watched.pidfd);
         let status = match trace {
-            // Another of its threads may have executed a program, which older kernels signal as an exit.
+            // Another thread of the process may have executed a program, which older kernels signal as an exit.
             ExitTrace::Alive => return,
             ExitTrace::Status(status) => Status::of_wait(status),
             ExitTrace::Collected => collected(),
@@ -379,7 +379,7 @@ impl WatcherThread {
             .map(|(token, held)| (*token, held.since))
             .collect();
         for (token, since) in due {
-            // Read it again, because kernels before 6.9 do not wake for the collection.
+            // Read it again, because kernels before 6.9 do not signal that the process was collected.
             let trace = self
                 .watched
                 .get(&token)

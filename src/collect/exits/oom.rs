@@ -5,8 +5,9 @@
 //! - `memory.events` of its cgroup (`memory.oom_control` in version 1) counts the OOM kills in the cgroup;
 //! - `oom_kill` in /proc/vmstat counts the OOM kills of the whole host, so an unchanged counter rules out a kill.
 //!
-//! The kernel increments the counters before it sends the signal and writes the line just after (`mm/oom_kill.c`,
-//! `__oom_kill_process`). When a process exits the counters are therefore up to date, but the line may be slightly late.
+//! The kernel increments the counters before it sends the signal, and writes the log line after that (`mm/oom_kill.c`,
+//! `__oom_kill_process`). When a process exits, the counters are therefore up to date, but the line may be slightly
+//! late.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -32,7 +33,7 @@ pub struct OomCounterPaths {
     pub proc_root: PathBuf,
     /// `/sys/fs/cgroup`
     pub cgroup_root: PathBuf,
-    /// PIDs in the kernel log are valid for this process; false in a container.
+    /// True if PIDs in the kernel log are valid for this process; false in a container.
     pub is_host: bool,
 }
 
@@ -61,7 +62,7 @@ pub struct OomKiller {
     groups: HashMap<Arc<Path>, Counter>,
 }
 
-/// The number of kills since boot, and the recent part of it.
+/// The number of kills since boot, and how many of them are recent.
 #[derive(Debug, Clone, PartialEq)]
 struct Counter {
     /// Value before the recent increase.
@@ -163,7 +164,7 @@ impl OomKiller {
         self.log = Err(why);
     }
 
-    /// Returns true if a process was killed recently and the log line about this one may still follow.
+    /// Returns true if a process was killed recently and the log line about this process may still follow.
     pub fn is_line_awaited(&mut self, pid: Pid, now: Mono) -> bool {
         self.refresh(now);
         let is_kill_possible = self
@@ -173,7 +174,8 @@ impl OomKiller {
         is_kill_possible && self.reads_log() && self.line(pid).is_none()
     }
 
-    /// Decides about a process that was killed by SIGKILL or, if not `by_sigkill`, whose status is unknown.
+    /// Decides whether the OOM killer killed a process that was killed by SIGKILL or, if not `by_sigkill`, whose status
+    /// is unknown.
     pub fn judge(
         &mut self,
         pid: Pid,
@@ -193,7 +195,7 @@ impl OomKiller {
                 return OomVerdict {
                     killed: Reading::missing(
                         Reason::Unknown,
-                        "the OOM killer killed a process of its cgroup, and the exit status of this one is unknown",
+                        "the OOM killer killed a process of its cgroup, and the exit status of this process is unknown",
                     ),
                     evidence: Some(evidence),
                 };
@@ -254,10 +256,10 @@ pub fn sources(paths: OomCounterPaths, log: Result<(), Missing>) -> Vec<&'static
     .collect()
 }
 
-/// Checks the counter for a process of the cgroup that just exited. Returns `None` if the counter cannot be read,
+/// Checks the cgroup's counter for a process that just exited. Returns `None` if the counter cannot be read,
 /// `Some(None)` if the process was not killed, or evidence of a kill.
 fn claim(file: &Path, counter: &mut Counter, now: Mono) -> Option<Option<String>> {
-    // A cgroup, and its counter, is often removed with its last process.
+    // A cgroup and its counter are often removed with its last process.
     count(file)?;
     if !counter.has_increased(now) || counter.unclaimed == 0 {
         return Some(None);
@@ -444,7 +446,7 @@ mod tests {
     fn without_a_source_the_verdict_is_unknown_with_a_reason() {
         let host = Host::new("0::/\n", "cgroup/elsewhere");
         let mut killer = host.killer(denied(), true);
-        // Without the host's counter, too.
+        // Repeat the test without the host's counter.
         fs::remove_file(host.0.path().join("proc/vmstat")).expect("removed");
         let mut blind = host.killer(denied(), true);
         host.write("proc/vmstat", "oom_kill 6\n");

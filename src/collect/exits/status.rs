@@ -45,7 +45,7 @@ impl Status {
         }
     }
 
-    /// `why` is a clause: `only the parent received it`.
+    /// `why` is a phrase: `only the parent received it`.
     pub fn unknown(reason: Reason, why: &str) -> Self {
         Self {
             code: Reading::missing(reason, why),
@@ -94,7 +94,8 @@ fn is_collected(pidfd: impl AsFd) -> bool {
 fn zombie(proc_root: &Path, key: ProcessKey) -> io::Result<ExitTrace> {
     let folder = proc_root.join(key.pid.to_string());
     let file = StatFile::open(&folder.join("stat"))?;
-    // Before the status is read: the kernel checks both in the same way, but shows 0 as the status instead of an error.
+    // Check access before reading the status: the kernel applies the same check to both, but shows a status of 0
+    // instead of an error.
     let can_trace = can_trace(&folder);
     let mut buffer = StatBuffer::new();
     let stat = file.read(&mut buffer)?;
@@ -133,7 +134,7 @@ mod tests {
         assert_eq!(parts(7 << 8), (Some(7), None));
         assert_eq!(parts(255 << 8), (Some(255), None));
         assert_eq!(parts(9), (Some(137), Some(9)));
-        // With a core dump.
+        // A signal with a core dump.
         assert_eq!(parts(0x80 | 11), (Some(139), Some(11)));
     }
 }

@@ -3,7 +3,7 @@ use std::process::{Child, Command, Stdio};
 use super::*;
 use crate::model::units::{Pid as ModelPid, StartTicks};
 
-/// Nothing here takes longer, even on a busy machine.
+/// Upper limit for every wait in these tests, even on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A child process that is killed and collected when this is dropped.
@@ -134,7 +134,7 @@ fn reports_a_thousand_simultaneous_exits_once_each() {
     drop(writer);
     let limit = crate::open_files::limit().now;
     if limit < 4_000 {
-        // The process table finds the exits of those without a pidfd.
+        // The process table finds the exits of processes without a pidfd.
         for key in &keys {
             watcher.exit_found(*key, now_mono());
         }
@@ -162,7 +162,7 @@ fn does_not_mistake_a_process_that_reused_the_pid() {
     stranger.go();
     stranger.0.wait().expect("its exit");
     watched.go();
-    // It has exited, but its status is unknown.
+    // The process has exited, but its status is unknown.
     let end = reports.next();
     assert_eq!(end.process, previous);
     assert!(end.code.why().is_some() && end.signal.why().is_some());
@@ -180,7 +180,7 @@ fn reports_exits_that_the_process_table_found() {
     let end = reports.next();
     assert_eq!((end.process, end.since), (unwatched, Mono(5)));
     assert!(end.code.why().is_some() && end.signal.why().is_some());
-    // A watched one is reported with its status, and once.
+    // A watched process is reported once, with its status.
     let key = watched.key();
     watched.go();
     watcher.exit_found(key, Mono(5));
@@ -206,11 +206,11 @@ fn a_successor_does_not_make_a_collected_process_look_alive() {
     );
 }
 
-/// Set if the test was started again inside its own PID namespace.
+/// Environment variable that is set if the test was started again inside its own PID namespace.
 const INSIDE: &str = "GPUTOP_TEST_OWN_PIDS";
 
 /// Two processes with one PID. In a separate PID namespace the test can choose the next PID without disturbing other
-/// tests. Where this user cannot create one, the test is skipped.
+/// tests. Where this user cannot create a namespace, the test is skipped.
 #[test]
 fn a_reused_pid_is_two_exits() {
     if std::env::var_os(INSIDE).is_none() {
@@ -264,7 +264,7 @@ fn does_not_report_processes_that_are_no_longer_watched() {
     let (key, first_key) = (watched.key(), first.key());
     watcher.watch(vec![dropped.key(), key, first_key], now_mono());
     first.go();
-    // The first report means that all three are watched now.
+    // The first report means that all three processes are watched now.
     assert_eq!(reports.next().process, first_key);
     watcher.watch(vec![key], now_mono());
     dropped.go();

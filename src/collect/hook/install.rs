@@ -1,4 +1,4 @@
-//! Installs the hook's files, which are embedded in gputop, where Python can import them.
+//! Installs the hook's files where Python can import them. The files are embedded in gputop.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, OpenOptions};

@@ -1,7 +1,8 @@
 //! Replays the allocation trace that the hook wrote when a process ran out of memory, with other allocator settings.
 //!
 //! The hook's line `trace` announces the trace. The file is in this user's directory of traces, and its name identifies
-//! the process. Parsing and replaying the largest takes a second, so never do it on a thread that others wait for.
+//! the process. Parsing and replaying the largest trace takes a second, so never do it on a thread that others wait
+//! for.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use crate::model::units::Bytes;
 use crate::snapshot;
 use crate::user_files;
 
-/// The hook does not write larger traces.
+/// Maximum size of a trace; the hook does not write larger ones.
 const MAX_BYTES: u64 = 64 << 20;
 /// Maximum number of directory entries that are examined.
 const MAX_FILES: usize = 10_000;
@@ -104,7 +105,7 @@ fn of_process(traces: impl Iterator<Item = PathBuf>, process: ProcessKey) -> Opt
         let is_match = parts.next()?.parse() == Ok(process.pid.0)
             && parts.next()?.parse() == Ok(process.start.0)
             && parts.next()? == "oom";
-        // A program that replaced another one in the same process counts from 1 again: `1-1`.
+        // A program that replaced another one in the same process (exec) restarts the count at 1: `1-1`.
         let (n, again) = parts.next().map(|n| n.split_once('-').unwrap_or((n, "")))?;
         let is_match = is_match && parts.next()? == "pickle";
         is_match.then_some((n.parse().ok()?, again.to_owned()))
@@ -115,7 +116,7 @@ fn of_process(traces: impl Iterator<Item = PathBuf>, process: ProcessKey) -> Opt
     last.map(|(_, path)| path)
 }
 
-/// Returns the room that the allocator had. Memory of the GPU that is neither free nor the allocator's belongs to
+/// Returns the memory available to the allocator. GPU memory that is neither free nor the allocator's belongs to
 /// others. The reported limit is the whole GPU, or the memory fraction of it (CUDACachingAllocator.cpp,
 /// `oom_observers_`).
 fn room(trace: &Trace, oom: &HookOom) -> Option<Room> {

@@ -15,18 +15,18 @@ use crate::model::process::ProcessKey;
 use crate::model::units::{Pid, StartTicks};
 use crate::user_files::{Base, directory};
 
-/// The hook writes at most a quarter of a mebibyte.
+/// Maximum size of a file; the hook writes at most a quarter of a mebibyte.
 const MAX_BYTES: u64 = 512 << 10;
 const MAX_LINE: usize = 64 << 10;
-/// The hook creates at most half as many.
+/// Maximum number of files; the hook creates at most half as many.
 const MAX_FILES: usize = 1024;
 /// Maximum number of events read from one file.
 const MAX_EVENTS: usize = 500;
-/// Files older than this are deleted.
+/// Maximum age of a file; older files are deleted.
 const MAX_AGE: Duration = Duration::from_hours(24);
-/// A statistics page older than this is ignored.
+/// Maximum age of a statistics page; older pages are ignored.
 const MAX_PAGE_AGE: Duration = Duration::from_secs(5);
-/// Beyond this number the oldest files are deleted, to make room for new ones.
+/// Maximum number of retained files; beyond it, the oldest are deleted, to make room for new ones.
 const MAX_RETAINED: usize = 256;
 
 /// Returns the directory of this user's allocation traces. They are too large for the runtime directory, which is in
@@ -46,7 +46,7 @@ pub struct Spool {
 /// Everything that one process reported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// From the file name.
+    /// Process identity from the file name.
     pub key: ProcessKey,
     pub process: Process,
     pub events: Vec<HookEvent>,
@@ -130,7 +130,7 @@ impl Spool {
     }
 
     /// Reads the complete lines from byte `from` on, and advances `from` past them. An incomplete line is still being
-    /// written, or its process was killed while it wrote.
+    /// written, or its process was killed while writing it.
     pub(super) fn lines(&self, name: &Name, from: &mut u64) -> Vec<SpoolLine> {
         let bytes = self.read(&name.file, *from).unwrap_or_default();
         let last_break = bytes.iter().rposition(|byte| *byte == b'\n');
@@ -161,7 +161,7 @@ impl Spool {
     fn read(&self, file: &str, from: u64) -> io::Result<Vec<u8>> {
         let mut file: File = OpenOptions::new()
             .read(true)
-            // Never block on a pipe, never follow a link to another place.
+            // Never block on a pipe, and never follow a link.
             .custom_flags(O_NOFOLLOW | O_NONBLOCK)
             .open(self.folder.join(file))?;
         let status = file.metadata()?;
@@ -246,7 +246,7 @@ mod tests {
         let head = "{\"what\": \"process\", \"rank\": 3, \"python\": \"3.11.7\"}\n";
         fs::write(at("7-1.10.99.jsonl"), format!("{head}{LINE}{LINE}{{\"wh")).expect("written");
         fs::write(at("7-1.11.99-1.jsonl"), format!("\0\0\n{LINE}")).expect("written");
-        // Another run, another kind, two invalid names.
+        // Files of another run, of another kind, and with invalid names.
         for name in [
             "7-2.12.99.jsonl",
             "7-1.13.99.now",
@@ -256,7 +256,7 @@ mod tests {
             fs::write(at(name), LINE).expect("written");
         }
         fs::write(at("7-1.15.99.jsonl"), head).expect("written");
-        // Not regular files of this directory.
+        // These are not regular files in this directory.
         fs::write(at("elsewhere"), LINE).expect("written");
         symlink(at("elsewhere"), at("7-1.16.99.jsonl")).expect("a link");
         nix::unistd::mkfifo(&at("7-1.17.99.jsonl"), Mode::S_IRUSR).expect("a pipe");

@@ -35,7 +35,7 @@ pub struct SpoolReader {
 struct ReadProgress {
     until: u64,
     torch: String,
-    /// The last failed allocation that it reported.
+    /// The last failed allocation that the file reported.
     oom: Option<HookOom>,
 }
 

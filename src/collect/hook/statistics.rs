@@ -1,9 +1,9 @@
 //! Allocator statistics that the hook writes each second from inside the program.
 //!
 //! `{"what": "statistics", "allocators": [{"framework": "torch", "device": 0, "allocated_bytes": {"current": 1, …}}]}`
-//! is one page, which the hook overwrites. PyTorch's entries become pools, for processes whose memory gputop cannot read.
-//! Entries of other frameworks become [`ReportedPool`]s. A figure that a framework does not report is not on the page
-//! and is converted to a missing reading with a reason.
+//! is one page, which the hook overwrites. PyTorch's entries become pools, for processes whose memory gputop cannot
+//! read. Entries of other frameworks become [`ReportedPool`]s. A value that a framework does not report is missing from
+//! the page, and becomes a missing reading with a reason.
 
 use serde::Deserialize;
 
@@ -14,13 +14,13 @@ use crate::model::reading::{Reading, Reason};
 use crate::model::reported_pool::{Framework, ReportedPool};
 use crate::model::units::{Bytes, Mono};
 
-/// More entries than a machine has devices.
+/// Maximum number of entries, more than a machine has devices.
 const MAX_DEVICES: usize = 16;
 
 /// Pools that running programs report through the hook.
 #[derive(Debug, Clone, Default)]
 pub struct ReportedPools {
-    /// PyTorch's, in the same form as pools that gputop read.
+    /// PyTorch pools, in the same form as pools that gputop reads itself.
     pub torch: Vec<Pool>,
     pub others: Vec<ReportedPool>,
 }

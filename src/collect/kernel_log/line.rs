@@ -24,7 +24,7 @@ pub struct XidLine {
     /// `0000:3b:00`
     pub pci_bus: String,
     pub number: u64,
-    /// In the host's PID namespace.
+    /// PID in the host's PID namespace.
     pub pid: Reading<Pid>,
     /// The whole line, sanitized.
     pub text: String,
@@ -33,7 +33,7 @@ pub struct XidLine {
 /// The out-of-memory killer killed a process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OomKill {
-    /// In the host's PID namespace.
+    /// PID in the host's PID namespace.
     pub pid: Pid,
     /// The whole line, sanitized.
     pub text: String,

@@ -37,7 +37,7 @@ pub struct KernelLog {
     path: PathBuf,
     /// The beginning of a line whose end was not read yet.
     partial: Vec<u8>,
-    /// The current line is too long.
+    /// True while the rest of a line that is too long is skipped.
     skipping: bool,
     has_missed: bool,
 }
@@ -151,7 +151,7 @@ fn missing(path: &Path, error: &io::Error) -> Missing {
     }
 }
 
-/// Returns what this user can do about an unreadable log: commands or clauses, best first.
+/// Returns what this user can do about an unreadable log: commands or phrases, best first.
 pub fn fixes(missing: &Missing, user_is_root: bool) -> Vec<String> {
     match (missing.reason, user_is_root) {
         (Reason::Denied, true) => vec![

@@ -1,14 +1,14 @@
 //! Collects the lines of an error, which a program prints one by one, and sends them as one excerpt.
 //!
-//! Text that is still growing waits until it stops, up to a limit. Text that follows is sent as a continuation, until
-//! some time after the error.
+//! Text that is still growing is held until it stops growing, up to a limit. Later text is sent as a continuation,
+//! until some time after the error.
 
 use crate::diagnose::scan::{Excerpt, Scanner};
 use crate::model::units::{Millis, Mono};
 
-/// Text is sent when nothing was added for this long.
+/// Text is sent when nothing was added to it for this long.
 const QUIET_INTERVAL: Millis = Millis(200);
-/// Complete lines are sent at the latest this long after they were read. An incomplete line waits as long for its end.
+/// Maximum delay between reading and sending a complete line. An incomplete line waits this long for its end.
 const MAX_DELAY: Millis = Millis(700);
 /// Text later than this after an error is sent only as the context of another error.
 const FOLLOW_LIMIT: Millis = Millis(3_000);
@@ -17,11 +17,11 @@ const FOLLOW_LIMIT: Millis = Millis(3_000);
 #[derive(Debug, PartialEq, Eq)]
 pub struct Part {
     pub bytes: Vec<u8>,
-    /// Its offset in the log.
+    /// Offset of the part in the log.
     pub offset: u64,
-    /// The number of its first line, counted from 1 at the beginning of the group.
+    /// Number of the part's first line, counted from 1 at the beginning of the group.
     pub line: Option<u64>,
-    /// True if it begins where the previous part ended.
+    /// True if the part begins where the previous part ended.
     pub continues: bool,
 }
 
@@ -32,12 +32,12 @@ pub struct Group {
     base: u64,
     /// Offset up to which the log was sent.
     sent_to: Option<u64>,
-    /// Time since which text is waiting.
+    /// Time at which text began to wait.
     waiting_since: Option<Mono>,
     /// Time of the error that is being followed.
     followed_since: Option<Mono>,
     grew_at: Mono,
-    /// Only an incomplete line is waiting.
+    /// True if only an incomplete line is waiting.
     is_line_open: bool,
 }
 
@@ -96,7 +96,7 @@ impl Group {
         self.part(excerpt?)
     }
 
-    /// Returns the time at which there is something to flush.
+    /// Returns the time of the next flush.
     pub fn due(&self) -> Option<Mono> {
         let since = self.waiting_since?;
         let quiet = if self.is_line_open {
@@ -117,7 +117,7 @@ impl Group {
         self.followed_since = self.followed_since.or(Some(now));
     }
 
-    /// Removes text that was already sent; returns `None` if that is all of it.
+    /// Removes text that was already sent; returns `None` if nothing remains.
     fn part(&mut self, excerpt: Excerpt) -> Option<Part> {
         let Excerpt {
             mut bytes,
@@ -204,7 +204,7 @@ mod tests {
         }
         assert!(parts.len() <= 5, "{}", parts.len());
         assert_eq!(group.due(), None);
-        // It is sent as the context of the next error.
+        // The text is sent as the context of the next error.
         group.push(ERROR, Mono(200_000));
         let next = group.flush(Mono(200_200)).expect("an error");
         assert!(next.bytes.starts_with(b"an ordinary"));

@@ -24,7 +24,7 @@ impl Drop for Running {
 }
 
 /// Starts a program without standard input and standard error. It is in its own process group, so that signals from
-/// our terminal do not reach it.
+/// gputop's terminal do not reach it.
 pub fn start(program: &Path, args: &[&str]) -> io::Result<Running> {
     Command::new(program)
         .args(args)
@@ -59,7 +59,7 @@ pub fn answer(program: &Path, args: &[&str]) -> io::Result<Vec<u8>> {
         }
     }
     drop(output);
-    // It has closed its output, so it should exit now; otherwise it is killed.
+    // The program has closed its output, so it should exit now; otherwise it is killed.
     while Instant::now() < deadline {
         if let Some(status) = running.0.try_wait()? {
             let failed = io::Error::other(format!("{} failed: {status}", program.display()));

@@ -17,7 +17,7 @@ pub enum LogContent {
 }
 
 impl LogContent {
-    /// Offset up to which it was read.
+    /// Returns the offset up to which the log was read.
     pub fn offset(&self) -> u64 {
         match self {
             Self::File(tail) => tail.offset(),

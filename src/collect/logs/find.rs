@@ -1,8 +1,8 @@
 //! Finds the logs of a process, by following its standard output and standard error.
 //!
 //! The kernel's links `/proc/PID/fd/1` and `2` name the target: a path is a file, `pipe:[…]` has a reader somewhere,
-//! `/dev/pts/3` is a terminal, `socket:[…]` may belong to the journal. If a target cannot be read, the reason is one that
-//! the user can act on.
+//! `/dev/pts/3` is a terminal, `socket:[…]` may belong to the journal. If a target cannot be read, the user gets a
+//! reason to act on.
 //!
 //! Example: `python train.py 2>&1 | tee train.log` in tmux. Both descriptors are one pipe; `tee` reads its other end, and
 //! writes one regular file, `train.log`, and a terminal. gputop follows the file; the terminal shows the same text.
@@ -34,10 +34,10 @@ use crate::redact;
 /// Standard output and standard error.
 const DESCRIPTORS: [u32; 2] = [1, 2];
 const MAX_NAME: usize = 1_024;
-/// If a process was started less than this ago and it (or its shell) created the log file, the file is read from its
-/// beginning, so that errors of the first seconds are found, too.
+/// Maximum age of a process whose log file is read from its beginning, if the process (or its shell) created the file.
+/// Errors of the first seconds are then found, too.
 const MAX_YOUNG_AGE: Millis = Millis(10_000);
-/// `python … | grep -v … | tee …`
+/// Maximum number of pipes to follow: `python … | grep -v … | tee …`
 const MAX_PIPES: u32 = 4;
 const MAX_READERS: usize = 4;
 /// A reader that writes more files than this does not just copy its input.
@@ -159,7 +159,7 @@ struct Process<'a> {
     settings: &'a Settings,
     pid: Pid,
     dir: PathBuf,
-    /// 0 if the process has exited already; then none of its files can be opened.
+    /// Start time of the process; 0 if it has exited already, so that none of its files can be opened.
     start: StartTicks,
 }
 
@@ -341,8 +341,8 @@ impl<'a> Process<'a> {
         matches!((own, other), (Ok(own), Ok(other)) if own == other)
     }
 
-    /// Returns the log of GNU screen (`screen -L`), which is a file that the screen process above this one writes.
-    /// Requesting the text from screen itself would write a file and disturb the user.
+    /// Returns the log of GNU screen (`screen -L`), a file written by the screen process that is an ancestor of this
+    /// one. Requesting the text from screen itself would write a file and disturb the user.
     fn screen(&self) -> Option<Vec<LogTarget>> {
         let mut pid = self.pid;
         for _ in 0..MAX_PARENTS {

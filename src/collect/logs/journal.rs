@@ -1,8 +1,8 @@
 //! Follows the output that a service writes to systemd's journal.
 //!
-//! systemd sets `JOURNAL_STREAM` to the socket of the journal (systemd.exec(5)). gputop then runs one `journalctl -f` for
-//! the process, which costs nothing while it waits; polling would open every file of the journal each time. It shows only
-//! entries that were written after it started.
+//! systemd sets `JOURNAL_STREAM` to the socket of the journal (systemd.exec(5)). gputop then runs one `journalctl -f`
+//! for the process, which costs nothing while it waits; polling would open every file of the journal each time. Only
+//! entries written after `journalctl` started are shown.
 
 use std::io::{self, Read};
 use std::process::ChildStdout;

@@ -18,19 +18,19 @@ use crate::model::process::ProcessKey;
 use crate::model::reading::{Reading, Reason};
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// Maximum size of the end of a log that is sent.
+/// Maximum size of the log tail that is sent.
 const MAX_TAIL: u64 = 16 << 10;
 /// Maximum size of the text for a screen.
 const MAX_VIEW: u64 = 256 << 10;
-/// Maximum size of the text for a screen while a log grows too fast. All of it is new each time, nobody can read it,
-/// and sanitizing it is the largest cost.
+/// Maximum size of the text for a screen while a log grows too fast. All the text is new each time, nobody can read
+/// that much, and sanitizing it is the largest cost.
 const MAX_FLOOD_VIEW: u64 = 32 << 10;
-/// A log counts as flooding this long after text of it was skipped.
+/// Time for which a log counts as flooding after some of its text was skipped.
 const FLOOD_INTERVAL: Millis = Millis(5_000);
-/// Limits on reading one log: at once, and in the long run.
+/// Limits on reading one log: per read, and per second.
 const MAX_READ: u64 = 2 * MAX_AT_ONCE;
 const MAX_READ_PER_SECOND: u64 = 4 * MAX_AT_ONCE;
-/// A smaller allowance is not used, because the text after it would be skipped.
+/// Minimum allowance for a read. A smaller one is not used, because the text after the read would be skipped.
 const MIN_READ: u64 = 64 << 10;
 /// Maximum size of one excerpt.
 const MAX_SENT: usize = 64 << 10;
@@ -74,7 +74,7 @@ pub struct Log {
     tail_requests: Vec<TailRequest>,
     send_allowance: Allowance,
     read_allowance: Allowance,
-    /// Text was skipped and this was not reported yet.
+    /// True if text was skipped and this was not reported yet.
     sampled: bool,
     /// Number of bytes that were skipped and not reported yet, and in total.
     skipped: u64,
@@ -120,7 +120,7 @@ impl Log {
         }
     }
 
-    /// Offset up to which it was read.
+    /// Returns the offset up to which the log was read.
     pub fn offset(&self) -> u64 {
         self.content.offset()
     }
@@ -173,7 +173,7 @@ impl Log {
         excerpts
     }
 
-    /// Continues with text that is written from now on; text that waits to be sent is dropped.
+    /// Continues with text written from now on, and drops text that waits to be sent.
     pub fn restart(&mut self) {
         self.group = Group::new(self.content.offset());
         self.lines_before = None;
@@ -389,11 +389,11 @@ fn errors_in(text: &str) -> Vec<usize> {
     errors.map(|(number, _)| number).collect()
 }
 
-/// Limits on sending excerpts of one log: sufficient for an error, low for one that repeats forever.
+/// Limits on sending excerpts of one log: high enough for an error, low enough for an error that repeats forever.
 const MAX_REPORTED: u64 = 256 << 10;
 const MAX_REPORTED_PER_SECOND: u64 = 8 << 10;
 
-/// A byte budget: a maximum at once, refilled at a rate per second.
+/// A byte budget with a maximum size, refilled at a rate per second.
 #[derive(Debug)]
 struct Allowance {
     max_bytes: u64,
@@ -457,7 +457,7 @@ mod tests {
             log.add_to(&mut view, key);
             view
         };
-        // 17 MB per second for 10 s, polled as often as a log with errors is at most.
+        // 17 MB per second for 10 s, polled at the maximum rate for a log with errors.
         let (mut buffer, mut read) = (Vec::new(), 0);
         for poll in 1..=1_000 {
             file.as_file().set_len(poll * 170_000).expect("it grows");
@@ -475,7 +475,7 @@ mod tests {
             text.value()
                 .is_some_and(|t| t.len() as u64 <= 2 * MAX_FLOOD_VIEW)
         );
-        // The next excerpt reports it, once.
+        // The next excerpt reports the skipped bytes, once.
         file.as_file().set_len(0).expect("it is emptied");
         for (at, wanted) in [(20_000, skipped), (30_000, Bytes(0))] {
             writeln!(file, "CUDA error: at {at}").expect("it is written");

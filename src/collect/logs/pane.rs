@@ -1,9 +1,9 @@
 //! Follows the tmux pane that a process writes to, by capturing its screen and scrollback.
 //!
-//! A pane does not have a log, so new text is what the last capture did not contain. Two captures are aligned by their
-//! lines (wrapped lines are joined, so the width does not matter): the later one begins somewhere inside the earlier one,
-//! and the last lines of the earlier one may have been overwritten (a progress bar, a prompt). A last line that still
-//! changes is held back until two captures agree on it; when a program exits two captures follow immediately.
+//! A pane does not have a log, so text is new if the last capture did not contain it. Two captures are aligned by their
+//! lines (wrapped lines are joined, so the width does not matter): the later one begins somewhere inside the earlier
+//! one, and the last lines of the earlier one may have been overwritten (a progress bar, a prompt). A last line that
+//! still changes is held back until two captures agree on it; when a program exits, two captures follow immediately.
 //!
 //! Only tmux servers of the user that gputop runs as are queried, because another user could offer a socket to make
 //! gputop talk to a hostile server. A server that does not answer costs its thread half a second every ten seconds.
@@ -25,7 +25,7 @@ const RETRY_INTERVAL: Millis = Millis(10_000);
 /// Number of immediate captures after a program exits: one for its last output, and one for the last line, which is
 /// held back until two captures agree on it.
 const URGENT_CAPTURES: u8 = 2;
-/// Time between those captures.
+/// Time between the immediate captures.
 const URGENT_INTERVAL: Millis = Millis(60);
 /// How far back a capture goes, in rows of the screen.
 const HISTORY: &str = "-2000";
@@ -169,7 +169,7 @@ impl Capture {
                 None => self.last = Some(LastCapture { lines, held: None }),
             },
             Err(error) if error.kind() == io::ErrorKind::TimedOut => pause = RETRY_INTERVAL,
-            // The pane was closed, or its server.
+            // The pane or its server was closed.
             Err(_) => self.is_closed = true,
         }
         self.urgent = self.urgent.saturating_sub(1);
@@ -301,19 +301,19 @@ mod tests {
 
     #[test]
     fn returns_only_new_lines() {
-        // It grows; its last line is held back until it stays the same.
+        // The pane grows; its last line is held back until it stays the same.
         assert_eq!(
             new_lines(&["a b c $", "a b c d e $", "a b c d e $"]),
             ["d e", "$"]
         );
-        // It scrolls: the oldest lines disappear.
+        // The pane scrolls: the oldest lines disappear.
         assert_eq!(
             new_lines(&["a b c d e", "c d e f g h", "c d e f g h"]),
             ["f g", "h"]
         );
         // The first line is the end of a longer one.
         assert_eq!(new_lines(&["a b c d e", "gd c d e f g"]), ["f"]);
-        // A progress bar is overwritten, and is new when it is done.
+        // An overwritten progress bar counts as new text when it is done.
         assert_eq!(
             new_lines(&["a b c 10%", "a b c 20%", "a b c 30% d e", "a b c 30% d e"]),
             ["", "30% d", "e"]
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(new_lines(&["a OOM b c", "a OOM b c OOM x x"]), ["OOM x"]);
         // The screen is cleared; lines that were there before are not new.
         assert_eq!(new_lines(&["a b c d e f", "e f x y"]), ["x"]);
-        // From an empty pane to some lines.
+        // The pane changes from empty to some lines.
         assert_eq!(new_lines(&["", "a b"]), ["a"]);
     }
 

@@ -20,7 +20,7 @@ const SEARCH_TIMEOUT: Duration = Duration::from_millis(500);
 pub struct Descriptor {
     pub link: PathBuf,
     pub number: u32,
-    /// The kernel's name for it: `pipe:[4711]`.
+    /// The kernel's name for the open file: `pipe:[4711]`.
     pub target: PathBuf,
 }
 

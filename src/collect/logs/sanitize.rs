@@ -10,7 +10,7 @@ use crate::diagnose::scan::has_anchor;
 use crate::model::text::visible;
 use crate::redact;
 
-/// Longer lines are truncated.
+/// Maximum length of a line; longer lines are truncated.
 const MAX_LINE_CHARS: usize = 4_096;
 const TAB: usize = 8;
 
@@ -61,7 +61,8 @@ fn lines(text: &[u8]) -> String {
     out
 }
 
-/// Splits a line at carriage returns (a progress bar) and returns the last part, and parts that may be an error.
+/// Splits a line at carriage returns, as printed by progress bars. Returns the last part, and other parts that may be
+/// an error.
 fn visible_parts(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let count = line.split(|&b| b == b'\r').count();

@@ -45,7 +45,7 @@ pub enum LogLocation {
     Path {
         path: PathBuf,
         owners: Vec<u32>,
-        /// User with whose permissions to open it, if not our own.
+        /// User whose permissions are used to open the file, if not gputop's own.
         reader: Option<Credentials>,
     },
 }
@@ -59,7 +59,7 @@ pub struct Credentials {
 
 impl Credentials {
     /// Runs `work` with this user's file permissions, on the calling thread only (setfsuid(2)). Only root can change
-    /// them; otherwise `work` runs with our own permissions, which are not higher.
+    /// them; otherwise `work` runs with gputop's own permissions, which are no higher.
     fn lend<T>(self, work: impl FnOnce() -> T) -> T {
         struct Restore(Uid, Gid);
         impl Drop for Restore {
@@ -90,7 +90,7 @@ impl FileId {
     }
 }
 
-/// The reason why a file is not followed, as a clause for the user.
+/// The reason why a file is not followed, as a phrase for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum NoFile {
     #[error("{0}")]
@@ -150,7 +150,7 @@ impl LogLocation {
         }
     }
 
-    /// Checks that the process still exists, so that what was read before belongs to it.
+    /// Checks that the process still exists, so that the data read before belongs to it.
     fn check_process(&self) -> io::Result<()> {
         let Self::Descriptor { stat, start, .. } = self else {
             return Ok(());
@@ -191,7 +191,7 @@ impl LogLocation {
 /// The result of one read.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TailRead {
-    /// The file was replaced or truncated, so offsets start at 0 again.
+    /// True if the file was replaced or truncated, so that offsets start at 0 again.
     pub is_new_file: bool,
     /// Number of bytes that were skipped before this text.
     pub skipped: u64,
@@ -203,7 +203,7 @@ pub struct Tail {
     location: LogLocation,
     file: File,
     id: FileId,
-    /// Offset up to which it was read.
+    /// Offset up to which the file was read.
     offset: u64,
     checked_at: Mono,
     attached: SystemTime,
@@ -281,7 +281,7 @@ impl Tail {
         let Ok((file, metadata)) = self.location.open() else {
             return false;
         };
-        // A file that was moved there contains older text.
+        // A file that was moved to this path contains older text.
         let is_older = is_created_before(&metadata, self.attached, SystemTime::now());
         self.id = FileId::of(&metadata);
         self.offset = if is_older == Some(true) {
@@ -347,7 +347,8 @@ pub fn start_offset(metadata: &Metadata, process_started: Option<SystemTime>) ->
 }
 
 /// Returns true if a file was created before `time`; `None` if its file system does not record this. Creation times use
-/// the wall clock. One in the future was recorded before the clock was set back, so the file counts as older.
+/// the wall clock. A creation time in the future was recorded before the clock was set back, so the file counts as
+/// older.
 fn is_created_before(metadata: &Metadata, time: SystemTime, now: SystemTime) -> Option<bool> {
     let created = metadata.created().ok()?;
     Some(created < time || created > now)

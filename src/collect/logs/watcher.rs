@@ -29,7 +29,7 @@ use crate::model::units::{Millis, Mono};
 const FIND_INTERVAL: Millis = Millis(10_000);
 /// How often the state is checked for processes to search or to forget.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a process is followed that the driver no longer lists. It is exiting, or has released its GPU.
+/// How long gputop follows a process that the driver no longer lists, because it is exiting or has released its GPU.
 const UNLISTED_LIMIT: Millis = Millis(5 * 60 * 1_000);
 const MAX_LOGS: usize = 512;
 /// Maximum number of searches at the same time, including those that hang.
@@ -85,7 +85,7 @@ struct LoggedProcess {
     is_being_found: bool,
     logs: Vec<LogId>,
     missing: Option<Missing>,
-    /// Time since which the driver no longer lists it.
+    /// Time at which the driver stopped listing the process.
     unlisted: Option<Mono>,
     exited: bool,
     /// Reasons to send the end of its logs, once the search has found them.
@@ -141,8 +141,8 @@ impl Logs {
         self.send(WatchCommand::View(key, Box::new(answer)));
     }
 
-    /// Follows an additional file as a log of the process, and answers with its name. A relative path is relative to the
-    /// working directory of the process.
+    /// Follows an additional file as a log of the process, and passes its name to `answer`. A relative path is relative
+    /// to the working directory of the process.
     pub fn name(
         &self,
         key: ProcessKey,
@@ -301,7 +301,7 @@ impl Watcher {
     /// Adds the process as a writer of a log, which is followed from now on if it is new.
     ///
     /// # Errors
-    /// The maximum number of logs is followed already.
+    /// Fails if the maximum number of logs is followed already.
     fn attach(
         &mut self,
         key: ProcessKey,
@@ -331,7 +331,7 @@ impl Watcher {
         };
         if !self.logs.contains_key(&id) {
             if self.logs.len() >= MAX_LOGS {
-                let why = format!("the maximum of {MAX_LOGS} logs is followed already");
+                let why = format!("already following the maximum of {MAX_LOGS} logs");
                 return Err(Missing::new(Reason::NotRead, why));
             }
             self.logs.insert(id, self.follow(id, log)?);

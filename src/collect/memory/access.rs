@@ -1,9 +1,9 @@
 //! Reasons why a process cannot read another process's memory, and the fix for this user.
 //!
 //! The kernel requires the same user, and a target that has not made itself unreadable. With Yama (Ubuntu, Debian),
-//! `/proc/sys/kernel/yama/ptrace_scope` adds a condition: 0 none; 1 (the default there) an ancestor, or the process that
-//! the target named with `PR_SET_PTRACER`; 2 CAP_SYS_PTRACE; 3 denies every process until the next boot.
-//! CAP_SYS_PTRACE overrides everything except 3, but root in a container rarely has it.
+//! `/proc/sys/kernel/yama/ptrace_scope` adds a condition for the reader: 0 none; 1 (the default there) must be an
+//! ancestor, or the process that the target named with `PR_SET_PTRACER`; 2 must have CAP_SYS_PTRACE; 3 denies every
+//! process until the next boot. CAP_SYS_PTRACE overrides everything except 3, but root in a container rarely has it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -26,8 +26,8 @@ struct Situation {
     has_capability: bool,
 }
 
-/// Returns why a process cannot be read and how to fix it: a clause without a final period. Its commands can be typed as
-/// they are.
+/// Returns why a process cannot be read and how to fix it: a phrase without a final period. The commands in it can be
+/// copied as they are.
 pub fn hint(proc_root: &Path, pid: Pid) -> String {
     let directory = proc_root.join(pid.to_string());
     let owner = fs::metadata(directory).ok().map(|dir| dir.uid());
@@ -50,10 +50,10 @@ pub fn ptrace_scope(proc_root: &Path) -> Option<u32> {
     scope.ok()?.trim().parse().ok()
 }
 
-/// Returns a clause that says which processes' memory this user can read in general.
+/// Returns a phrase that describes which processes' memory this user can generally read.
 ///
 /// # Errors
-/// Returns a clause like that of [`hint`] if no process can be read.
+/// Returns a phrase like that of [`hint`] if no process can be read.
 pub fn readable_scope(proc_root: &Path) -> Result<&'static str, &'static str> {
     let own_user = geteuid().as_raw();
     let situation = situation(proc_root, Some(own_user));

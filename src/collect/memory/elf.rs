@@ -18,7 +18,7 @@ const PROGRAM_HEADER_BYTES: usize = 56;
 const SYMBOL_BYTES: usize = 24;
 /// Maximum number of program headers. A real image has about a dozen.
 const MAX_PROGRAM_HEADERS: usize = 128;
-/// Bytes read of the dynamic section: 256 entries. A library has about 30.
+/// Number of bytes to read of the dynamic section: 256 entries. A library has about 30.
 const DYNAMIC_BYTES: usize = 4_096;
 /// Maximum length of a hash chain. A real chain has a few symbols.
 const MAX_CHAIN: usize = 4_096;

@@ -98,8 +98,8 @@ impl Memory for Live {
         let maps = Process::new_with_root(dir)
             .and_then(|process| process.maps())
             .map_err(|error| self.proc_error(&error))?;
-        // The list is empty if the address space is hidden from this user, and for a zombie. A read of one byte
-        // distinguishes the two.
+        // The list is empty if the address space is hidden from this user, or if the process is a zombie. A read of one
+        // byte distinguishes the two cases.
         if maps.0.is_empty() {
             let probe = [RemoteIoVec { base: 0, len: 1 }];
             return Err(self

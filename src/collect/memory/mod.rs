@@ -6,7 +6,7 @@
 //!
 //! [`Memory`] is implemented by a [`Live`](live::Live) process and by a recorded [`Dump`](dump::Dump).
 //! [`Recorder`](dump::Recorder) creates a dump from a live process. The memory may change during a read or be garbage:
-//! every length that comes from the target is bounded before use, and a failed read names the struct that it was for.
+//! every length that comes from the target is bounded before use, and the error of a failed read names the struct.
 //!
 //! ```text
 //! maps ─► image at 0x7f2a00000000 ─► symbol "…9allocatorE" at 0x7f2a000a4d20
@@ -36,7 +36,7 @@ pub struct Range {
 /// Reason why memory could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
-    /// A clause with the reason and the fix for this user.
+    /// A phrase with the reason and the fix for this user.
     #[error("{0}")]
     Denied(Box<str>),
     #[error("process not found or already exited")]

@@ -6,7 +6,7 @@
 use super::view::View;
 use super::{Memory, MemoryError, Range};
 
-/// Structs closer together than this are read as one range, including the bytes between them.
+/// Maximum gap between structs that are read as one range, including the bytes between them.
 const MAX_GAP: u64 = 4_096;
 /// Maximum length of a merged range.
 const MAX_RUN_BYTES: u64 = 256 << 10;
@@ -148,7 +148,7 @@ fn runs(sorted: &[u64], size: usize) -> Vec<Run> {
     runs
 }
 
-/// Returns the distance. Both addresses are in one run, so it is small.
+/// Returns the distance between two addresses of one run, which is small.
 fn offset(address: u64, start: u64) -> usize {
     usize::try_from(address - start).unwrap_or_default()
 }

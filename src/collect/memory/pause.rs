@@ -37,7 +37,7 @@ const POLL_INTERVAL: Duration = Duration::from_micros(100);
 /// Also waits for threads that are not children (`__WALL` in wait(2)).
 const WAIT_ALL: u32 = 0x4000_0000;
 
-/// Reason why a process was not paused. The messages are clauses.
+/// Reason why a process was not paused. The messages are phrases.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PauseError {
     #[error("process not found or already exited")]
@@ -75,7 +75,7 @@ pub struct PauseStats {
     pub threads: usize,
     /// Time from the first stopped thread to the last resumed one.
     pub time: Duration,
-    /// True if the time limit ended the pause before the reader was done.
+    /// True if the pause ended at the time limit, before the reader was done.
     pub is_cut_short: bool,
 }
 

@@ -10,7 +10,7 @@ use super::{Memory, MemoryError, pointer, up_to};
 
 /// Maximum length of a class name; longer ones return `None`. The names that gputop looks for are much shorter.
 const MAX_CHARS: usize = 256;
-/// The shortest possible mangled class name is `1A`.
+/// Minimum length of a mangled class name: the shortest possible one is `1A`.
 const MIN_CHARS: usize = 2;
 
 /// Returns the mangled class name, or `None` if the text is not a valid name.

@@ -1,4 +1,5 @@
-//! Readers of one GPU, one function per group of the schedule. Implausible values are dropped, with that reason.
+//! Functions that read one GPU, one for each group of the schedule. Implausible values become missing values with that
+//! reason.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use crate::model::units::{
     Bytes, BytesPerSecond, Celsius, GpuUuid, MegaHertz, MilliJoules, MilliWatts, Mono, Percent, Pid,
 };
 
-/// No single GPU draws 20 kW. NVML has been observed to return a value with all bits set.
+/// Maximum plausible power: no single GPU draws 20 kW. NVML has been observed to return a value with all bits set.
 const MAX_MILLIWATTS: u32 = 20_000_000;
 
 fn percent(value: Reading<u32>) -> Reading<Percent> {
@@ -98,10 +99,11 @@ fn compute_mode(mode: &ComputeMode) -> &'static str {
     }
 }
 
-/// Reads the figures of every tick.
+/// Reads the values needed on every tick.
 ///
 /// # Errors
-/// Fails only if the GPU or the driver as a whole is unavailable. Any other failure becomes the reason of its reading.
+/// Fails only if the GPU or the driver as a whole is unavailable. Any other failure becomes the reason for its missing
+/// value.
 pub fn tick(device: &Device<'_>, gpu: &mut Gpu) -> Result<(), NvmlError> {
     gpu.memory = memory(device)?;
     let utilization = reading(device.utilization_rates());
@@ -197,7 +199,7 @@ impl<T> OrUnknown<T> for Reading<Option<T>> {
     }
 }
 
-/// Reads the figures that rarely change.
+/// Reads the values that rarely change.
 pub fn slow(device: &Device<'_>, gpu: &mut Gpu) {
     gpu.power_cap = power(device.enforced_power_limit());
     gpu.fan = fan(device);
@@ -314,7 +316,7 @@ fn merge(list: &mut Vec<GpuProcess>, kind: ContextKind, listed: &raw::DriverProc
         .iter_mut()
         .find(|p| p.pid.0 == listed.pid && p.gpu_instance == listed.gpu_instance);
     if let Some(known) = known {
-        // Both lists report the process's total memory, not the part of one kind.
+        // Both lists report the process's total memory, not the share of one context kind.
         if known.kind != kind {
             known.kind = ContextKind::Mixed;
         }
@@ -401,7 +403,7 @@ pub struct Counters {
     rx_kib: u64,
 }
 
-/// Reads the figures that are shown only for the focused GPU.
+/// Reads the values that are shown only for the focused GPU.
 pub fn traffic(device: &Device<'_>, now: Mono, last: &mut Option<Counters>) -> Traffic {
     // Here a KB of NVML is 1000 bytes (nvml.h: "PCIe throughput in KB/s").
     let pcie = |counter| {

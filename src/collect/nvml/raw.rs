@@ -198,7 +198,7 @@ pub fn memory_v1(device: &Device<'_>) -> Result<(u64, u64, u64), NvmlError> {
     Ok((info.total, info.free, info.used))
 }
 
-/// Returns true if both have the same handle. Events identify a GPU by its handle even if it no longer answers.
+/// Returns true if both devices have the same handle. Events identify a GPU by its handle even if it no longer answers.
 pub fn is_same(one: &Device<'_>, other: &Device<'_>) -> bool {
     // SAFETY: the handles are only compared.
     unsafe { one.handle() == other.handle() }

@@ -27,7 +27,7 @@ pub enum Group {
     ProcessUtilization,
 }
 
-/// All groups, for doctor.
+/// All groups, as listed by `gputop doctor`.
 pub const GROUPS: [Group; 6] = [
     Group::Figures(Period::Once),
     Group::Figures(Period::Tick),

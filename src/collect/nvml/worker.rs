@@ -24,7 +24,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// A command from the agent to a worker.
 #[derive(Debug, Clone, Copy)]
 pub enum WorkerCommand {
-    /// Reads the expensive figures (`true`) or stops reading them. Only the GPU's own screen shows them.
+    /// Reads the expensive values (`true`) or stops reading them. Only the GPU's own screen shows them.
     Focus(bool),
     Interval(Millis),
     /// Read now, before the next tick: an allocation failed.
@@ -65,7 +65,7 @@ struct Worker {
     focused: bool,
     commands: Receiver<WorkerCommand>,
     sections: Sender<Section>,
-    /// The last readings. They stay on the screen, marked, while the GPU is lost.
+    /// The last readings. While the GPU is lost, they stay on the screen, marked as stale.
     gpu: Gpu,
 }
 
@@ -102,13 +102,13 @@ impl Worker {
         let mut reader = Reader::new();
         let mut opened = device::open(&device, self.index)?;
         reader.read(&device, &mut opened, self.focused)?;
-        // Assigned only after a successful read: until then the last readings stay.
+        // Assigned only after a successful read: until then the last readings are still shown.
         self.gpu = opened;
         loop {
             self.gpu.at = now_mono();
             self.gpu.health.state = HealthState::Answering;
             self.report()?;
-            // After the report, so that slow calls do not delay the first frame.
+            // Read these after the report, so that slow calls do not delay the first frame.
             reader.read_rare(&device, &mut self.gpu);
             self.wait_for_tick()?;
             reader.read(&device, &mut self.gpu, self.focused)?;
@@ -120,8 +120,8 @@ impl Worker {
         sent.map_err(|_| End::Closed)
     }
 
-    /// Finds the GPU by its UUID once that is known. After a GPU was lost, the indices of the others may have shifted,
-    /// so the index could refer to another GPU.
+    /// Finds the GPU by its UUID once the UUID is known. After a GPU was lost, the indices of the others may have
+    /// shifted, so the index could refer to another GPU.
     fn find<'n>(&self, nvml: &'n nvml_wrapper::Nvml) -> Result<Device<'n>, NvmlError> {
         if self.gpu.uuid == GpuUuid::default() {
             return nvml.device_by_index(self.index);
@@ -183,7 +183,7 @@ enum Waited {
     SettingChanged,
 }
 
-/// State of one session that is kept between ticks.
+/// State of one session that is retained between ticks.
 struct Reader {
     processes: Timer,
     utilization: Timer,
@@ -192,7 +192,7 @@ struct Reader {
     traffic: Timer,
     buffers: Buffers,
     last_memory: Memory,
-    /// The last read found graphics contexts, so their list is read on every change instead of periodically.
+    /// True if the last read found graphics contexts. Their list is then read on every change instead of periodically.
     graphics_seen: bool,
     graphics: Timer,
     newest_sample: u64,
@@ -202,7 +202,7 @@ struct Reader {
 impl Reader {
     fn new() -> Self {
         let mut utilization = Timer::default();
-        // Not needed in the first frame; read for the second.
+        // Utilisation is not needed in the first frame; it is read for the second.
         utilization.postpone(now_mono().0.saturating_sub(4_500));
         Self {
             processes: Timer::default(),

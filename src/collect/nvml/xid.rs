@@ -25,7 +25,7 @@ use crate::model::units::GpuUuid;
 const WAIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Delay before a failed driver is opened again; the same as in a worker.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// Delay before registering a GPU again that could not be registered for events.
+/// Delay before retrying a GPU that could not be registered for events.
 const REGISTER_INTERVAL: Duration = Duration::from_secs(30);
 /// The driver's number for an unknown Xid.
 const UNKNOWN_XID: u64 = 999;
@@ -109,7 +109,7 @@ fn session(
     }
 }
 
-/// An event set and the GPUs registered with it.
+/// An event set, and the GPUs registered with that set.
 struct XidEvents<'n> {
     set: EventSet<'n>,
     gpus: Vec<(Device<'n>, GpuUuid)>,

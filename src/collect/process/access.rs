@@ -1,7 +1,7 @@
 //! Explains why a file in /proc cannot be read, and what the user can do about it.
 //!
-//! If /proc is mounted with `hidepid`, another user's process looks as if it did not exist. Without it, the same error
-//! means that the process has exited. The mount options distinguish the two cases.
+//! If /proc is mounted with `hidepid`, another user's process looks as if it did not exist. Without `hidepid`, the same
+//! error means that the process has exited. The mount options distinguish the two cases.
 
 use std::cell::OnceCell;
 use std::fs;

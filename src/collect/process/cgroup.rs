@@ -23,7 +23,7 @@ pub fn path(cgroup: &str) -> Option<String> {
     Some(visible(path.as_bytes(), MAX_PATH_CHARS))
 }
 
-/// Splits a line into the names of its path and the fields before it.
+/// Splits a line into the components of its path and the fields before the path.
 pub fn segments(cgroup: &str) -> impl Iterator<Item = &str> {
     // `cri-containerd:` and systemd's `kubepods-….slice:cri-containerd:ID` use colons too.
     cgroup.split(['/', ':', '\n'])

@@ -3,7 +3,7 @@
 use crate::model::reading::{Reading, Reason};
 use crate::model::units::{Mono, Percent};
 
-/// Minimum interval between two readings. A tick is 10 ms, so shorter intervals would give coarse figures.
+/// Minimum interval between two readings. A tick is 10 ms, so shorter intervals would give coarse values.
 const MIN_INTERVAL_MS: u64 = 100;
 
 pub struct CpuMeter {
@@ -21,7 +21,7 @@ impl CpuMeter {
         }
     }
 
-    /// Returns the usage of one core since the previous reading, or the previous figure if the interval is too short.
+    /// Returns the usage of one core since the previous reading, or the previous value if the interval is too short.
     pub fn measure(&mut self, now: Mono, ticks: u64, ticks_per_second: u64) -> Reading<Percent> {
         let elapsed = now.since(self.at).0;
         if elapsed >= MIN_INTERVAL_MS {

@@ -1,4 +1,4 @@
-//! The directory `/proc/PID`, read with the procfs crate, with the kernel's error codes.
+//! Reads the directory `/proc/PID` with the procfs crate, but returns the kernel's error codes.
 //!
 //! The directory is opened once, and every file is opened relative to it. If the PID is reused meanwhile, the reads fail
 //! instead of returning data of another process.

@@ -12,7 +12,7 @@ use crate::model::units::Pid;
 
 /// Maximum length of a job id, which is normally a number or a short name.
 const MAX_JOB_CHARS: usize = 64;
-/// Maximum length of the allocator options. All options of one version with values take half of it.
+/// Maximum length of the allocator options. All options of one version, with values, take half of it.
 const MAX_CONF_CHARS: usize = 1024;
 
 /// Variables in order of precedence.
@@ -100,7 +100,7 @@ pub fn first<'a>(environment: &'a List, names: &[&str]) -> Option<&'a [u8]> {
     names.iter().find_map(|name| value(environment, name))
 }
 
-/// Returns the value of a variable. An empty value counts as unset, as launchers use it.
+/// Returns the value of a variable. An empty value counts as unset, following the convention of launchers.
 fn value<'a>(environment: &'a List, name: &str) -> Option<&'a [u8]> {
     environment.entries().find_map(|entry| {
         let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;

@@ -1,6 +1,6 @@
 //! Facts of a process that rarely change: its command line, user, rank, job and container.
 //!
-//! They are read when a process is first seen, after an exec, and about twice a minute. Other ticks copy them.
+//! These facts are read when a process is first seen, after an exec, and about twice a minute. Other ticks copy them.
 
 use std::io;
 use std::path::Path;
@@ -64,7 +64,7 @@ fn own_uid(dir: &Dir, known: &mut Option<u32>) -> io::Result<u32> {
     Ok(uid)
 }
 
-/// Sets all slow fields to the same reason.
+/// Marks all slow fields as missing for the same reason.
 pub fn fill_missing(process: &mut Process, missing: &Missing) {
     let text = || Reading::Missing(missing.clone());
     process.command = text();

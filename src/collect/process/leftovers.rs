@@ -173,7 +173,7 @@ mod tests {
         // A monitor, and a process without open devices.
         root.add("13", 13, 'S', 1, &["/dev/nvidia1"]);
         root.add("14", 14, 'S', 1, &[]);
-        // A zombie with a running thread, and a complete zombie.
+        // A zombie with a running thread, and a zombie without one.
         root.add("20", 20, 'Z', 1, &[]);
         root.add("20/task/20", 20, 'Z', 1, &[]);
         root.add("20/task/21", 21, 'S', 1, BOTH);

@@ -2,8 +2,8 @@
 //! GPU's device file open.
 //!
 //! Makes one `pread` per process and tick (`stat.rs`). All other facts are read rarely (`facts.rs`) or on request
-//! (`detail.rs`). This module does not use the driver's figures. It uses the driver's PIDs only in the initial PID
-//! namespace, because elsewhere they mean other processes.
+//! (`detail.rs`). This module does not use the driver's measurements. It uses the driver's PIDs only in the initial PID
+//! namespace, because elsewhere they refer to other processes.
 //!
 //! A process that has left the driver's list is watched a while longer, because the driver drops an exiting process
 //! before its parent reaps it. So the exit is still noticed, and reported once.
@@ -117,7 +117,7 @@ impl ProcessTable {
         self.read_listed(pids.to_vec(), now)
     }
 
-    /// Reads the processes that have a GPU's device file open, for a container. Searches for them every few seconds.
+    /// For a container: reads the processes that have a GPU's device file open. Searches for them every few seconds.
     pub fn local(&mut self, gpu_minors: &[(u32, GpuUuid)], now: Mono) -> ProcessReadout {
         self.open_gpus.scan_when_due(now);
         let mut readout = self.read_listed(self.open_gpus.pids(), now);

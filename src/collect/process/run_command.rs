@@ -1,6 +1,7 @@
 //! Finds the `gputop run` command that a process belongs to.
 //!
-//! The run record of `gputop run bash train.sh` is about bash, while the process that uses the GPU is a Python below it.
+//! For `gputop run bash train.sh`, the run record describes bash, while the process that uses the GPU is a Python child
+//! process.
 
 use std::path::Path;
 

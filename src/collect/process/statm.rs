@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::model::units::Pid;
 
-/// Seven numbers of at most 20 digits.
+/// Buffer size for seven numbers of at most 20 digits.
 const STATM_BYTES: usize = 160;
 
 /// Returns the number of pages that a process has mapped. The file is not kept open: it is read every few seconds, and

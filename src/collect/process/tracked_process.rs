@@ -22,7 +22,8 @@ const FACTS_INTERVAL_MS: u64 = 30_000;
 /// `python` with the same name.
 const YOUNG_MS: u64 = 10_000;
 const YOUNG_FACTS_INTERVAL_MS: u64 = 1_000;
-/// The facts of different processes are read at different times within this span, so that one tick does not read all.
+/// The facts of different processes are read at different times within this span, so that one tick does not read all of
+/// them.
 const FACTS_SPREAD_MS: u64 = 8_000;
 
 pub struct TrackedProcess {
@@ -164,7 +165,7 @@ impl TrackedProcess {
         }
         let mut read = self.process.clone();
         facts::read_into(&mut read, &mut self.uid, reading);
-        // The next time depends on the new readings, before the previous command line replaces a missing one.
+        // Compute the next read time from the new readings, before the previous command line replaces a missing one.
         self.facts_due = next_facts(now, &read, self.arguments, reading.ticks_per_second);
         // The command line is also missing just before the process becomes a zombie, and during an exec.
         if read.command.value().is_none() && self.process.command.value().is_some() {

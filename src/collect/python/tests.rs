@@ -134,7 +134,7 @@ fn stack_excludes_frames_of_the_hook() {
             .args(["-c", program])
             .env("PYTHONPATH", folder.path()),
     );
-    // One line from its thread, one from the program.
+    // One line from the hook's thread, one from the program.
     target.line();
     target.line();
     let stack = read(&mut PythonReader::default(), target.key()).expect("a stack");
@@ -256,7 +256,7 @@ fn never_stops_the_target() {
     let status = format!("/proc/{}/status", key.pid);
     let watcher = std::thread::spawn(move || {
         let mut seen = std::collections::BTreeSet::new();
-        // Until it exits: then its state is Z, and its file disappears when it is reaped.
+        // Poll until the process exits: its state becomes Z, and its file disappears when it is reaped.
         while let Ok(text) = std::fs::read_to_string(&status) {
             let value = |name| {
                 let line = text.lines().find_map(|line: &str| line.strip_prefix(name));

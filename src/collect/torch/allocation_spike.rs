@@ -1,7 +1,7 @@
 //! Detection of allocation spikes: an allocation failed, or the allocated bytes reached a maximum.
 //!
 //! A training run reaches its maximum once per step and does not exceed the maximum of the first step. So a spike is a
-//! sample that spikes to at least 99 % of the highest value, and by a minimum step above the last reported one. Each
+//! sample that reaches at least 99 % of the highest value, and exceeds the last reported spike by a minimum step. Each
 //! spike triggers a read of the program's stack, so reports are limited to one in 10 s, or one per second for failures.
 
 use crate::model::pool::PoolStats;
@@ -105,8 +105,8 @@ pub struct ReportLimiter {
 impl ReportLimiter {
     /// Returns true if the spike should be reported now, and then records the report.
     pub fn allows(&mut self, spike: &AllocationSpike, now: Mono) -> bool {
-        // A reported maximum does not delay a failure: memory is at its maximum right before an allocation fails, and the
-        // program may exit soon.
+        // A reported maximum does not delay a failure: memory is at its maximum immediately before an allocation fails,
+        // and the program may exit soon.
         let (last, interval) = match spike.is_oom() {
             true => (self.oom, OOM_REPORT_INTERVAL),
             false => (self.any, REPORT_INTERVAL),

@@ -14,9 +14,9 @@ use super::layout::Layout;
 use crate::collect::memory::objects::Objects;
 use crate::collect::memory::view::View;
 
-/// Range of offsets in which the pool pointer is searched.
+/// Range of offsets that is searched for the pool pointer.
 const POOL_OFFSETS: std::ops::Range<usize> = 40..104;
-/// Bytes of a Block that are read for the calibration.
+/// Number of bytes of a Block that are read for the calibration.
 pub const SAMPLE_BYTES: usize = 144;
 /// PyTorch rounds every size up to a multiple of this.
 pub const GRANULE: u64 = 512;
@@ -36,7 +36,7 @@ pub struct BlockLayout {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Block {
-    /// Address of the Block struct; `address` is the device memory's.
+    /// Address of the Block struct; `address` is that of the device memory.
     pub at: u64,
     pub address: u64,
     pub size: u64,
@@ -53,7 +53,8 @@ pub struct Block {
 }
 
 impl BlockLayout {
-    /// Finds the offsets: the word that most often points to one of `pools`. Returns `None` without a majority.
+    /// Finds the offsets. The pool pointer is the word that most often points to one of `pools`. Returns `None` without
+    /// a majority.
     pub fn calibrate(sample: &Objects, layout: &Layout, pools: &HashSet<u64>) -> Option<Self> {
         let blocks: Vec<View<'_>> = sample.readable().collect();
         let votes = |offset: usize| {

@@ -92,7 +92,7 @@ impl Node {
 /// Returns the values of all sets in any order. Reads all trees together, one level at a time, so that the number of
 /// calls depends on the number of levels and not on the number of nodes.
 ///
-/// If a tree is changing or invalid, the walk stops slightly above the number of nodes that it claims to have.
+/// If a tree is changing or invalid, the walk stops slightly above the number of nodes that the tree claims to have.
 pub fn set_values(memory: &impl Memory, sets: &[Set]) -> Result<Vec<u64>, MemoryError> {
     let occupied = sets.iter().filter(|set| set.count > 0);
     let claimed: u64 = occupied.clone().map(|set| set.count + 16).sum();
@@ -142,7 +142,7 @@ impl HashTable {
         is_plausible.then_some(table)
     }
 
-    /// Reads the occupied entries. `entry` is the size of one; `parse` gets it without its distance.
+    /// Reads the occupied entries. `entry` is the size of an entry; `parse` gets each entry without its distance.
     pub fn values<T>(
         &self,
         memory: &impl Memory,

@@ -25,7 +25,7 @@ pub enum Failure {
     /// The layout is unknown and could not be verified.
     #[error("unknown PyTorch build, and its blocks do not match its statistics")]
     UnknownBuild,
-    /// The allocator changed in every try.
+    /// The allocator changed during every try.
     #[error("the allocator changed during every read")]
     Busy,
     /// The allocator has disappeared: the process executed another program.
@@ -67,7 +67,7 @@ impl Failure {
         }
     }
 
-    /// Returns how informative the failure is, to choose one if a process has loaded two libraries.
+    /// Returns a rank for how informative the failure is, to choose one failure if a process has loaded two libraries.
     pub fn priority(&self) -> u8 {
         match self {
             Self::NotTorch => 0,

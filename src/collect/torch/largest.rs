@@ -38,7 +38,8 @@ impl From<MemoryError> for UnknownReason {
 }
 
 impl<M: Memory> Device<'_, M> {
-    /// Returns the size of the largest free block, or 0 if no block is free. The latter does not require the block layout.
+    /// Returns the size of the largest free block, or 0 if no block is free. The block layout is not needed in the
+    /// latter case.
     pub fn largest_free_block(&self, blocks: Option<&BlockLayout>) -> Result<u64, UnknownReason> {
         let sets = self.free_sets()?;
         if sets.is_empty() {

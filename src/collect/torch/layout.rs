@@ -47,12 +47,12 @@ pub const FAMILIES: &[Family] = &[
     family(1024, None, "torch 2.13 to 2.15"),
 ];
 
-/// Number of arrays before the hash map that is between the statistics from 2.13 on.
+/// Number of arrays before the hash map that separates the statistics from 2.13 on.
 const HASH_MAP_AFTER: usize = 6;
-/// Bytes that are read of a candidate, and the minimum that must be mapped.
+/// Number of bytes to read of a candidate, and how many of them must be mapped.
 const DEVICE_BYTES: usize = 4_096;
 const MIN_MAPPED_BYTES: usize = 1_200;
-/// Range of offsets after the statistics in which the first set is searched.
+/// Range of offsets after the statistics that is searched for the first set.
 const FIRST_SET_OFFSETS: std::ops::Range<usize> = 768..1_600;
 /// Maximum number of sets in a BlockPool. Known versions have up to three.
 const MAX_SETS: usize = 6;
@@ -61,7 +61,7 @@ const MAX_NEXT_POOL: usize = 160;
 /// Offset of `__kind` in glibc's pthread_mutex_t, on both architectures.
 const MUTEX_KIND: usize = 16;
 const RECURSIVE: u32 = 1;
-/// Range of offsets after the active blocks in which the map of private pools is searched.
+/// Range of offsets after the active blocks that is searched for the map of private pools.
 const GRAPH_POOL_OFFSETS: std::ops::Range<usize> = 32..2_048;
 
 /// Offsets of the members of a DeviceCachingAllocator.
@@ -86,7 +86,7 @@ pub enum LayoutMatch {
     Device(Layout),
     /// Statistics of an allocator in use, in a struct with an unknown layout.
     Unknown,
-    /// A locked recursive mutex: the struct is changing.
+    /// The recursive mutex is locked, so the struct is changing.
     Busy,
     No,
 }
@@ -164,7 +164,7 @@ impl Layout {
         Ok(layout.is_consistent(view).then_some(layout))
     }
 
-    /// Checks the flags of both pools, that they have no owner, the set of active blocks, and the remaining statistics.
+    /// Checks the flags of both pools, the absence of an owner, the set of active blocks, and the remaining statistics.
     fn is_consistent(&self, view: View<'_>) -> bool {
         let flag = |pool: usize| view.byte(pool + Set::SIZE * self.sets);
         let owner = |pool: usize| view.word(pool + Set::SIZE * self.sets + 8);
@@ -255,8 +255,8 @@ impl Layout {
     }
 }
 
-/// Returns the size of a `std::recursive_mutex` with glibc. It must be a constant: after a single allocation, statistics
-/// at a wrong offset of one word satisfy all invariants too.
+/// Returns the size of a `std::recursive_mutex` with glibc. It must be a constant: after a single allocation,
+/// statistics read at an offset that is wrong by one word satisfy all invariants too.
 fn mutex_size(machine: u16) -> usize {
     if machine == AARCH64 { 48 } else { 40 }
 }
@@ -265,7 +265,7 @@ fn is_array(view: View<'_>, offset: usize) -> bool {
     StatArray::parse(view, offset).is_some_and(|array| array.is_valid())
 }
 
-/// Returns the first offset that passes. An error ends the search.
+/// Returns the first offset that passes the check. An error ends the search.
 fn first(
     mut offsets: impl Iterator<Item = usize>,
     passes: impl Fn(usize) -> Result<bool, MemoryError>,

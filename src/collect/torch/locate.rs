@@ -25,7 +25,8 @@ const LIBRARIES: &[&str] = &["libc10_cuda.so", "libc10_hip.so"];
 const MAX_IMAGES: usize = 4;
 /// Maximum number of executables to search: the interpreter, and other mapped code that is not a library.
 const MAX_EXECUTABLES: usize = 8;
-/// Bytes of the allocator object in which the vector is searched. Its largest known offset is 35648, on aarch64.
+/// Number of bytes of the allocator object that are searched for the vector. Its largest known offset is 35648, on
+/// aarch64.
 const OBJECT_BYTES: usize = 64 << 10;
 /// Maximum bytes searched in static data. libc10_cuda has 0.2 MiB.
 const MAX_STATIC_BYTES: usize = 4 << 20;
@@ -209,7 +210,7 @@ impl<M: Memory> Search<'_, M> {
                 LayoutMatch::Busy => self.is_busy = true,
                 LayoutMatch::No => {}
             }
-            // The first device decides whether this is the list.
+            // The first device decides whether this is the list of devices.
             if layouts.is_empty() {
                 return Ok(None);
             }

@@ -1,9 +1,9 @@
 //! Builds segments from the blocks of a walk, and checks that the blocks are consistent.
 //!
 //! Blocks of one driver allocation form a chain through `prev` and `next`. Without expandable segments, a chain is a
-//! segment. With them, a chain covers the address space of a whole GPU, most of it unmapped. It is split at the unmapped
-//! blocks, as in `torch.cuda.memory_snapshot()`. Only expandable segments have unmapped blocks, so a chain with one is
-//! expandable.
+//! segment. With them, a chain covers the address space of a whole GPU, most of it unmapped. It is split at the
+//! unmapped blocks, as in `torch.cuda.memory_snapshot()`. Only expandable segments have unmapped blocks, so a chain
+//! with an unmapped block is expandable.
 //!
 //! ```text
 //! chain   [2 MiB allocated][6 MiB free][4 MiB unmapped][8 MiB allocated][80 GiB unmapped]

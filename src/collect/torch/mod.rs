@@ -46,7 +46,7 @@ use crate::model::reading::{Reading, Reason};
 use crate::model::units::{Bytes, Pid};
 
 const MAX_STATS_TRIES: usize = 10;
-/// The first tries follow each other without a pause.
+/// Number of tries before the first pause.
 const QUICK_TRIES: usize = 5;
 const STATS_RETRY_INTERVAL: std::time::Duration = std::time::Duration::from_millis(1);
 const MAX_MAP_TRIES: usize = 5;
@@ -71,7 +71,8 @@ pub struct Attached<M> {
 }
 
 impl Attached<Live> {
-    /// Returns true if this is a copy from a fork after CUDA was in use: the parent has its devices at the same addresses.
+    /// Returns true if this process was forked after CUDA was in use: its devices have the same addresses as in the
+    /// parent.
     pub fn is_forked_copy(&self, proc_root: &Path, pid: Pid) -> bool {
         let stat = StatFile::open(&proc_root.join(pid.to_string()).join("stat"));
         let parent = stat.and_then(|stat| Ok(stat.read(&mut StatBuffer::new())?.parent));
@@ -194,9 +195,9 @@ impl<M: Memory> Attached<M> {
     }
 
     /// Reads the statistics of the devices that were in use at the last call of [`stats`](Self::stats), without
-    /// validating the list of devices. That halves the cost. A copy that equals the last accepted one counts as the second
-    /// of two equal copies, which halves the cost again for a program that changed nothing. If the allocator no longer
-    /// exists, the memory is rarely valid statistics, and at the latest the next `stats` detects it.
+    /// validating the list of devices. That halves the cost. A copy that equals the last accepted one counts as the
+    /// second of two equal copies, which halves the cost again for a program that changed nothing. If the allocator no
+    /// longer exists, the memory rarely contains valid statistics; the next `stats` detects this at the latest.
     ///
     /// # Errors
     /// Returns [`Failure::Changed`] if a device has moved.
@@ -358,8 +359,8 @@ impl<M: Memory> Attached<M> {
         self.map_and_stats(ordinal).map(|(map, _)| map)
     }
 
-    /// Reads the map together with the statistics that it was compared with. If the map is exact, both are of the same
-    /// instant.
+    /// Reads the map together with the statistics that it was compared with. If the map is exact, both describe the
+    /// same instant.
     pub fn map_and_stats(&mut self, ordinal: u32) -> Result<(PoolMap, DeviceStats), Failure> {
         let mut best = Err(Failure::Busy);
         for attempt in 0..MAX_MAP_TRIES {

@@ -11,7 +11,7 @@ use crate::model::units::{Millis, Mono};
 
 /// Due times are multiples of this, so that many waiting processes wake the thread together.
 const WAKE_INTERVAL: Millis = Millis(500);
-/// Retry interval for a temporary failure, such as PyTorch whose CUDA is not initialised yet.
+/// Retry interval for a temporary failure, such as a program that has not initialised CUDA yet.
 const RETRY_INTERVAL: Millis = Millis(2_000);
 const MAX_RETRY_INTERVAL: Millis = Millis(30_000);
 /// Number of checks after which a temporary failure is retried at the maximum interval.
@@ -45,7 +45,8 @@ impl Waiting {
         self.next_check
     }
 
-    /// Returns true if a check would give the same result as the last one, judging by the number of mapped pages.
+    /// Returns true if a check would probably give the same result as the last one, because the number of mapped pages
+    /// is the same.
     pub fn is_unchanged(&self, pages: Option<u64>, now: Mono) -> bool {
         self.failure == Failure::NotTorch
             && self.pages.is_some()

@@ -8,9 +8,9 @@
 //! Samples are taken at multiples of the period since the thread started. While there is nothing to sample, the thread
 //! sleeps until it receives a command, or until a process is due to be checked again.
 //!
-//! A process is watched while it is on the list. If nothing can be read in it, it is checked again later (`retry.rs`). If
-//! it has executed another program, the thread attaches again. If it has exited, only that is reported. A stopped process
-//! can be read like any other.
+//! A process is watched while it is on the list. If its allocator cannot be read, it is checked again later
+//! (`retry.rs`). If it has executed another program, the thread attaches again. If it has exited, only the exit is
+//! reported. A stopped process can be read like any other.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -142,7 +142,7 @@ impl SamplerThread {
         Some(self.after(start, Instant::now() + pause))
     }
 
-    /// Returns the next multiple of the period after `now`. Missed ones are skipped.
+    /// Returns the next multiple of the period after `now`. Missed multiples are skipped.
     fn after(&self, start: Instant, now: Instant) -> Instant {
         let period = self.period.max(Duration::from_millis(1));
         let passed = now.duration_since(start).as_nanos() / period.as_nanos();

@@ -2,7 +2,7 @@
 //!
 //! The pools are the device's large and small pool, and two in each PrivatePool (of a MemPool or a CUDA graph). The
 //! latter are reached through the map `graph_pools`, even if they have no block in use. That map is recognised by its
-//! values: a PrivatePool whose BlockPools name it as their owner.
+//! values: each is a PrivatePool whose BlockPools point back to it as their owner.
 //!
 //! The target keeps running. A walk may see a block twice, miss one, or follow a pointer into freed memory. Whether the
 //! result is consistent is checked afterwards ([`map`](super::map)).
@@ -23,10 +23,11 @@ const MAX_PRIVATE_POOLS: u64 = 4_096;
 /// Size of an entry: the distance, a pair of ids and a pointer.
 const GRAPH_POOL_ENTRY: usize = 32;
 const ACTIVE_ENTRY: usize = 16;
-/// Bytes read of a PrivatePool, and the range of offsets of its first BlockPool: 8, 32 or 40 in known versions.
+/// Number of bytes to read of a PrivatePool, and the range of possible offsets of its first BlockPool: 8, 32 or 40 in
+/// known versions.
 const PRIVATE_POOL_BYTES: usize = 512;
 const FIRST_BLOCK_POOL_OFFSETS: std::ops::Range<usize> = 0..160;
-/// Maximum number of blocks in the sample of a calibration.
+/// Maximum number of blocks that are sampled for a calibration.
 const MAX_SAMPLES: usize = 512;
 /// Allowance for memory that is reserved while the walk runs.
 const RESERVED_SLACK: u64 = 1 << 30;
@@ -46,7 +47,7 @@ pub type Pools = BTreeMap<u64, (PoolKind, Option<PoolId>)>;
 #[derive(Debug, Default)]
 pub struct Walk {
     pub pools: Pools,
-    /// Ordered by the address of their memory.
+    /// The blocks, ordered by the address of their memory.
     pub blocks: Vec<Block>,
     /// Number of addresses without a valid Block.
     pub lost: usize,

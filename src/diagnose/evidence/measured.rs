@@ -34,7 +34,7 @@ pub struct Measured {
     /// Lower bound of the request: a block of this size was available.
     #[serde(rename = "wanted_over")]
     pub request_over: Option<Bytes>,
-    /// Maximum time between the failure and the reading of `largest_free_block`. `None` if the hook read it at the
+    /// Maximum time between the failure and the read of `largest_free_block`. `None` if the hook read it at the
     /// failure.
     #[serde(rename = "hole_lag")]
     pub free_block_lag: Option<Millis>,
@@ -44,7 +44,7 @@ pub struct Measured {
     /// Free blocks, if they were read before anything changed after the failure.
     #[serde(rename = "holes")]
     pub free_blocks: Option<FreeBlockSummary>,
-    /// Growth of other processes on the GPU in the minute before.
+    /// Growth of other processes on the GPU in the minute before the failure.
     pub others_grew: Option<Bytes>,
 }
 
@@ -61,7 +61,7 @@ pub struct FreeBlockSummary {
     pub other_streams: Option<Bytes>,
     #[serde(rename = "pins")]
     pub pinned: PinnedSegments,
-    /// Maximum time between the failure and the reading.
+    /// Maximum time between the failure and the read.
     pub lag: Millis,
 }
 
@@ -74,9 +74,9 @@ pub struct PinnedSegments {
     pub live: Bytes,
 }
 
-/// Smaller growth is noise, in bytes per minute.
+/// Minimum growth in bytes per minute; smaller growth is noise.
 const MIN_GROWTH: f64 = 16.0 * 1024.0 * 1024.0;
-/// Ratio to the highest earlier peak from which a peak is a spike.
+/// Minimum ratio to the highest earlier peak for a peak to count as a spike.
 const MIN_SPIKE: f64 = 1.1;
 
 pub(super) const EVIDENCE: &[Evidence] = &[
@@ -136,7 +136,7 @@ fn spike(case: &Case<'_>) -> Finding {
     let Some(peak) = case.measured.spike else {
         return Finding::Silent;
     };
-    // No peak contains the request that failed.
+    // The failed request is not part of any peak.
     let attempted = attempted_peak_ratio(case).filter(|attempted| *attempted > peak);
     let clause = match attempted {
         Some(attempted) => {
@@ -190,19 +190,20 @@ fn retries(case: &Case<'_>) -> Finding {
 
 fn others_grew(case: &Case<'_>) -> Finding {
     match case.measured.others_grew {
-        Some(Bytes(0)) => {
-            Finding::Against("no other process allocated more memory in the minute before".into())
-        }
+        Some(Bytes(0)) => Finding::Against(
+            "no other process allocated more memory in the minute before the failure".into(),
+        ),
         Some(bytes) => Finding::For(format!(
-            "other processes allocated {bytes} more in the minute before"
+            "other processes allocated {bytes} more in the minute before the failure"
         )),
         None => Finding::Silent,
     }
 }
 
-/// Compares the largest free block with the request. The hook reads it at the failure, the sampler shortly after.
+/// Compares the largest free block with the request. The hook reads the block size at the failure, the sampler shortly
+/// after.
 fn free_block_too_small(case: &Case<'_>) -> Finding {
-    // Without a message the request was larger than every free block.
+    // Without a message, only a lower bound of the request is known.
     let request_at_least = requested(case).or(case.measured.request_over);
     if let Some((blocks, request)) = case.measured.free_blocks.zip(request_at_least)
         && blocks.largest <= request
@@ -230,7 +231,7 @@ fn free_block_too_small(case: &Case<'_>) -> Finding {
     }
 }
 
-/// Freeing the few live blocks of pinned segments would return the whole segments.
+/// Evidence for pinned segments: freeing their few live blocks would return the whole segments.
 fn pinned_segments(case: &Case<'_>) -> Finding {
     let Some(pinned) = case.measured.free_blocks.map(|blocks| blocks.pinned) else {
         return Finding::Silent;

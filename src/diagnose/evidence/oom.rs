@@ -1,4 +1,4 @@
-//! Evidence from the figures in PyTorch's out-of-memory message.
+//! Evidence from the numbers in PyTorch's out-of-memory message.
 //!
 //! PyTorch builds the message after it has returned all free segments to the driver (CUDACachingAllocator.cpp). Memory
 //! that is "reserved but unallocated" is therefore in fragments beside live tensors. The requested size is that of the
@@ -104,7 +104,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     },
 ];
 
-/// The figures of a message. Each is missing if the message does not contain it.
+/// The numbers in a message. Each is missing if the message does not contain it.
 pub(super) struct Oom {
     pub(super) requested: Option<u64>,
     /// Lower bound of an unknown request.
@@ -161,7 +161,7 @@ impl Oom {
     /// Returns memory that is used but not attributed to a process in the message.
     fn unattributed(&self) -> Option<u64> {
         let this = match self.this {
-            // If the driver does not know, the message contains 0 bytes.
+            // If the driver does not know the value, the message contains 0 bytes.
             Some(this) => this.max(self.reserved().or(self.allocated).unwrap_or(0)),
             None => self.reserved().or(self.allocated)?.saturating_add(CONTEXT),
         };
@@ -209,7 +209,7 @@ fn over_limit(case: &Case<'_>) -> Finding {
     })
 }
 
-/// Enough memory was free. Less than 100 MiB on a full GPU does not count.
+/// Checks whether enough memory was free. Less than 100 MiB on a full GPU does not count.
 fn free_suffices(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let suffices = oom
@@ -250,7 +250,7 @@ fn cache_suffices(case: &Case<'_>) -> Finding {
     }
 }
 
-/// Free and cached memory together are smaller than the request, so fragmentation is not the cause.
+/// Checks whether free and cached memory together are smaller than the request, so that fragmentation is not the cause.
 fn too_small_in_total(oom: &Oom) -> Finding {
     let (Some(requested), Some(cached)) = (oom.requested, oom.cached) else {
         return Finding::Silent;
@@ -321,7 +321,7 @@ fn others_clause(oom: &Oom) -> Option<String> {
     })
 }
 
-/// Other processes use more than half of the GPU.
+/// Checks whether other processes use more than half of the GPU.
 fn others_hold_most(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let Some((by_others, total)) = oom.used_by_others().zip(oom.total) else {
@@ -333,7 +333,7 @@ fn others_hold_most(case: &Case<'_>) -> Finding {
     Finding::Silent
 }
 
-/// The request would fit without the other processes.
+/// Checks whether the request would fit without the other processes.
 fn fits_without_others(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let (Some(by_others), Some(total), Some(requested), Some(free)) =
@@ -368,7 +368,7 @@ fn non_pytorch(case: &Case<'_>) -> Finding {
     }
 }
 
-/// This process uses more than half of the GPU outside PyTorch.
+/// Checks whether this process uses more than half of the GPU outside PyTorch.
 fn mostly_non_pytorch(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let outside = || Some(oom.this?.saturating_sub(oom.reserved()?));

@@ -179,7 +179,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
 ];
 
 /// Finds the innermost frame with one of the functions, or one of the code fragments in the innermost source line.
-/// Source of outer frames does not count: in `net(x).backward()` the failure can be in `net`.
+/// Source lines of outer frames do not count: in `net(x).backward()` the failure can be in `net`.
 fn names(case: &Case<'_>, functions: &[&str], code: &[&str]) -> Finding {
     let last = case.frames.len().saturating_sub(1);
     let found = case.frames.iter().enumerate().rev().find(|(n, frame)| {

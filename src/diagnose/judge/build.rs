@@ -16,7 +16,7 @@ use crate::model::text;
 /// Factor for the confidence of text that shows the error but not its details.
 const WEAK_FACTOR: f64 = 0.7;
 
-/// Returns the incident of `item`. `beside` are the other cards in its crash.
+/// Returns the incident of `item`. `beside` lists the other cards in its crash.
 pub(super) fn incident(
     judge: &Judge<'_>,
     item: &Item<'_>,
@@ -94,7 +94,7 @@ fn program_text(item: &Item<'_>, case: &Case<'_>) -> String {
     parts.join("\n")
 }
 
-/// Returns the checks that are still open.
+/// Returns the checks that are still needed.
 fn needs(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<String> {
     let is_open = |need: &&CheckHint| {
         let finding = need
@@ -177,7 +177,7 @@ fn filled(card: &Card, found: &FieldMap) -> Incident {
     }
 }
 
-/// Returns a plain exception as the cause, with the failure that it caused as a consequence.
+/// Returns a plain exception as the cause, and the failure that followed as its consequence.
 pub(super) fn program(
     judge: &Judge<'_>,
     log: usize,

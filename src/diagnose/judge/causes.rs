@@ -74,7 +74,7 @@ fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Ca
     }
 }
 
-/// Returns the clauses whose expression matches, filled with its groups.
+/// Returns the phrases whose expression matches, filled with its groups.
 fn text_evidence(seen: &[TextClue], case: &Case<'_>, found: &FieldMap) -> Vec<String> {
     let clause = |one: &TextClue| {
         let mut all = Pattern::new(&one.r#match).groups(case.context)?;

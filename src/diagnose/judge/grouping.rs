@@ -17,7 +17,7 @@ const MAX_REORDERING: u64 = 100;
 /// Families of cards for messages in which a launcher, a server or a scheduler reports the failure of another process.
 pub(super) const REPORTS: &[&str] = &["process", "server", "stopped"];
 
-/// Exceptions that are not the cause of a failure, or only pass it on.
+/// Exceptions that are not the cause of a failure, or only propagate it.
 const NOT_CAUSES: &[&str] = &[
     "KeyboardInterrupt",
     "SystemExit",
@@ -46,7 +46,7 @@ const NOT_CAUSES: &[&str] = &[
 /// Returns the sightings of all logs, grouped by crash, in order.
 pub(super) fn crashes<'a>(judge: &Judge<'a>) -> Vec<Vec<Item<'a>>> {
     let mut crashes = Vec::new();
-    // If each rank has its own log, the last crashes of all logs are one crash.
+    // If each rank has its own log, the last crashes of all logs count as one crash.
     let mut last_crashes = Vec::new();
     for (log, findings) in judge.logs.iter().enumerate() {
         let mut open: Vec<Item<'a>> = Vec::new();
@@ -88,7 +88,7 @@ pub(super) fn comes_late(card: &Card) -> bool {
 
 /// Returns the index of the item that caused the others.
 pub(super) fn cause(judge: &Judge<'_>, items: &[Item<'_>]) -> usize {
-    // Thousands of items share a few cards.
+    // Thousands of items share a few cards, so cards are compared instead of items.
     let mut by_card: BTreeMap<usize, Vec<&Item<'_>>> = BTreeMap::new();
     for item in items {
         by_card.entry(item.card).or_default().push(item);

@@ -1,8 +1,8 @@
 //! Turns sightings into incidents: groups them, finds the cause, and chooses the card.
 //!
-//! Sightings close to each other are one crash. A sighting is a consequence if its card follows the card of another
-//! sighting in the crash. Of the others the most severe is the cause, then the earliest; the rest is listed below it.
-//! Ranks that report the same error are one incident. The last crash comes first.
+//! Sightings close to each other are one crash. A sighting is a consequence if its card can follow from the card of
+//! another sighting in the crash. Among the others, the most severe is the cause, then the earliest; the rest are
+//! listed below it. Ranks that report the same error are one incident. The last crash comes first.
 
 mod build;
 mod causes;
@@ -36,7 +36,7 @@ impl Item<'_> {
     }
 }
 
-/// The input of one judgement.
+/// The input of one diagnosis.
 #[derive(Clone, Copy)]
 pub(super) struct Judge<'a> {
     catalogue: &'a Catalogue,
@@ -91,7 +91,7 @@ impl<'a> Judge<'a> {
         item.sighting.rank.or(self.logs[item.log].rank)
     }
 
-    /// Returns the evidence for `item`. `beside` are the other cards in its crash.
+    /// Returns the evidence for `item`. `beside` lists the other cards in its crash.
     pub(super) fn case<'c>(&self, item: &Item<'c>, beside: &'c [&'c str], ranks: usize) -> Case<'c>
     where
         'a: 'c,
@@ -108,7 +108,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Chooses the card of each item in a crash from its figures and the other items.
+    /// Chooses the card of each item in a crash, based on the item's values and the other items.
     fn choose(&self, items: &mut [Item<'a>]) {
         let cards: BTreeSet<usize> = items.iter().map(|item| item.card).collect();
         let ids: Vec<&str> = cards
@@ -212,7 +212,10 @@ impl<'a> Judge<'a> {
             .count();
         let who = match self.rank(cause) {
             Some(rank) if ranks.len() > 1 => {
-                format!("Rank {rank} reported it first of {} ranks", ranks.len())
+                format!(
+                    "Rank {rank} was the first of {} ranks to report it",
+                    ranks.len()
+                )
             }
             Some(rank) if !others.is_empty() => format!("Rank {rank} failed first"),
             _ if explained > 0 => "This error came first".to_owned(),

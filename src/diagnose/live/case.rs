@@ -1,4 +1,4 @@
-//! One failure: the observations of its processes, and the incident that follows from them so far.
+//! One failure: the observations of its processes, and the incident derived from them so far.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -34,7 +34,7 @@ use crate::model::units::{Bytes, GpuUuid, Mono};
 
 /// Maximum bytes of text in a case.
 const MAX_TEXT: usize = 256 << 10;
-/// Maximum number of Xids in a case. A failing GPU can report thousands, and all are judged each time.
+/// Maximum number of Xids in a case. A failing GPU can report thousands, and each diagnosis processes all of them.
 const MAX_XIDS: usize = 256;
 /// File and function of libraries that try allocations while they search for the fastest algorithm that fits.
 const ALGORITHM_SEARCHES: &[(&str, &str)] = &[
@@ -44,7 +44,7 @@ const ALGORITHM_SEARCHES: &[(&str, &str)] = &[
 ];
 /// Placeholder for an unknown PCI bus.
 const UNKNOWN_BUS: &str = "ffff:ff:ff";
-/// Factor for the confidence if only a counter rose. A message would show what PyTorch raised.
+/// Factor for the confidence if only a counter increased. A message would show which exception PyTorch raised.
 const CONFIDENCE_WITHOUT_TEXT: f64 = 0.8;
 
 #[derive(Debug)]
@@ -57,9 +57,9 @@ pub struct Case {
     scene: Arc<Scene>,
     /// The last published revision.
     published: Option<Record>,
-    /// The published severity takes into account that the process survived.
+    /// True if the published severity takes into account that the process survived.
     is_settled: bool,
-    /// Later cases that were counted as repetitions of this one.
+    /// Number of later cases that were counted as repetitions of this one.
     repeats: u32,
     /// The case that this one repeats.
     repeat_of: Option<IncidentKey>,
@@ -108,10 +108,10 @@ struct Member {
 #[derive(Debug)]
 struct LogText {
     file: String,
-    /// Counted from 1, if known.
+    /// Number of the first line, counted from 1, if known.
     first_line: Option<u64>,
     text: String,
-    /// Unread bytes of the log before this text.
+    /// Number of unread bytes of the log before this text.
     skipped: Bytes,
     /// Ranks that share the file. Empty if one process writes the log.
     writers: Vec<ProcessKey>,
@@ -160,7 +160,7 @@ impl Case {
         Arc::make_mut(&mut self.scene)
     }
 
-    /// Stores the first map, which is nearest to the failure. Returns true if it is this one.
+    /// Stores `failed` if it is the first map, which is nearest to the failure. Returns true if it was stored.
     pub fn take_map(&mut self, failed: &FailureMap) -> bool {
         let is_first = self.scene.map.is_none();
         if is_first {
@@ -195,8 +195,8 @@ impl Case {
         is_rank && is_other && published.is_some_and(|p| p.incident.severity == Severity::Fatal)
     }
 
-    /// Returns true if the case must be judged again because time passed: the process survived, or no process claimed
-    /// the Xid.
+    /// Returns true if the case must be diagnosed again because time passed: the process survived, or no process
+    /// claimed the Xid.
     pub fn settles(&mut self, now: Mono) -> bool {
         let is_unclaimed =
             self.published.is_none() && self.is_unmatched_xid() && !self.waits_for_owner(now);
@@ -244,7 +244,7 @@ impl Case {
             || self.xids.iter().any(|(process, _, _)| process.is_some())
     }
 
-    /// Moves the Xids of `unmatched`, which came before, to this case.
+    /// Moves the earlier Xids of `unmatched` to this case.
     pub fn take_xids(&mut self, unmatched: Self) {
         self.xids.splice(..0, unmatched.xids);
     }
@@ -266,7 +266,7 @@ impl Case {
         let member = self.members.entry(process).or_default();
         member.last = member.last.max(event.mono);
         let (measured, figures) = known.unwrap_or_default();
-        // Measurements after the failure show a process that is shutting down, so the first ones are kept.
+        // Measurements after the failure show a process that is shutting down, so only the first ones are stored.
         if member.measured == Measured::default() || figures.is_some() {
             member.measured = measured;
         }
@@ -407,7 +407,7 @@ impl Case {
         })
     }
 
-    /// Judges the text as `explain` does, together with the measurements.
+    /// Diagnoses the text as `explain` does, together with the measurements.
     fn by_text(
         &self,
         catalogue: &Catalogue,
@@ -467,7 +467,7 @@ impl Case {
         }
     }
 
-    /// Returns the lines of the kernel log. If only the number of an Xid is known, it builds the line from it.
+    /// Returns the lines of the kernel log. If only the number of an Xid is known, builds the line from the number.
     fn kernel_lines(&self, gpus: &[Gpu]) -> String {
         let mut lines = String::new();
         for (process, gpu, xid) in &self.xids {
@@ -495,7 +495,7 @@ impl Case {
         lines
     }
 
-    /// Judges the figures alone: the OOM counter rose, but there is no message.
+    /// Diagnoses a failure from numbers alone: the OOM counter increased, but there is no message.
     fn by_figures(&self, catalogue: &Catalogue, facts: ProcessFacts<'_>) -> Option<Incident> {
         let mut failed = self.members.iter().filter(|(_, m)| m.ooms.is_some());
         let (key, member) = failed.next()?;
@@ -564,7 +564,7 @@ impl Case {
             return Severity::Caught;
         }
         let has_text = self.members.values().any(|m| !m.texts.is_empty());
-        // The severity of the text holds until the process had time to exit and is still alive.
+        // The severity from the text applies until the process has had time to exit and is still alive.
         if has_text && now.since(self.last) <= SAME_FAILURE_WINDOW {
             return incident.severity;
         }
@@ -628,7 +628,7 @@ impl Member {
         self.hook_report = Some(report);
     }
 
-    /// Adds the figures of the hook, and the replay of the failure that it reported.
+    /// Adds the hook's values, and the replay of the failure that the hook reported.
     fn complete(&self, incident: &mut Incident) {
         let Some(report) = &self.hook_report else {
             return;
@@ -642,7 +642,7 @@ impl Member {
         }
     }
 
-    /// Returns the figures of a failed allocation without a message, and the number of failures.
+    /// Returns the memory values at a failed allocation without a message, and the number of failures.
     fn found(&self, key: ProcessKey) -> Option<(FieldMap, u64)> {
         let (figures, count) = self.ooms.as_ref()?;
         let mut found = figures.found(key);
@@ -735,8 +735,8 @@ impl Member {
 }
 
 impl LogText {
-    /// Returns the writer of a sighting. Text of one process is about itself. If several share a log, the rank or a
-    /// known PID identifies the writer.
+    /// Returns the writer of a sighting. A log with one writer belongs to that process. If several share a log, the
+    /// rank or a known PID identifies the writer.
     fn writer(
         &self,
         own: ProcessKey,
@@ -761,7 +761,7 @@ impl LogText {
     }
 }
 
-/// Returns the line of the kernel about a process that the host OOM killer ended. If only the counter shows it, the
+/// Returns the kernel log line about a process that the host OOM killer killed. If only the counter shows the kill, the
 /// line is built in the same form.
 fn host_oom_kill_line(process: ProcessKey, exit: &Exit) -> Option<String> {
     if exit.oom.killed.get() != Some(true) {
@@ -777,7 +777,7 @@ fn host_oom_kill_line(process: ProcessKey, exit: &Exit) -> Option<String> {
     )
 }
 
-/// Returns true if the host OOM killer ended the process. This is an incident even without earlier observations.
+/// Returns true if the host OOM killer killed the process. This is an incident even without earlier observations.
 pub fn was_killed_by_host(event: &Event) -> bool {
     match &event.observation {
         Observation::Exit(exit) => exit.oom.killed.get() == Some(true),

@@ -1,9 +1,9 @@
-//! The figures of PyTorch's out-of-memory message, for a failed allocation without a known message.
+//! The numbers that PyTorch's out-of-memory message would contain, for a failed allocation without a known message.
 //!
-//! Pool statistics come from the sample that saw `num_ooms` rise, up to 50 ms after the failure. Driver figures come
-//! from the last frame, corrected by the change of the pool since then, until the GPU is read because of the failure.
-//! The requested size is not visible from outside. It was larger than the free memory of the driver and than the
-//! largest free block of the cache.
+//! Pool statistics come from the sample that saw `num_ooms` increase, up to 50 ms after the failure. Driver values come
+//! from the last frame, corrected by the change of the pool since then, and are replaced once the GPU is read because
+//! of the failure. The requested size is not visible from outside. It was larger than the free memory of the driver and
+//! than the largest free block of the cache.
 
 use crate::diagnose::fields::FieldMap;
 use crate::model::event::{GpuAtOom, HookGauge, HookOom, OomsRose};
@@ -23,14 +23,14 @@ pub struct Figures {
     pub process: Option<Bytes>,
     pub allocated: Bytes,
     pub reserved: Bytes,
-    /// Set only if the tensors at the failure still existed in the sample.
+    /// Set only if the tensors that existed at the failure still existed in the sample.
     pub largest_free_block: Option<Bytes>,
     /// Memory of every other process on the GPU, by PID.
     pub others: Vec<(u32, Bytes)>,
 }
 
 impl Figures {
-    /// Creates the figures. `pool` and `gpu` are from the last frame.
+    /// Creates the figures from `pool` and `gpu`, which are from the last frame.
     pub fn new(
         process: ProcessKey,
         rose: &OomsRose,
@@ -75,13 +75,13 @@ impl Figures {
         figures
     }
 
-    /// Replaces the figures of the driver by those read because of the failure, which are closer to it than the last
+    /// Replaces the driver's values with those read because of the failure, which are closer in time than the last
     /// frame.
     pub fn update_gpu(&mut self, process: ProcessKey, gpu: &GpuAtOom) {
         self.total = total(&gpu.memory).or(self.total);
         self.free = gpu.memory.free.get().or(self.free);
         let list = || gpu.processes.value().into_iter().flatten();
-        // If the own process is not in the list, it may be among the others under another PID.
+        // If the failed process is not in the list, it may be among the others under another PID.
         let is_own =
             |listed: &&GpuProcess| listed.process == Some(process) || listed.pid == process.pid;
         if let Some(own) = list().find(is_own) {
@@ -90,13 +90,13 @@ impl Figures {
         }
     }
 
-    /// Returns true if the pool is in the same state as at the failure, judged by allocated memory. The exception frees
-    /// the tensors of its frames, and free blocks then differ.
+    /// Returns true if allocated memory indicates that the pool is in the same state as at the failure. The exception
+    /// frees the tensors of its frames, which changes the free blocks.
     pub fn matches_allocated(&self, allocated: Bytes) -> bool {
         allocated.0 >= self.allocated.0 - self.allocated.0 / 50
     }
 
-    /// Returns the figures of the hook, for processes that cannot be read from outside.
+    /// Returns the hook's values, for processes that cannot be read from outside.
     pub fn from_hook(oom: &HookOom) -> Self {
         let current = |gauge: Option<HookGauge>| gauge.map_or(Bytes(0), |gauge| gauge.current);
         Self {
@@ -116,7 +116,7 @@ impl Figures {
         self.free.map(|free| free.max(largest))
     }
 
-    /// Returns the figures under the field names of a message.
+    /// Returns the values under the field names of a message.
     pub fn found(&self, process: ProcessKey) -> FieldMap {
         let mut found = FieldMap::new();
         let mut put = |name: &str, value: Option<Bytes>| {

@@ -13,7 +13,7 @@ use crate::diagnose::evidence::{FreeBlockSummary, PinnedSegments};
 use crate::model::pool::{BlockState, FailureMap, PoolKind, PoolMap, Segment};
 use crate::model::units::Bytes;
 
-/// A segment is pinned if live blocks use less than one part in this many of it.
+/// A segment is pinned if live blocks use less than its size divided by this number.
 const PINNED_DIVISOR: u64 = 10;
 
 /// Returns the summary, or `None` if the exception freed memory before the read, or the read was inconsistent.

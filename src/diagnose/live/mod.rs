@@ -43,7 +43,8 @@ use crate::model::units::{GpuUuid, Millis, Mono};
 
 /// Events of a process within this time belong to one failure.
 const SAME_FAILURE_WINDOW: Millis = Millis(5_000);
-/// A process that exits within this time after its last observation exited because of it. Interpreters exit slowly.
+/// If a process exits within this time after its last observation, that observation is taken as the cause. Interpreters
+/// exit slowly.
 const EXIT_WINDOW: Millis = Millis(30_000);
 /// Time after which the other ranks have failed too. The default timeout of collectives is at most half an hour.
 const OTHER_RANKS_TIMEOUT: Millis = Millis(45 * 60_000);
@@ -57,7 +58,7 @@ const MAX_CASES: usize = 200;
 pub struct Observer {
     hello: Arc<Hello>,
     history: RecentHistory,
-    /// Processes as last seen, also after their exit.
+    /// Processes as last seen, including exited ones.
     known: HashMap<ProcessKey, ProcessInfo>,
     /// Index of the GPU of each process that the driver lists on only one GPU.
     gpu_indices: HashMap<ProcessKey, u32>,
@@ -81,7 +82,7 @@ impl Observer {
         };
     }
 
-    /// Adds a frame. Returns new revisions of cases whose judgement depends on the passed time.
+    /// Adds a frame. Returns new revisions of cases whose diagnosis depends on the elapsed time.
     pub fn frame(&mut self, frame: &Arc<Frame>) -> Vec<Record> {
         self.now = frame.mono;
         self.history.push(frame, self.hello.ticks_per_second);
@@ -156,7 +157,7 @@ impl Observer {
         }
     }
 
-    /// Adds the figures of the GPU, read because of a failed allocation.
+    /// Adds the GPU values that were read because of a failed allocation.
     fn gpu_at_oom(&mut self, event: &Event, gpu: &GpuAtOom) -> Option<Record> {
         let process = event.process?;
         let index = self.case_of_oom(process, event.mono)?;
@@ -168,7 +169,7 @@ impl Observer {
         if let Observation::GpuAtOom(gpu) = &event.observation {
             return self.gpu_at_oom(event, gpu).into_iter().collect();
         }
-        // A log that ranks share is attributed to the first one.
+        // A log that ranks share is attributed to the first rank.
         let first = match &event.observation {
             Observation::Log(excerpt) if event.process.is_none() => excerpt.writers.first(),
             _ => None,
@@ -261,7 +262,7 @@ impl Observer {
         scene::take(case.scene(), frame, event.process, &reported);
     }
 
-    /// Returns the case of a process that exited. A kill by the host opens a new one.
+    /// Returns the case of a process that exited. A kill by the host opens a new case.
     fn case_of_exit(&mut self, event: &Event) -> Option<usize> {
         match self.case_with(event) {
             Some(index) => Some(index),

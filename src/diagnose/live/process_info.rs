@@ -1,4 +1,4 @@
-//! Properties of a process that incidents need, stored also after its exit.
+//! Properties of a process that incidents need, retained after its exit.
 
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::Reading;

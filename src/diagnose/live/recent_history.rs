@@ -1,4 +1,4 @@
-//! Recent figures of each process and GPU, which explain a failure.
+//! Recent measurements of each process and GPU, which help to explain a failure.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::model::pool_location::{gpu_of, listed};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Pid};
 
-/// Retention of memory per process on a GPU, with one entry every [`USAGE_INTERVAL`].
+/// Retention of per-process memory values on a GPU, with one entry every [`USAGE_INTERVAL`].
 const USAGE_RETENTION: Millis = Millis(70_000);
 const USAGE_INTERVAL: Millis = Millis(5_000);
-/// Retention of objects that are not in a frame any more.
+/// Retention of objects that no longer occur in frames.
 const RETENTION: Millis = Millis(60_000);
-/// A process that was first seen at this age or earlier was watched from its start.
+/// A process first seen at this age or below counts as watched from its start.
 const MAX_AGE_AT_START: Millis = Millis(10_000);
 
 /// Memory of each process on a GPU at one time.
@@ -116,7 +116,7 @@ impl RecentHistory {
         self.newest.pools.iter().flat_map(|pools| &*pools.list)
     }
 
-    /// Returns the measurements before `event` and, for a failed allocation, its figures.
+    /// Returns the measurements before `event` and, for a failed allocation, the memory values.
     pub fn measured(&self, process: ProcessKey, event: &Event) -> (Measured, Option<Figures>) {
         let rose = match &event.observation {
             Observation::Ooms(rose) => Some(&**rose),
@@ -142,7 +142,7 @@ impl RecentHistory {
         (measured, figures)
     }
 
-    /// Returns the device on which the process has reserved most.
+    /// Returns the device on which the process has reserved the most memory.
     fn fullest(&self, process: ProcessKey) -> Option<u32> {
         let of = self.pools().filter(|pool| pool.process == process);
         of.max_by_key(|pool| pool.stats.reserved.last())

@@ -422,7 +422,7 @@ fn detects_a_leak_with_steps_too_short_to_see() {
 #[test]
 fn a_request_larger_than_all_peaks_is_a_spike() {
     let mut sim = SimulatedRun::new();
-    // The request was never allocated, so no peak contains it.
+    // The request was never allocated, so it is not part of any peak.
     sim.run(60, |_| (12.0, 14.1, 22.1));
     sim.oom(418, 1);
     sim.writes(418, &message("9.00 GiB", "1.06 GiB", "8.02 GiB"));
@@ -436,7 +436,7 @@ fn a_request_larger_than_all_peaks_is_a_spike() {
     let says =
         "with this request, allocated memory would reach 1.64 times the highest earlier peak";
     assert!(first.r#for.iter().any(|text| text == says), "{first:?}");
-    // It is not a spike if earlier steps were as large.
+    // The peak is not a spike if earlier steps were as large.
     let mut sim = SimulatedRun::new();
     sim.run(60, |_| (12.0, 22.0, 22.1));
     sim.oom(418, 1);
@@ -756,7 +756,7 @@ fn the_scene_contains_nothing_older_or_newer_than_the_failure() {
         .map(|s| s.threads[0].frames[0].file.clone())
         .collect();
     assert_eq!(files, ["train.py"]);
-    // A stack one minute later belongs to other work.
+    // A stack read one minute later belongs to other work.
     sim.train(60);
     let late = PythonStack {
         process: key(418),

@@ -1,4 +1,4 @@
-//! Joins the lines of one writer to a text, undoes line wrapping where it is certain, and maps offsets back to lines.
+//! Joins the lines of one writer into a text, undoes line wrapping where it is certain, and maps offsets back to lines.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use super::LogLine;
 /// Widths at which terminals and e-mail programs wrap, even inside words.
 const USUAL_WIDTHS: &[usize] = &[76, 78, 79, 80, 100, 120, 132, 160, 200, 238, 240];
 
-/// Shorter lines were not wrapped by a terminal.
+/// Minimum length of a line that a terminal has wrapped.
 const MIN_WIDTH: usize = 60;
 
 /// Text that one writer printed in an excerpt.

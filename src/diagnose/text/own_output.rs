@@ -48,7 +48,7 @@ fn length(lines: &[Numbered<'_>]) -> Option<usize> {
         let mut gaps = sentences.map(|pair| is_gap(pair[0], pair[1]));
         gaps.position(|is_gap| is_gap)? + 1
     } else {
-        // The start of the explanation can be missing in the excerpt.
+        // The start of the explanation may be missing from the excerpt.
         begins_excerpt(lines).then_some(0)?
     };
     section(lines.get(sections)?.1)?;
@@ -73,7 +73,7 @@ fn begins_excerpt(lines: &[Numbered<'_>]) -> bool {
     matches!(section(first), Some("LOG" | "SAID")) && second.starts_with(&" ".repeat(INDENT))
 }
 
-/// Returns true if there are blank lines between the two.
+/// Returns true if there are blank lines between the two lines.
 fn is_gap(before: Numbered<'_>, line: Numbered<'_>) -> bool {
     line.0 > before.0 + 1
 }
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(remaining(&log), ["python train.py --batch 1", "after"]);
     }
 
-    /// The explanation above as older versions printed it.
+    /// The same explanation in the format of older versions.
     #[test]
     fn removes_explanations_with_the_old_section_names() {
         let old = OURS.replace("FIX  ", "DO   ").replace("LOG  ", "SAID ");

@@ -2,7 +2,7 @@
 
 use super::{LogLine, own_output, prefix};
 
-/// Longer lines are split, so that memory stays bounded.
+/// Maximum length of a line; longer lines are split, so that memory stays bounded.
 const MAX_LINE: usize = 64 * 1024;
 
 /// Returns the lines of an excerpt. `first` is the number of its first line.
@@ -10,7 +10,7 @@ const MAX_LINE: usize = 64 * 1024;
 pub fn lines(excerpt: &[u8], first: u64) -> Vec<LogLine> {
     let mut texts = Vec::new();
     for (number, raw) in (first..).zip(excerpt.split(|&b| b == b'\n')) {
-        // A carriage return at the end belongs to the line break. Inside a line it starts a new one.
+        // A carriage return at the end belongs to the line break. Inside a line it starts a new line.
         let end = raw.iter().rposition(|&b| b != b'\r').map_or(0, |at| at + 1);
         for piece in raw[..end].chunks(MAX_LINE) {
             let clean = clean(piece);

@@ -1,4 +1,5 @@
-//! Removes prefixes that launchers, containers, loggers and e-mail programs add to lines, and reads writer and time.
+//! Removes prefixes that launchers, containers, loggers and e-mail programs add to lines, and extracts the writer and
+//! the time.
 
 use std::sync::OnceLock;
 
@@ -24,7 +25,7 @@ const PREFIXES: &[&str] = &[
     // dmesg: `[ 123.456789] `, `[Tue Nov  3 12:00:00 2026] `, `<3>`.
     r"^(?:<\d{1,2}>)?\[ {0,8}\d{1,9}\.\d{3,6}\] ",
     r"^\[(?<time>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\] ",
-    // ISO times, with Kubernetes' `stderr F ` after them.
+    // ISO times, optionally followed by Kubernetes' `stderr F `.
     r"^\[?(?<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)\]?:?(?: |$)(?:(?:stdout|stderr) [FP] )?",
     // Python's logging and loguru after the time: ` - ERROR - name - `, ` | INFO     | name:f:3 - `.
     r"^ ?[-|] (?:DEBUG|INFO|SUCCESS|WARNING|WARN|ERROR|CRITICAL|FATAL|EXCEPTION) {0,8} [-|] (?:[\w.:/<>-]{1,100} [-|] )?",
@@ -33,7 +34,7 @@ const PREFIXES: &[&str] = &[
     r"^E {3,}",
 ];
 
-/// Characters of box sides.
+/// Characters that draw the sides of a box.
 const SIDES: [char; 4] = ['│', '┃', '║', '|'];
 
 /// Returns the line without its prefixes. Lines that only draw a frame become empty.
@@ -111,7 +112,7 @@ fn remove_one<'a>(text: &'a str, line: &mut LogLine) -> Option<&'a str> {
     None
 }
 
-/// Removes the mark of quoted mail: `> text`. `>>> ` is Python's prompt and is kept.
+/// Removes the quote marker of mail: `> text`. `>>> ` is Python's prompt and is kept.
 fn unquoted(text: &str) -> Option<&str> {
     (!text.starts_with(">>>")).then(|| text[1..].strip_prefix(' ').unwrap_or(&text[1..]))
 }
@@ -126,7 +127,7 @@ pub(super) fn label(text: &str) -> Option<(u32, &str)> {
 fn compiled() -> &'static [Regex] {
     static COMPILED: OnceLock<Vec<Regex>> = OnceLock::new();
     COMPILED.get_or_init(|| {
-        // The test below finds patterns that do not compile. They must not end the program.
+        // The test below finds patterns that do not compile. They must not crash the program.
         let ascii = |p: &str| RegexBuilder::new(p).unicode(false).build().ok();
         PREFIXES.iter().filter_map(|p| ascii(p)).collect()
     })

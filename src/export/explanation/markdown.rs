@@ -9,7 +9,7 @@ use crate::model::incident::{FixKind, Incident};
 /// Width of a log excerpt in its code block.
 const WIDTH: usize = 100;
 
-/// Returns the first incident in full and one line for each other, or all in full.
+/// Returns the first incident in full and one line for each other incident, or all incidents in full.
 #[must_use]
 pub fn markdown(incidents: &[Incident], all: bool) -> String {
     let full = if all { incidents.len() } else { 1 };

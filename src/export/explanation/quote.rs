@@ -6,13 +6,13 @@ use crate::model::incident::Quote;
 
 /// Longest text without a label that is shown whole. The middle of longer text is omitted.
 const MAX_UNLABELLED: usize = 90;
-/// Characters shown on each side of an omission.
+/// Number of characters shown on each side of an omission.
 const CONTEXT: usize = 34;
-/// Characters shown before the first label and after the last one.
+/// Number of characters shown before the first label and after the last one.
 const EDGE_CONTEXT: usize = 120;
 const OMISSION: &str = " [...] ";
 
-/// A row of the quoted message, or the annotations under the row before.
+/// A row of the quoted message, or the annotations under the previous row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum QuoteRow {
     Text(String),
@@ -145,7 +145,7 @@ impl Flat {
             }
             let column: usize = cells(&self.chars[start..*first]);
             let carets = cells(&self.chars[*first..(*last).min(end)]).max(1);
-            // Not enough room to the right: the text goes before the carets.
+            // If there is not enough room to the right, the text goes before the carets.
             let after = format!("{} {annotation}", "^".repeat(carets));
             let (column, mark) =
                 if column + after.width() <= width || column < annotation.width() + 1 {

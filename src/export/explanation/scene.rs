@@ -20,10 +20,10 @@ use crate::model::scene::{FreeBlocks, Scene, SceneMap};
 use crate::model::stack::PythonStack;
 use crate::model::units::{Bytes, MegaHertz, Millis, Mono};
 
-/// Other processes and GPUs that are listed. `--json` has more.
+/// Maximum numbers of other processes and GPUs to list. `--json` has more.
 const MAX_OTHERS: usize = 5;
 const MAX_GPUS: usize = 4;
-/// Functions of a stack that are shown, from the innermost.
+/// Maximum number of stack functions to show, starting with the innermost.
 const MAX_FRAMES: usize = 8;
 /// Width of the longest bar of the histogram.
 const BAR_WIDTH: u64 = 24;
@@ -33,7 +33,7 @@ const BAR_WIDTH: u64 = 24;
 pub enum Others {
     /// With command line and user, for readers who can see them anyway.
     Named,
-    /// By PID only, for text that is passed on.
+    /// By PID only, for text that may be shared.
     Numbered,
 }
 
@@ -82,7 +82,7 @@ pub fn versions(versions: &BTreeMap<String, String>, width: usize) -> Vec<Styled
     out
 }
 
-/// Returns `GPU 0 NVIDIA H200, 0.3 s before: …`. Figures that were not read are omitted.
+/// Returns `GPU 0 NVIDIA H200, 0.3 s before: …`. Values that were not read are omitted.
 fn on(gpu: &Gpu, at: Mono) -> String {
     let mut words = Vec::new();
     let memory = &gpu.memory;

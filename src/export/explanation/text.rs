@@ -152,7 +152,8 @@ pub fn text(incidents: &[Incident], detail: Detail, style: &Style) -> String {
     out
 }
 
-/// Returns one incident in full, wrapped to `width` cells. Text to copy starts at the line and is not wrapped.
+/// Returns one incident in full, wrapped to `width` cells. Text to copy starts at the beginning of the line and is not
+/// wrapped.
 #[must_use]
 pub fn lines(incident: &Incident, width: usize) -> Vec<StyledLine> {
     limited(incident, width, &Limits::FULL)
@@ -222,7 +223,7 @@ fn head(incident: &Incident, width: usize) -> StyledLine {
     let mut rest = subject(incident);
     rest.extend(times(incident));
     for part in rest {
-        // The id is right-aligned. Parts that do not fit before it are omitted; the fields have them.
+        // The id is right-aligned. Parts that do not fit before it are omitted; the incident's fields contain them.
         if left.len() + 2 + part.len() + 2 + incident.id.len() <= width {
             left = format!("{left}  {part}");
         }
@@ -284,8 +285,8 @@ fn causes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, limits: 
     }
 }
 
-/// Returns the evidence below a cause: `8.02 GiB cached in fragments, 2.00 GiB requested`. Without evidence it is the
-/// check that would provide some.
+/// Returns the evidence below a cause: `8.02 GiB cached in fragments, 2.00 GiB requested`. Without evidence, returns
+/// the check that would provide some.
 fn evidence(cause: &Cause) -> Option<String> {
     let speaks_for = match cause.verdict {
         Verdict::RuledOut => String::new(),

@@ -16,9 +16,9 @@ use crate::snapshot::history::ByStack;
 use crate::snapshot::stacks::Stacks;
 use crate::snapshot::{Event, Setting, Snapshot, StackId};
 
-/// Stacks in each list. The stacks after these hold almost nothing.
+/// Maximum number of stacks in each list. The remaining stacks hold almost nothing.
 const MAX_STACKS: usize = 200;
-/// Bytes of all stacks in a list.
+/// Maximum total bytes of the stacks in a list.
 const MAX_STACK_BYTES: usize = 4 << 20;
 
 #[derive(Serialize)]
@@ -41,7 +41,7 @@ struct Device<'s> {
     trace: Reading<Trace<'s>>,
 }
 
-/// Figures at the time of the snapshot, named as in `torch.cuda.memory_stats()`.
+/// Values at the time of the snapshot, named as in `torch.cuda.memory_stats()`.
 #[derive(Serialize)]
 struct Stats {
     allocated_bytes: Bytes,
@@ -69,7 +69,7 @@ struct Segment {
 struct Holder<'s> {
     bytes: i64,
     blocks: i64,
-    /// Innermost first; empty if the stack is unknown.
+    /// Frames, innermost first; empty if the stack is unknown.
     frames: Vec<&'s StackFrame>,
 }
 
@@ -83,7 +83,7 @@ struct Trace<'s> {
     reserved_bytes_peak: Bytes,
     ooms: Vec<Oom<'s>>,
     by_stack_at_peak: Vec<Holder<'s>>,
-    /// From the first event to the last.
+    /// Memory growth by stack, from the first event to the last.
     growth: Vec<Holder<'s>>,
 }
 
@@ -196,7 +196,7 @@ fn fitting(stacks: &Stacks) -> impl FnMut(StackId) -> bool {
     let mut bytes = 0;
     move |stack| {
         let frames = stacks.frames(stack);
-        // Including field names and indentation.
+        // The size includes field names and indentation.
         let lengths = frames.map(|frame| frame.file.len() + frame.function.len() + 100);
         bytes += lengths.sum::<usize>();
         bytes <= MAX_STACK_BYTES

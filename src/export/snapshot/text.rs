@@ -8,7 +8,7 @@ use crate::snapshot::history::{Amount, ByStack};
 use crate::snapshot::stacks::Stacks;
 use crate::snapshot::{Event, Setting, Snapshot};
 
-/// Lines of each list. `--json` has more.
+/// Maximum number of lines in each list. `--json` has more.
 const MAX_LINES: usize = 20;
 
 pub fn text(shown: &SnapshotOutput<'_>) -> String {

@@ -60,7 +60,7 @@ fn merges_reports_of_one_process_within_seconds() {
         pid: Pid(418),
         start: StartTicks(100),
     });
-    assert!(!a.is_same(&other), "the PID was used again");
+    assert!(!a.is_same(&other), "the PID was reused");
     let mut boot = from_log(0);
     boot.key.boot_id = "another".into();
     assert!(!a.is_same(&boot));
@@ -128,7 +128,7 @@ fn prefers_the_later_conclusion_of_one_observer() {
     assert_eq!(first().merge(of_another).incident.id, "oom-capacity");
 }
 
-/// Returns an observer's record of one message, of which it read the beginning or all.
+/// Returns the record of an observer that read all or only the beginning of one message.
 fn read(id: &str, agent: Option<&str>, events: u64, fields: Fields) -> Record {
     let mut record = record(DetectedBy::Log, Severity::Fatal, 0.9, 0);
     record.incident.id = id.into();
@@ -169,7 +169,8 @@ fn prefers_the_reader_of_the_whole_message_in_any_order() {
         assert_eq!(merged.concluded_by, None);
         assert_eq!(merged.evidence.events.len(), 2);
     }
-    // The same observer's reading of the rest is used, its earlier reading of less is not.
+    // If the same observer has read more of the message, its new conclusion is used. A conclusion from less text is
+    // not.
     let rest = || read("oom-fragmentation", Some("a"), 2, whole.clone());
     assert_eq!(partial().merge(rest()).incident.id, "oom-fragmentation");
     assert_eq!(rest().merge(partial()).incident.id, "oom-fragmentation");
@@ -187,7 +188,7 @@ fn a_process_that_exits_slowly_failed_once() {
         exited.incident.family = family.into();
         exited
     };
-    // The connection was lost before its exit was seen.
+    // The connection was lost before the exit of the process was seen.
     let caught = caught_with(Severity::Caught);
     assert!(caught.is_same(&exited(20_000, "oom")) && exited(20_000, "oom").is_same(&caught));
     assert!(!caught.is_same(&exited(31_000, "oom")));
@@ -349,7 +350,7 @@ fn merges_two_scenes_and_limits_the_map() {
     assert_eq!((scene.at, &scene.stacks[..]), (Mono(7), &[stack(40)][..]));
     let map = scene.map.as_ref().expect("its figures");
     assert!(map.whole.is_none(), "too many blocks");
-    // A record without a scene does not remove it, and the result can be read again.
+    // A record without a scene does not remove the scene, and the result can be read again.
     let again = from_log(0).merge(both.clone());
     assert_eq!(again.scene, both.scene);
     let text = serde_json::to_string(&again).expect("plain data");

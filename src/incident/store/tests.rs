@@ -70,7 +70,7 @@ fn incidents_with_equal_second_and_hash_get_different_names() {
     let (_home, store) = store();
     let mut a = record(1, 0);
     a.key.process = None;
-    // Without a subject they are two incidents, but their names would be equal.
+    // Without a subject these are two incidents, but their IDs would be equal.
     let mut b = a.clone();
     b.key.first = Mono(1);
     let (a, b) = (put(&store, a), put(&store, b));
@@ -121,7 +121,7 @@ fn deletes_the_oldest_read_incidents_first() {
     assert!(!names().contains(&uids[5]));
     put(&store, record(most + 1, most + 1));
     assert!(!names().contains(&uids[9]) && names().contains(&uids[0]));
-    // Older than all others, but just written.
+    // This incident is older than all others, but was just written.
     let old = put(&store, record(most + 2, 0)).uid;
     assert!(names().contains(&old) && !names().contains(&uids[0]));
 }
@@ -267,7 +267,7 @@ fn a_changed_explanation_becomes_unread_and_keeps_its_name() {
     let uid = put(&store, first.clone()).uid;
     store.mark_read(std::slice::from_ref(&uid)).expect("a note");
     let is_read = || store.entry(&uid).expect("an entry").is_read;
-    // More evidence for the same explanation does not make it unread.
+    // More evidence for the same explanation does not mark the incident as unread.
     first.excerpt = Some(Excerpt::default());
     first.incident.title = "2.10 GiB did not fit.".into();
     assert_eq!(put(&store, first.clone()).uid, uid);

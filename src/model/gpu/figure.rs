@@ -31,7 +31,7 @@ pub struct FigureColumn {
     pub width: u16,
     /// Columns with smaller values are placed first while there is room.
     pub priority: u8,
-    /// Sentence for the help screen.
+    /// Description for the help screen, a full sentence.
     pub help: &'static str,
 }
 

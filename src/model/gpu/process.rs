@@ -32,7 +32,7 @@ pub struct GpuProcess {
 }
 
 impl GpuProcess {
-    /// Returns the key of this process's history: the kernel's if known, otherwise the driver's PID alone.
+    /// Returns the key of this process's history: the kernel's key if known, otherwise the driver's PID alone.
     pub fn key(&self) -> ProcessKey {
         self.process.unwrap_or(ProcessKey {
             pid: self.pid,
@@ -47,17 +47,17 @@ impl GpuProcess {
 pub struct Unattributed {
     pub bytes: Bytes,
     pub cause: UnattributedCause,
-    /// The processes that the sentence mentions.
+    /// The processes mentioned in the explanation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pids: Vec<Pid>,
-    /// The explanation with its figures, ending with a period.
+    /// The explanation with its sizes, ending with a period.
     pub sentence: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnattributedCause {
-    /// gputop runs in a container, and the holder runs in another container or on the host.
+    /// gputop runs in a container, and the memory belongs to a process in another container or on the host.
     OutsideContainer,
     /// The driver lists processes that this user is not permitted to see.
     Hidden,
@@ -71,7 +71,7 @@ pub enum UnattributedCause {
     MpsServer,
     /// Not examined yet; the next frame has the result.
     NotRead,
-    /// No observation explains it.
+    /// No observation explains this memory.
     #[default]
     #[serde(other)]
     Unknown,

@@ -19,7 +19,7 @@ pub enum Throttle {
     Unknown,
 }
 
-/// Bit order of nvmlClocksEventReason… in nvml.h.
+/// Throttle reasons in the bit order of nvmlClocksEventReason… in nvml.h.
 const THROTTLE_BITS: [Throttle; 9] = [
     Throttle::Idle,
     Throttle::ApplicationsClocks,
@@ -57,7 +57,7 @@ impl Throttle {
         }
     }
 
-    /// Returns true if the user should act: heat or the power supply slows the card down.
+    /// Returns true if the user should act, because heat or the power supply slows the card down.
     pub fn is_trouble(self) -> bool {
         matches!(
             self,

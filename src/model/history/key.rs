@@ -37,11 +37,11 @@ macro_rules! metrics {
 }
 
 metrics!(
-    /// Percent of all cores; bytes.
+    /// CPU in percent of all cores; memory in bytes.
     HostMetric { Cpu = "cpu", Memory = "mem" }
 );
 metrics!(
-    /// Percent, bytes (all memory that is not free), watts, °C, MHz.
+    /// Values in percent, bytes (all memory that is not free), watts, °C and MHz.
     GpuMetric {
         Sm = "sm",
         MemoryBandwidth = "bw",
@@ -52,12 +52,12 @@ metrics!(
     }
 );
 metrics!(
-    /// Percent of a core; bytes.
+    /// CPU in percent of a core; memory in bytes.
     ProcessMetric { Cpu = "cpu", Rss = "rss" }
 );
 
 metrics!(
-    /// Bytes, with minimum and maximum of every sample; counts since the program started or reset them.
+    /// Sizes in bytes, with minimum and maximum of every sample; counts since the program started or reset them.
     PoolMetric { Allocated = "alloc", Reserved = "resv", Retries = "retries", Ooms = "ooms" }
 );
 
@@ -81,7 +81,7 @@ impl fmt::Display for SeriesKey {
     }
 }
 
-/// A series of a later version, or damaged text; to be skipped.
+/// A series of a later version, or a damaged key. Such a series is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownSeries;
 

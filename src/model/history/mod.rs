@@ -1,16 +1,16 @@
-//! History of all figures of a host over a day, in bounded memory.
+//! History of all values of a host over a day, in bounded memory.
 //!
 //! A [`Series`] has one bucket for each second of the last ten minutes and one for each ten seconds of the last day.
-//! Each bucket has the minimum and the maximum, so that a spike survives coarsening. Missing data stays a gap: a GPU
-//! that hangs, a stale section, a suspended machine. The x axis is [`Mono`], so setting the wall clock back neither
-//! overlaps data nor leaves a gap.
+//! Each bucket has the minimum and the maximum, so that a spike remains visible in coarse buckets. Missing data remains
+//! a gap: a GPU that hangs, a stale section, a suspended machine. The x axis is [`Mono`], so setting the wall clock
+//! back causes neither overlapping data nor a gap.
 //!
-//! Data flow: [`samples`] extracts the figures of a frame, [`History::push`] adds each to its series, and a chart asks
+//! Data flow: [`samples`] extracts the values of a frame, [`History::push`] adds each to its series, and a chart asks
 //! [`Series::window`] for as many spans as it has columns. A recording's notes contain the coarse buckets
-//! ([`Summary`]), from which [`History::push_summary`] fills in the past in any order.
+//! ([`Summary`]), from which [`History::push_summary`] fills in earlier data in any order.
 //!
 //! Memory: a day of 8 GPUs and 64 processes with their pools takes 25 MiB (`cargo bench --bench history`).
-//! `retention.rs` removes data beyond the limits. Copies share all data that neither of them has changed since.
+//! `retention.rs` removes data beyond the limits. Copies share all data that has not changed since they were made.
 
 mod key;
 mod retention;
@@ -45,23 +45,24 @@ pub struct History {
 /// Amount of history that is retained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Reach {
-    /// Everything, for a day.
+    /// All series, for a day.
     #[default]
     Whole,
-    /// The same with a lower memory limit: only the latest hours of processes. For a host that the user viewed earlier.
+    /// All series, with a lower memory limit, so only the latest hours of processes remain. For a host that the user
+    /// viewed earlier.
     Part,
-    /// The last hour of GPUs and host, in coarse buckets: 0.2 MiB with 8 GPUs. For a host that is one of many.
+    /// Only GPUs and host for the last hour, in coarse buckets: 0.2 MiB with 8 GPUs. For one of many hosts.
     Outline,
 }
 
-/// Enough for 16 GPUs and 1,000 processes. Beyond that, further series are not recorded.
+/// Maximum number of series, enough for 16 GPUs and 1,000 processes. Further series are not recorded.
 const MAX_SERIES: usize = 8_192;
 
 /// Interval between retention checks. Between two checks, each series grows by at most one chunk.
 const RETENTION_CHECK_INTERVAL: Millis = Millis(60_000);
 
 impl History {
-    /// Sets the amount of history to retain, and removes the rest.
+    /// Sets the amount of history to retain, and removes older data.
     pub fn keep(&mut self, reach: Reach) {
         self.reach = reach;
         if reach == Reach::Outline {
@@ -78,7 +79,7 @@ impl History {
         self.reach == Reach::Outline
     }
 
-    /// Returns an empty history with the same reach.
+    /// Returns an empty history that retains the same amount.
     #[must_use]
     pub fn emptied(&self) -> Self {
         Self {
@@ -105,7 +106,7 @@ impl History {
             return;
         }
         let before = self.newest.replace(frame.mono).filter(|before| {
-            // One late or lost frame is bridged; a longer pause is a gap.
+            // A single late or lost frame is bridged. A longer pause is a gap.
             let interval = frame.interval.0.clamp(1_000, 3_600_000);
             *before < frame.mono && frame.mono.since(*before).0 <= interval * 5 / 2
         });
@@ -113,7 +114,7 @@ impl History {
             let Some(series) = self.room_for(key) else {
                 return;
             };
-            // A series that was missing in the previous frame stays missing there.
+            // If a series was missing in the previous frame, the time since that frame remains a gap.
             let last = series.last().map(|(at, _)| at);
             match before.filter(|before| last == Some(*before)) {
                 Some(before) => series.put_since(before, frame.mono, value),
@@ -132,7 +133,7 @@ impl History {
         }
     }
 
-    /// Fills in a part of the past.
+    /// Fills in a part of the earlier history.
     pub fn push_summary(&mut self, summary: &Summary) {
         for (key, buckets) in &summary.series {
             let Ok(key) = key.parse() else { continue };
@@ -157,7 +158,7 @@ impl History {
         }
     }
 
-    /// Removes everything from `time` on. Used when a recording jumps and continues there.
+    /// Removes all data from `time` on. Used when a recording jumps and continues at that time.
     pub fn forget_from(&mut self, time: Mono) {
         self.series
             .values_mut()
@@ -170,7 +171,7 @@ impl History {
         self.series.get(key)
     }
 
-    /// Returns the device numbers, as seen by the process, on which it has had a pool.
+    /// Returns the numbers of the devices on which the process has had a pool, as the process numbers them.
     pub fn pools_of(&self, process: ProcessKey) -> Vec<u32> {
         let ordinal = |key: &SeriesKey| match key {
             SeriesKey::Pool(of, ordinal, PoolMetric::Reserved) if *of == process => Some(*ordinal),

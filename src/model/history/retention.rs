@@ -1,8 +1,8 @@
 //! Removal of old series, so that the memory of a history is bounded.
 //!
-//! Data older than a day is removed. A limited number of exited processes keeps its series; those with the lowest
-//! [`worth`] are removed first, which are small ones and those that exited long ago. If that is not enough, live
-//! processes lose the oldest part of their day. The series of GPUs and host are few and always complete.
+//! Data older than a day is removed. The series of a limited number of exited processes are retained. Those with the
+//! lowest [`worth`] are removed first: processes that used little memory or exited long ago. If that is not enough,
+//! live processes lose the oldest part of their day. The series of GPUs and the host are few and always complete.
 
 use std::collections::{HashMap, HashSet};
 
@@ -26,8 +26,9 @@ const MAX_EXITED: usize = 256;
 /// A process without data for this long is considered to have exited or left the GPU.
 const SILENT: Millis = Millis(60_000);
 
-/// Returns the worth of retaining an exited process: its peak VRAM divided by the time since its exit. Of two that exited
-/// together the smaller one is removed first, and of two of equal size the older one.
+/// Returns the worth of retaining an exited process: its peak VRAM divided by the time since its exit. Of two processes
+/// that exited together, the smaller one is removed first. Of two equally large ones, the one that exited earlier is
+/// removed first.
 pub fn worth(peak: Bytes, ended: Millis) -> f64 {
     // The age does not matter during the first minute.
     peak.0 as f64 / ended.0.max(60_000) as f64

@@ -1,4 +1,4 @@
-//! Extraction of the figures of a frame that have a series.
+//! Extracts from a frame the values that have a series.
 
 use super::key::{GpuMetric, HostMetric, PoolMetric, ProcessMetric, SeriesKey};
 use super::series::Span;
@@ -7,7 +7,7 @@ use crate::model::gpu::HealthState;
 use crate::model::pool::Sampled;
 use crate::model::units::{Millis, Mono};
 
-/// A section older than this, compared with its frame, is ignored because its collector hangs.
+/// Maximum age of a section compared with its frame. An older one is ignored because its collector hangs.
 const STALE: Millis = Millis(15_000);
 
 /// Returns true if a section read at `at` is recent. A section without a time is accepted.
@@ -16,11 +16,11 @@ fn is_fresh(frame: &Frame, at: Mono) -> bool {
     at == Mono(0) || frame.mono.since(at).0 <= max_age
 }
 
-/// Passes every figure of a frame that has a series to `put_span`. Missing figures are skipped and appear as gaps.
+/// Passes every value of a frame that has a series to `put_span`. Missing values are skipped and appear as gaps.
 pub fn samples(frame: &Frame, mut put_span: impl FnMut(SeriesKey, Span)) {
     pool_samples(frame, &mut put_span);
     let mut put = |key: SeriesKey, value: Option<f64>| {
-        // A reading from another machine may have any value.
+        // A value from another machine may be any number.
         if let Some(value) = value.filter(|v| v.is_finite()) {
             put_span(key, Span(value as f32, value as f32));
         }
@@ -80,7 +80,7 @@ pub fn samples(frame: &Frame, mut put_span: impl FnMut(SeriesKey, Span)) {
     }
 }
 
-/// Passes on pool statistics, which are sampled more often than frames: the span includes a peak between two frames.
+/// Passes on pool statistics. They are sampled more often than frames, so the span includes a peak between two frames.
 fn pool_samples(frame: &Frame, put: &mut impl FnMut(SeriesKey, Span)) {
     let pools = frame.pools.iter().filter(|pools| is_fresh(frame, pools.at));
     for pool in pools.flat_map(|pools| &*pools.list) {

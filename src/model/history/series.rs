@@ -1,4 +1,4 @@
-//! One figure over time, in two tiers.
+//! One metric over time, in two tiers.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::model::units::{Millis, Mono};
 pub struct Span(pub f32, pub f32);
 
 impl Span {
-    /// Returns the span of both. If one is absent (NaN), returns the other.
+    /// Returns the span that covers both. If one is absent (NaN), returns the other.
     pub(super) fn join(self, other: Self) -> Self {
         Self(self.0.min(other.0), self.1.max(other.1))
     }
@@ -21,7 +21,7 @@ impl Span {
     }
 }
 
-/// Width of a bucket in milliseconds and maximum number of chunks of 60 buckets, finest first: one second for ten
+/// Width of a bucket in milliseconds, and maximum number of chunks of 60 buckets, finest tier first: one second for ten
 /// minutes, ten seconds for a day. Each tier has one extra chunk because the newest is incomplete.
 const TIERS: [(u64, u64); 2] = [(1_000, 11), (COARSE.0, 145)];
 
@@ -34,7 +34,7 @@ pub const DAY: Millis = Millis(86_400_000);
 #[derive(Debug, Clone, Default)]
 pub struct Series {
     tiers: [Tier; TIERS.len()],
-    /// Time of the first value; a coarse bucket may begin earlier.
+    /// Time of the first value. The coarse bucket that contains it may begin earlier.
     since: Option<Mono>,
     /// End of the data.
     until: Option<Mono>,
@@ -55,7 +55,7 @@ impl Series {
         self.last = Some((at, value.1));
     }
 
-    /// Adds a value for the whole time since `before`, the time of the last value: frames arrive rarely.
+    /// Adds a value for the whole time since `before`, the time of the last value, because frames may arrive rarely.
     pub(super) fn put_since(&mut self, before: Mono, at: Mono, value: Span) {
         for (tier, (width, most)) in self.tiers.iter_mut().zip(TIERS) {
             let first = (before.0 / width + 1).max((at.0 / width).saturating_sub(most * 60));
@@ -66,7 +66,7 @@ impl Series {
         self.put_span(at, value);
     }
 
-    /// Fills in a coarse bucket of the past; the finest tier stays empty there.
+    /// Fills in an earlier coarse bucket. The finest tier stays empty there.
     pub(super) fn put_past(&mut self, at: Mono, value: Span) {
         for (tier, (width, most)) in self.tiers.iter_mut().zip(TIERS).skip(1) {
             tier.put(at.0 / width, value, most, false);
@@ -79,7 +79,7 @@ impl Series {
         self.until = Some(self.until.map_or(to, |until| until.max(to)));
     }
 
-    /// Returns the time of the last read and the value.
+    /// Returns the time and the value of the last read.
     pub fn last(&self) -> Option<(Mono, f32)> {
         self.last
     }
@@ -99,8 +99,8 @@ impl Series {
         self.tiers[0].forget();
     }
 
-    /// Removes everything from `time` on, and all fine buckets: the next data may leave a gap that only coarse buckets
-    /// can fill.
+    /// Removes all data from `time` on, and all fine buckets, because the next data may leave a gap that only coarse
+    /// buckets can fill.
     pub(super) fn forget_from(&mut self, time: Mono) {
         self.forget_fine();
         let [_, coarse] = &mut self.tiers;
@@ -137,7 +137,7 @@ impl Series {
             .collect()
     }
 
-    /// Joins the buckets in a time range: fine ones if they reach back to `from`, otherwise coarse ones.
+    /// Joins the buckets in a time range. Uses fine ones if they reach back to `from`, otherwise coarse ones.
     fn span(&self, from: u64, to: u64) -> Option<Span> {
         let is_known = self.since.is_some_and(|since| to > since.0)
             && self.until.is_some_and(|until| from < until.0);

@@ -10,7 +10,7 @@ use super::series::{COARSE, Span};
 use crate::model::frame::Frame;
 use crate::model::units::Mono;
 
-/// A summary covers one minute; a clock that jumps must not make it large.
+/// Maximum number of buckets. A summary covers one minute, and a clock that jumps must not make it larger than this.
 const MAX_BUCKETS: usize = 60;
 
 /// Ten-second buckets of every series over one minute, stored in a recording so that charts are complete after a seek.
@@ -19,7 +19,7 @@ const MAX_BUCKETS: usize = 60;
 pub struct Summary {
     /// Start of the first bucket, a multiple of its width ([`COARSE`]).
     pub start: Mono,
-    /// Buckets under the text form of [`SeriesKey`]; `null` is a bucket without a value.
+    /// Buckets by the text form of their [`SeriesKey`]; `null` is a bucket without a value.
     pub series: HashMap<String, Vec<Option<Span>>>,
 }
 

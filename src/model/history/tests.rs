@@ -178,7 +178,7 @@ fn charts_at_a_slow_rate_have_no_gaps() {
 fn charts_are_complete_after_a_seek() {
     let mut history = History::default();
     (0..300).for_each(|second| history.push(&frame(second, gpu(1.0))));
-    // Jump to second 900: notes for the minutes before, then the frames of that minute.
+    // Jump to second 900, which sends notes for the minutes before and then the frames of that minute.
     history.forget_from(Mono(240_000));
     let mut collect = Summarise::default();
     for second in (240..900).rev().step_by(7) {

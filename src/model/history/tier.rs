@@ -1,15 +1,16 @@
 //! Buckets of one width, in chunks that copies share.
 //!
-//! A chunk whose buckets are all equal, such as those of an idle counter, takes no extra memory, even with gaps. A link
-//! that drops every hour therefore does not make every counter expensive. Copies of a series share their chunks until
-//! one of them writes. Pausing the display thus costs only the later changes and not a second history.
+//! A chunk whose buckets are all equal, such as that of an idle counter, takes no extra memory, even with gaps. A
+//! connection that drops every hour therefore does not increase the memory use of every counter. Copies of a series
+//! share their chunks until one of them writes. Therefore pausing the display costs only the later changes, not a
+//! second history.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::series::Span;
 
-/// Buckets in a chunk: ten minutes of the coarse tier.
+/// Number of buckets in a chunk: ten minutes in the coarse tier.
 const CHUNK: u64 = 60;
 
 /// A bucket without a value.
@@ -19,7 +20,7 @@ type Buckets = [Span; CHUNK as usize];
 
 #[derive(Debug, Clone)]
 enum Chunk {
-    /// One constant value in the buckets whose bits are set; the others are absent.
+    /// One constant value in all buckets whose bits are set. The other buckets are absent.
     Alike(Span, u64),
     Each(Arc<Buckets>),
 }
@@ -95,19 +96,20 @@ impl Chunk {
     }
 }
 
-/// Bucket numbers are times divided by the width; chunk numbers are bucket numbers divided by [`CHUNK`].
+/// One tier of a series. A bucket number is the time divided by the bucket width; a chunk number is the bucket number
+/// divided by [`CHUNK`].
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tier {
     /// Number of the first chunk.
     first: u64,
     chunks: VecDeque<Chunk>,
-    /// The oldest bucket that was ever written; earlier buckets are unknown.
+    /// Number of the oldest bucket that was ever written. Earlier data is unknown.
     since: Option<u64>,
 }
 
 impl Tier {
-    /// Adds a value to bucket `index` and keeps at most `max_chunks` chunks. A current value (`live`) that is older than
-    /// all of them shows that the clock was wrong before, so the tier starts over. An old value of the past is dropped.
+    /// Adds a value to bucket `index` and keeps at most `max_chunks` chunks. If a current value (`live`) is older than
+    /// all of them, the clock was wrong before, so the tier starts over. A filled-in value that is too old is dropped.
     pub fn put(&mut self, index: u64, value: Span, max_chunks: u64, live: bool) {
         let number = index / CHUNK;
         if self.chunks.is_empty() {
@@ -159,7 +161,7 @@ impl Tier {
         }
     }
 
-    /// Returns the number after the last chunk.
+    /// Returns the number of the chunk after the last one.
     fn end(&self) -> u64 {
         self.first + self.chunks.len() as u64
     }

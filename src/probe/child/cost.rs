@@ -1,4 +1,4 @@
-//! Records the memory that the probe held and for how long, which is its cost for the GPU.
+//! Records how much memory the probe held and for how long, which is its cost for the GPU.
 
 use crate::model::probe::Cost;
 use crate::model::units::Bytes;

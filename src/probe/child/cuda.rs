@@ -1,8 +1,8 @@
 //! Calls to the driver. This is the only file in this folder with unsafe code.
 //!
-//! cudarc finds and loads the library and provides the types. Each call is looked up by name here, because cudarc's own
-//! wrappers panic if the driver lacks a call, and read unknown error codes as a Rust enum. A missing call is reported as
-//! a sentence and affects only the policy that needs it.
+//! cudarc finds and loads the library and provides the types. This file looks up each call by name, because cudarc's
+//! own wrappers panic if the driver lacks a call, and read unknown error codes as a Rust enum. A missing call is
+//! reported as a sentence and affects only the policy that needs it.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ const OUT_OF_MEMORY: c_int = 2;
 
 /// Reason why a call failed.
 enum CallError {
-    /// The library does not have the call.
+    /// The library does not provide the call.
     Missing(&'static str),
     Code(&'static str, c_int),
 }
@@ -112,7 +112,7 @@ impl Driver {
             let mut ordinal = 0;
             call!("cuDeviceGet", &mut ordinal => *mut Ordinal, at => c_int)
                 .map_err(|error| self.context_error(&error))?;
-            // MIG names before driver 470 contain no UUID; visibility alone identifies the device then.
+            // Before driver 470, MIG names contain no UUID. Visibility alone identifies the device then.
             if wanted.is_empty() || self.uuid(ordinal)? == wanted {
                 return Ok(CudaDevice {
                     driver: self,
@@ -125,7 +125,7 @@ impl Driver {
         )))
     }
 
-    /// Returns the device's UUID in hexadecimal; for a MIG device its own.
+    /// Returns the device's UUID in hexadecimal. A MIG device has its own UUID.
     fn uuid(&self, ordinal: Ordinal) -> Result<String, ContextError> {
         let mut uuid = CUuuid { bytes: [0; 16] };
         call!("cuDeviceGetUuid_v2", &mut uuid => *mut CUuuid, ordinal => Ordinal)
@@ -156,7 +156,7 @@ impl Driver {
     }
 }
 
-/// Returns the 32 hexadecimal digits of a UUID, or an empty string if it is not a UUID.
+/// Returns the 32 hexadecimal digits of a UUID, or an empty string for other text.
 fn digits(uuid: &str) -> String {
     let bare = uuid.trim_start_matches("GPU-").trim_start_matches("MIG-");
     let digits: String = bare.chars().filter(|c| *c != '-').collect();
@@ -390,7 +390,8 @@ impl Device for Card {
 }
 
 impl Drop for Card {
-    /// Frees what an aborted policy left behind. The context is released with the process, which exits next.
+    /// Frees the memory that an aborted policy did not free. The context is released when the process exits, which
+    /// happens next.
     fn drop(&mut self) {
         for (address, handle) in std::mem::take(&mut self.mapped) {
             let size = self.blocks.remove(&address).unwrap_or_default();

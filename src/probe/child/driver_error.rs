@@ -1,11 +1,11 @@
-//! Explanations of the driver's error codes for users who want to probe a GPU: one sentence each, with a remedy.
+//! Explanations of the driver's error codes for users who want to probe a GPU, one sentence each with a fix.
 
 /// Reason why no context was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContextError {
     /// The driver has too little memory for a context.
     NoContext,
-    /// Any other reason, as a clause.
+    /// Any other reason, as a phrase without a period.
     Refused(String),
 }
 
@@ -37,7 +37,7 @@ pub fn context_error(call: &str, code: i32, name: &str) -> ContextError {
     ContextError::Refused(format!("{explanation} ({call}: {code})"))
 }
 
-/// Explains that this driver does not have a call.
+/// Explains that this driver does not support a call.
 pub fn missing(call: &str, version: i32) -> String {
     let (major, minor) = (version / 1_000, version % 1_000 / 10);
     format!("the driver is too old: it supports CUDA {major}.{minor} and has no {call}")

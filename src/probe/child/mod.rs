@@ -1,9 +1,9 @@
 //! The child process: loads the driver, creates a context, probes within its limits, returns all memory, and prints one
 //! line.
 //!
-//! It is a separate process, so that a failing driver affects nothing else. Three things can end it early: its parent's
-//! death (`PR_SET_PDEATHSIG`), its own alarm if a driver call holds memory for too long, and its parent's timeout. The
-//! driver releases the memory in each case.
+//! It is a separate process, so that a failing driver affects nothing else. Three things can end it early: the death of
+//! its parent (`PR_SET_PDEATHSIG`), its own alarm if a driver call holds memory for too long, and its parent's timeout.
+//! The driver releases the memory in each case.
 
 mod cost;
 mod cuda;
@@ -27,16 +27,16 @@ use super::{FINISH_TIMEOUT, MAX_REQUEST_BYTES, millis, policy};
 use crate::model::probe::{Cost, Outcome, PatternRun, Policy, Probe, default_headroom};
 use crate::model::units::Bytes;
 
-/// All policies together may use one half of the time limit; the fill gets the rest.
+/// All policies together may use half of the time limit. The rest is for the fill.
 const POLICIES_SHARE: u64 = 2;
 
-/// Initialising CUDA allocates no GPU memory, but can still fail with out of memory.
+/// Initialising CUDA allocates no GPU memory, but can still fail with an out-of-memory error.
 const NO_START: &str = "the driver cannot start because it is out of memory (CUDA error 2)";
 
-/// With less free memory than this, about twice the size of a context, a refused context is not surprising.
+/// Minimum free memory for a refused context to be remarkable, about twice the size of a context.
 const MIN_FREE_FOR_FINDING: Bytes = Bytes::gib(2);
 
-/// Executes the request from standard input and prints the result. Returns exit code 0 whenever there is an answer.
+/// Executes the request from standard input and prints the result. Returns exit code 0 if there is any result.
 pub fn run() -> u8 {
     // Set this first, so that the child never outlives its parent.
     let _ = set_pdeathsig(Signal::SIGKILL);
@@ -85,7 +85,7 @@ fn unfinished(outcome: Outcome, reason: String) -> Probe {
 }
 
 fn run_request(request: &ChildRequest) -> Probe {
-    // Held until this function returns, when all memory has been returned.
+    // Held until this function returns. By then, all memory has been returned.
     let folder = request.locks.as_deref();
     let _lock = match folder.map(|folder| lock(folder, &request.gpu)) {
         Some(Err(why)) => return unfinished(Outcome::Refused, why),
@@ -153,7 +153,7 @@ fn check_only(found: Result<CudaDevice, ContextError>) -> Probe {
     }
 }
 
-/// Reports a finding if enough memory was free for a context, otherwise a plain refusal.
+/// Reports fragmentation if enough memory was free for a context, otherwise a plain refusal.
 fn without_context(request: &ChildRequest) -> Probe {
     match request.nvml_free.get() {
         Some(free) if free >= MIN_FREE_FOR_FINDING => unfinished(
@@ -177,7 +177,7 @@ fn measure(card: &mut Card, request: &ChildRequest, probe: &mut Probe) -> Result
     let (free, total) = card.memory()?;
     probe.total_bytes = total.into();
     probe.free_bytes = free.into();
-    // The decrease of free memory, which includes the activity of other processes in between.
+    // The decrease of free memory. It includes the activity of other processes in the meantime.
     probe.cost.context_bytes = request
         .nvml_free
         .clone()
@@ -190,7 +190,7 @@ fn measure(card: &mut Card, request: &ChildRequest, probe: &mut Probe) -> Result
         if !request.force {
             probe.outcome = Outcome::Refused;
             probe.reason = Some(format!(
-                "{free} are free, but {headroom} must stay free; --headroom sets less, --force uses half of what is free"
+                "{free} are free, but {headroom} must stay free; lower this with --headroom, or use half of the free memory with --force"
             ));
             return Ok(());
         }
@@ -217,9 +217,9 @@ fn arena(wanted: Bytes, free: Bytes, headroom: Bytes) -> Bytes {
     Bytes(wanted.0.min(room) / GRANULE * GRANULE)
 }
 
-/// Ends the process if it still runs after `timeout`, because a driver call hangs while memory is held. This uses the
-/// kernel's alarm instead of a thread, since it works in any state of the process. It also skips exit handlers, some of
-/// which belong to the driver.
+/// Kills the process if it is still running after `timeout`, because a driver call hangs while memory is held. This
+/// uses the kernel's alarm instead of a thread, because the alarm works in any state of the process. It also skips exit
+/// handlers, some of which belong to the driver.
 fn set_alarm(timeout: Duration) {
     let seconds = u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX);
     alarm::set(seconds.saturating_add(1));

@@ -1,8 +1,9 @@
 //! The two policies in which the driver itself allocates every block: plain `cudaMalloc`, and its stream-ordered pool.
 //!
-//! Neither reports the positions of its free memory, but the allocated addresses reveal them. Plain: memory is returned
-//! when the last block of a 2 MiB page is freed, so the free parts of pages with live blocks are held but unused.
-//! Stream-ordered pool: all allocated memory stays in the pool, so everything outside live blocks is free.
+//! Neither reports the positions of its free memory, but the allocated addresses reveal them. With `cudaMalloc`, memory
+//! is returned when the last block of a 2 MiB page is freed, so the free parts of pages with live blocks are held but
+//! unused. With the stream-ordered pool, all allocated memory stays in the pool, so all memory outside live blocks is
+//! free.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Runs a pattern of requests under a policy, in an arena of limited size, and reports the resulting free blocks.
 //!
-//! A policy allocates and frees addresses. In the end it describes its memory as segments of blocks, in the same form as
-//! the map of a process, so that both are evaluated by one function
-//! ([`Fragmentation`](crate::allocator::fragmentation::Fragmentation)).
+//! A policy allocates and frees addresses. At the end it describes its memory as segments of blocks, in the same form
+//! as the map of a process, so that one function ([`Fragmentation`](crate::allocator::fragmentation::Fragmentation))
+//! evaluates both.
 
 mod driver;
 mod torch;
@@ -22,7 +22,7 @@ trait Allocator<D: Device> {
     fn device(&mut self) -> &mut D;
     fn take(&mut self, size: u64) -> Result<u64, DeviceError>;
     fn give(&mut self, address: u64);
-    /// Returns the bytes currently held from the driver.
+    /// Returns the bytes currently reserved from the driver.
     fn reserved(&self) -> u64;
     /// Returns the held memory, block by block.
     fn segments(&self) -> Vec<Segment>;
@@ -80,7 +80,7 @@ fn run_requests<D: Device>(
     deadline_us: u64,
     run: &mut PatternRun,
 ) -> Result<(), String> {
-    // Time of the free, and address, of each block that will be freed.
+    // Time and address of each pending free.
     let mut expiring: Vec<(u64, u64)> = Vec::new();
     for (at, wanted) in (0_u64..).zip(&pattern.requests) {
         if allocator.device().now_us() >= deadline_us {

@@ -1,5 +1,5 @@
-//! PyTorch's own rules: the [`Model`] with which `gputop whatif` replays histories. Here its segments and pages are real
-//! memory of the GPU, with the GPU's addresses, which decide between equal blocks.
+//! PyTorch's own allocation policy: the [`Model`] with which `gputop whatif` replays histories. In a probe, its
+//! segments and pages are real memory of the GPU. Their real addresses decide which of several equal blocks is used.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -100,7 +100,7 @@ impl<D: Device> Arena<'_, D> {
         self.size.saturating_sub(self.held) >= size
     }
 
-    /// Returns the value of a successful call. Stores the error of a failed one unless memory ran out.
+    /// Returns the value of a successful call. If a call fails for a reason other than out of memory, stores the error.
     fn record_error<T>(&mut self, result: Result<T, DeviceError>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
@@ -119,7 +119,7 @@ impl<D: Device> Arena<'_, D> {
         }
     }
 
-    /// Returns everything to the driver, including live blocks of the model.
+    /// Returns all memory to the driver, including live blocks of the model.
     fn close(&mut self) {
         for (address, _) in std::mem::take(&mut self.segments) {
             self.device.free(address);
@@ -158,7 +158,7 @@ impl<D: Device> Driver for Arena<'_, D> {
     }
 
     fn reserve(&mut self, page: u64) -> Option<(u64, u64)> {
-        // PyTorch, too, reserves an eighth more than the GPU's memory.
+        // Like PyTorch, reserve an eighth more than the GPU's memory.
         let size = (self.size + self.size / 8).checked_next_multiple_of(page)?;
         let result = self.device.reserve(size);
         let address = self.record_error(result)?;

@@ -30,24 +30,24 @@ use crate::open_files::restore_in;
 use crate::protocol::{Request, Update};
 use crate::source::stream::{Feed, Source, stream};
 
-/// Pause before the next connection attempt; it doubles from the first value to the second while the host does not
-/// answer.
+/// Pause before the next connection attempt. While the host does not respond, it doubles from the first value up to the
+/// second.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
-/// A host is silent after this many intervals plus a grace period without data. The connection is closed after the
-/// timeout.
+/// A host counts as silent after this many intervals plus a grace period without data. After the timeout, the
+/// connection is closed.
 const MAX_SILENT_INTERVALS: u32 = 3;
 const SILENCE_GRACE: Duration = Duration::from_secs(2);
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval at which timeouts are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// Minimum suspend time of this machine after which connections are considered dead.
+/// Minimum time that this machine was suspended after which connections are considered dead.
 const MIN_SUSPEND: Duration = Duration::from_secs(5);
 /// Maximum time to close a shared connection.
 const HANG_UP_TIMEOUT: Duration = Duration::from_secs(2);
-/// Read buffer for one host; with a hundred hosts a larger one would waste memory.
+/// Size of the read buffer for one host. With a hundred hosts, a larger one would waste memory.
 const READ_BUFFER_BYTES: usize = 8 << 10;
-/// Maximum size of the stderr text that is kept, from its end.
+/// Maximum size of the stderr text that is retained. Only the end is retained.
 const MAX_STDERR_BYTES: usize = 4096;
 
 /// A remote host and how to connect to it.
@@ -59,7 +59,7 @@ pub struct Connection {
     pub allow_signals: bool,
     pub allow_probe: bool,
     pub allow_watch: bool,
-    /// The shared ssh connection; `None` if the user's own configuration decides, or sharing is off.
+    /// The shared ssh connection; `None` if the user's own ssh configuration controls sharing, or if sharing is off.
     pub shared: Option<Shared>,
 }
 
@@ -115,7 +115,7 @@ impl Connection {
         };
         command.stdin(Stdio::piped());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        // In its own process group, the command does not receive Ctrl-C, and everything it starts can be ended with
+        // In its own process group, the command does not receive Ctrl-C, and everything it starts can be killed with
         // it.
         command.process_group(0);
         command
@@ -129,14 +129,14 @@ fn running() -> MutexGuard<'static, Vec<Pid>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends all connection commands before this process exits, since some would not notice the exit.
+/// Kills all connection commands before this process exits, because some would not notice the exit.
 pub fn end_all() {
     for group in &*running() {
         let _ = killpg(*group, Signal::SIGTERM);
     }
 }
 
-/// Starts connecting. The source reports the state of the connection, which ends when the source is dropped.
+/// Starts connecting. The source reports the state of the connection, which is closed when the source is dropped.
 pub fn start(connection: Connection) -> io::Result<Source> {
     start_with(connection, suspended_time)
 }
@@ -169,7 +169,7 @@ struct RemoteHost {
     interval: Millis,
     target: Target,
     state: Mutex<State>,
-    /// Notified when the source was dropped or the next connection is requested now.
+    /// Notified when the source was dropped or the user requested the next connection.
     changed: Condvar,
 }
 
@@ -178,13 +178,13 @@ struct State {
     /// Process group of the running command.
     group: Option<Pid>,
     last_received: Option<Instant>,
-    /// Version of the remote gputop if its protocol differs. `nvidia-smi` is then used for that host.
+    /// Version of the remote gputop if it uses another protocol. Then `nvidia-smi` is used for that host.
     other_version: Option<String>,
     is_silent: bool,
     is_dropped: bool,
     /// Reconnect without waiting.
     wants_connection: bool,
-    /// The shared connection is dead, even if ssh has not noticed.
+    /// True if the shared connection is dead, even if ssh has not noticed.
     is_dead: bool,
 }
 
@@ -209,7 +209,7 @@ enum WaitResult {
 struct ConnectionOutcome {
     why: String,
     frames: u64,
-    /// True if the user must answer a question of ssh.
+    /// True if the user must answer an ssh prompt.
     asks: bool,
 }
 
@@ -248,7 +248,7 @@ impl RemoteHost {
                 lost = Some(Instant::now());
             }
             if outcome.asks {
-                // Frequent attempts without a key can get the user locked out.
+                // Frequent attempts without a key could lock the user out.
                 pause = MAX_PAUSE;
             }
             match self.wait(jittered(pause), lost, &outcome) {
@@ -323,7 +323,7 @@ impl RemoteHost {
         let mut frames = 0;
         let reason = self.read(&mut child, known, &mut frames);
         self.writer.disconnect();
-        // Ends remaining processes of the group. The group ID cannot be reused before the child is waited for.
+        // Kill the remaining processes of the group. The group ID cannot be reused before the child is waited for.
         let _ = killpg(group, Signal::SIGTERM);
         running().retain(|running| *running != group);
         self.state().group = None;
@@ -430,8 +430,8 @@ impl RemoteHost {
         })
     }
 
-    /// Sends requests to the remote host until the source is dropped. Ends a connection that is silent, or that this
-    /// machine's suspend has broken.
+    /// Sends requests to the remote host until the source is dropped. Ends the connection if it is silent, or if it
+    /// broke while this machine was suspended.
     fn send_requests(&self, requests: &Receiver<Request>, suspended_time: &dyn Fn() -> Duration) {
         let (mut last_check, mut before) = (Instant::now(), suspended_time());
         loop {
@@ -464,7 +464,7 @@ impl RemoteHost {
         self.changed.notify_all();
     }
 
-    /// Ends the wait for the next connection.
+    /// Requests a connection without further waiting.
     fn request_connection(&self) {
         let mut state = self.state();
         if state.group.is_none() {
@@ -518,14 +518,15 @@ fn jittered(pause: Duration) -> Duration {
     pause * (768 + u32::try_from(part).unwrap_or(0)) / 1024
 }
 
-/// The last stderr output of a command.
+/// The end of a command's stderr output.
 struct StderrTail {
     text: Arc<Mutex<Vec<u8>>>,
-    /// Closed when stderr ends; nothing is sent.
+    /// Closed when stderr reaches its end. Nothing is sent on it.
     end: Receiver<()>,
 }
 
-/// Maximum time to wait for the end of stderr. Background processes of the command may keep it open indefinitely.
+/// Maximum time to wait until stderr reaches its end. Background processes of the command may keep it open
+/// indefinitely.
 const STDERR_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl StderrTail {
@@ -556,7 +557,7 @@ impl StderrTail {
     }
 }
 
-/// Returns true if ssh reports that it would have had to ask the user.
+/// Returns true if ssh reports that it would have had to prompt the user.
 fn needs_answer(stderr_text: &[u8]) -> bool {
     const WORDS: [&str; 3] = [
         "Permission denied (",

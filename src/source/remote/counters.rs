@@ -1,5 +1,5 @@
-//! Failed allocations while a host was disconnected. The remote agent restarts with each connection and counts from
-//! then on. Failures in between are derived from the counters that were received last.
+//! Detects allocations that failed while a host was disconnected. The remote agent restarts with each connection and
+//! counts from then on. Failures in between are derived from the last counters that were received.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::model::units::Mono;
 
 type PoolKey = (ProcessKey, u32);
 
-/// `num_ooms` of each pool and the time it was received.
+/// `num_ooms` of each pool and the time when it was received.
 type OomCounts = BTreeMap<PoolKey, (u64, Mono)>;
 
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(super) struct Counters {
     boot_id: String,
     agent: String,
     current: OomCounts,
-    /// Counts from earlier agents; each is compared once.
+    /// Counts from earlier agents. Each is compared only once.
     before: OomCounts,
     /// Number of events created by this host, used as their sequence numbers.
     event_count: u64,
@@ -28,7 +28,7 @@ pub(super) struct Counters {
 impl Counters {
     pub(super) fn hello(&mut self, hello: &Hello) {
         if hello.boot_id == self.boot_id {
-            // Counts from before several reconnects are still the newest ones known.
+            // Several reconnects may have passed since these counts, but they are still the newest ones known.
             self.before.append(&mut self.current);
         } else {
             (self.before, self.current) = Default::default();
@@ -37,8 +37,8 @@ impl Counters {
         self.agent.clone_from(&hello.agent);
     }
 
-    /// Returns an event for each pool whose counter rose during the disconnection, at the first frame that contains
-    /// the pool again.
+    /// Returns an event for each pool whose counter increased during the disconnection. The event is returned with the
+    /// first frame that contains the pool again.
     pub(super) fn frame(&mut self, frame: &Frame) -> Vec<Event> {
         let mut missed = Vec::new();
         let Some(pools) = &frame.pools else {
@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    /// Returns the PID, the counts before and after, and the time of the last known count.
+    /// Returns for each event the PID, the counts before and after, and the time of the last known count.
     fn rises(events: &[Event]) -> Vec<(u32, u64, u64, u64)> {
         let rises = events.iter().filter_map(|event| match &event.observation {
             Observation::Ooms(rose) => {
@@ -138,10 +138,10 @@ mod tests {
         let mut counters = Counters::default();
         counters.hello(&hello("a", "boot"));
         assert!(counters.frame(&frame(1_000, &[(1, 0), (2, 3)])).is_empty());
-        // The agent itself reports this.
+        // The agent itself reports this failure.
         assert!(counters.frame(&frame(2_000, &[(1, 1), (2, 3)])).is_empty());
         counters.hello(&hello("b", "boot"));
-        // A new agent knows no pool at first, and the connection may be lost again.
+        // A new agent does not know any pools at first, and the connection may be lost again.
         assert!(counters.frame(&frame(60_000, &[])).is_empty());
         counters.hello(&hello("c", "boot"));
         let missed = counters.frame(&frame(61_000, &[(1, 4), (2, 3), (3, 9)]));

@@ -1,4 +1,4 @@
-//! Filters repeated events: after a reconnect, an agent may first repeat events that it has already sent.
+//! Filters out repeated events: after a reconnect, an agent may first repeat events that it has already sent.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use crate::model::event::Event;
 /// Maximum number of agents that are remembered; each connection adds one.
 const MAX_AGENTS: usize = 64;
 
-/// The number of the newest event of each agent, which numbers its events consecutively.
+/// Each agent and the number of its newest event. An agent numbers its events consecutively.
 #[derive(Debug, Default)]
 pub(super) struct EventNumbers(VecDeque<(String, u64)>);
 

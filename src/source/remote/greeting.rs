@@ -30,10 +30,10 @@ const GREETINGS: [(&str, Speaker); 2] = [
     (nvidia_smi::GREETING, Speaker::NvidiaSmi),
 ];
 
-/// Reason why no agent can be used.
+/// Reason why the remote agent cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoAgent {
-    /// No greeting before the end or the size limit; contains the last line of output.
+    /// No greeting was found before the end or the size limit; contains the last line of output.
     Silent(String),
     /// The agent uses another protocol; contains its version.
     Other(String),
@@ -48,7 +48,7 @@ pub fn greeting() -> String {
 /// Checks the text after [`GREETING`], `1 version=0.1.0`.
 ///
 /// # Errors
-/// Returns the version of the other gputop if its protocol differs.
+/// Returns the version of the other gputop if it uses another protocol.
 pub fn fits(words: &[u8]) -> Result<(), String> {
     let words = visible(words, 60);
     let (protocol, version) = words.split_once(" version=").unwrap_or((&words, "?"));

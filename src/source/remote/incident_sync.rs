@@ -1,7 +1,7 @@
 //! Copies incidents from the store of a remote host. The host sends a list, and each new incident is requested
-//! individually, so that a hundred of them delay no frame. A list arrives with each connection and after each change.
-//! Incidents that a lost connection did not deliver are requested on the next one, and incidents saved meanwhile are
-//! in its list.
+//! individually, so that a hundred of them do not delay frames. A list arrives with each connection and after each
+//! change. If a connection is lost before an incident arrives, the incident is requested on the next one. Incidents
+//! saved in the meantime are in the next list.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,19 +10,19 @@ use crate::model::remote_incident::{IncidentFile, RemoteIncident};
 
 /// Maximum number of incidents of a list that are read.
 pub const MAX_LISTED_INCIDENTS: usize = 64;
-/// Maximum number of requests per hour, whatever the host lists. More incidents would evict those of this user from
-/// the local store.
+/// Maximum number of requests per hour, however many incidents the host lists. More incidents would evict those of this
+/// user from the local store.
 const MAX_REQUESTS_PER_HOUR: usize = 256;
 const HOUR: Duration = Duration::from_hours(1);
 
 /// Sync state of one host across all its connections.
 #[derive(Debug, Default)]
 pub(super) struct IncidentSync {
-    /// Incidents of the newest list that were received.
+    /// Incidents of the newest list that have been received.
     received: Vec<IncidentFile>,
     waiting: VecDeque<IncidentFile>,
     requested: Option<IncidentFile>,
-    /// Start of the current hour, and the number of requests since.
+    /// Start of the current hour, and the number of requests since then.
     hour: Option<Instant>,
     count: usize,
 }

@@ -9,8 +9,8 @@ use super::limits::{MAX_LINE, MAX_WINDOW_LOG};
 use crate::model::text::harmless_json;
 use crate::protocol::{Line, Update};
 
-/// Capacity of a line buffer, allocated before a line is read and freed after it. It is large enough to get its own
-/// memory mapping. In the heap that many hosts share, freed buffers of this size would be filled with small
+/// Capacity of a line buffer, which is allocated before a line is read and freed after it. The buffer is large enough
+/// to get its own memory mapping. Freed buffers on the heap that many hosts share would be filled with small
 /// allocations from the lines.
 const LINE_CAPACITY: usize = 160 << 10;
 
@@ -50,7 +50,7 @@ impl<R: BufRead> Incoming<R> {
                 return Ok(None);
             }
             if line.last() != Some(&b'\n') {
-                // Cut off by the end of the connection, or by the limit.
+                // The line was cut off by the end of the connection, or by the limit.
                 let is_cut = (line.len() as u64) < MAX_LINE;
                 return if is_cut {
                     Ok(None)
@@ -58,7 +58,7 @@ impl<R: BufRead> Incoming<R> {
                     Err(StreamError::TooLong)
                 };
             }
-            // Escaping makes a line longer. Only one copy stays in memory.
+            // Escaping makes a line longer, so keep only one copy in memory.
             let text = match harmless_json(&line, MAX_LINE as usize) {
                 None => return Err(StreamError::TooLong),
                 Some(Cow::Owned(text)) => text,

@@ -7,11 +7,11 @@ pub const MAX_LINE: u64 = 16 << 20;
 pub const MAX_REQUEST_LINE: u64 = 64 << 10;
 
 /// zstd window of the stream: 32 KiB, which a reader holds more than three times per host. A frame smaller than the
-/// window can refer to the previous one. A frame of 64 processes with their pools takes 7.3 kB per second, of the
-/// allowed 10. A window of 256 KiB would need 3.4 kB, but the windows of a hundred hosts would then take half of the
-/// reader's memory limit.
+/// window can refer to the previous one. Frames of 64 processes with their pools take 7.3 kB per second, below the
+/// limit of 10. A window of 256 KiB would reduce this to 3.4 kB, but the windows of a hundred hosts would then take
+/// half of the reader's memory limit.
 pub const WINDOW_LOG: u32 = 15;
-/// Largest window that a reader accepts, as the first agents used it.
+/// Largest window that a reader accepts. The first agents used this size.
 pub const MAX_WINDOW_LOG: u32 = 18;
 
 /// Maximum number of unacknowledged frames.

@@ -1,5 +1,5 @@
-//! Remote hosts, reached through any command whose stdin and stdout are a `gputop agent`: ssh, kubectl exec, srun,
-//! sudo.
+//! Remote hosts, reached through any command that connects stdin and stdout to a `gputop agent`: ssh, kubectl exec,
+//! srun, sudo.
 //!
 //! ```text
 //! this host                                                          remote host
@@ -14,7 +14,7 @@
 //! instead of outdated ones.
 //!
 //! The remote host is not trusted: line length, window size and text before the greeting are limited, text is escaped
-//! as it is read, and nothing in it can refer to objects on this host. The agent exits when its input ends.
+//! as it is read, and no data can refer to objects on this host. The agent exits when its input ends.
 
 mod command;
 mod counters;

@@ -1,4 +1,4 @@
-//! Sends requests to a remote host, one line each, complete or not at all.
+//! Sends requests to a remote host, one line each. A line is sent completely or not at all.
 
 use std::io::Write;
 use std::process::ChildStdin;
@@ -9,7 +9,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use crate::model::units::Millis;
 use crate::protocol::{Request, RequestLine};
 
-/// The stdin of the connection while there is one, and the settings to send again on the next connection.
+/// The stdin of the current connection, if any, and the settings to send again on the next one.
 #[derive(Debug, Default)]
 pub(super) struct RequestWriter {
     state: Mutex<State>,
@@ -21,7 +21,7 @@ struct State {
     /// Settings that affect all later frames, so a restarted agent must receive them again.
     interval: Option<Millis>,
     focus: Option<Request>,
-    /// True if the other end is the `nvidia-smi` script, which knows no requests.
+    /// True if the other end is the `nvidia-smi` script, which does not support requests.
     uses_script: bool,
 }
 
@@ -30,8 +30,8 @@ impl RequestWriter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends to this connection from now on. A remote host that does not read must not block this one: a full pipe
-    /// ends the connection.
+    /// Uses this connection from now on. A remote host that does not read must not block this one, so a full pipe ends
+    /// the connection.
     pub(super) fn connect(&self, stdin: ChildStdin) {
         let _ = fcntl(&stdin, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
         let mut state = self.state();

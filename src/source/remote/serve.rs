@@ -45,8 +45,8 @@ struct Acknowledged {
     grew: Notify,
 }
 
-/// Writes the updates of `source` and the replies of `incidents` to `output` until it is closed or the source ends. A
-/// separate thread reads requests from `input` and calls `at_end` when it ends.
+/// Writes the updates of `source` and the replies of `incidents` to `output` until `output` is closed or the source
+/// ends. A separate thread reads requests from `input` and calls `at_end` when the input ends.
 pub async fn serve(
     mut source: Source,
     incidents: Option<IncidentRequests>,
@@ -54,7 +54,7 @@ pub async fn serve(
     mut output: impl Write,
     at_end: impl FnOnce() + Send + 'static,
 ) -> io::Result<()> {
-    // The greeting is sent even to clients that only check who answers and send nothing.
+    // The greeting is sent even to clients that only check which program responds and send nothing.
     output.write_all(greeting().as_bytes())?;
     output.flush()?;
     let acknowledged = Arc::new(Acknowledged::default());
@@ -89,7 +89,7 @@ pub async fn serve(
             if let Update::Frame(frame) = update {
                 frames.newest = Some(frame);
             } else if update.is_sent() {
-                // An earlier frame is written before this update, if the reader has room.
+                // If the reader has room, the newest frame is written before this update, because the frame is older.
                 frames.write(&mut output, &acknowledged)?;
                 output.line(&update)?;
                 wrote = true;
@@ -103,9 +103,9 @@ pub async fn serve(
     output.encoder.finish()?.flush()
 }
 
-/// Writes lines into one zstd stream. The last byte of each flush is a line end, because `srun` forwards complete
-/// lines only, even of binary data. To achieve that, the last line end is compressed as a block of its own, which
-/// leaves it unchanged (RFC 8878, 3.1.1.2: a block is raw, or one byte and its count).
+/// Writes lines into one zstd stream. The last byte of each flush is a line feed, because `srun` forwards only complete
+/// lines, even of binary data. For this purpose, the last line feed is compressed as a block of its own, which stores
+/// it unchanged (RFC 8878, 3.1.1.2: a block is raw, or one byte and its count).
 struct CompressedLines<W: Write> {
     encoder: Encoder<'static, W>,
     owes_end: bool,

@@ -9,7 +9,7 @@ const MAX_NODES: usize = 4_096;
 /// Maximum number of digits in a node name.
 const MAX_DIGITS: usize = 18;
 
-/// A node, entered as a step of the job: only the GPUs of the job are visible.
+/// A node, entered through a step of the job, which sees only the GPUs of the job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     pub job: String,
@@ -17,10 +17,10 @@ pub struct Step {
 }
 
 impl Step {
-    /// Returns a command that runs the shell command `remote` in the job, without resources of its own.
+    /// Returns a command that runs the shell command `remote` in the job, without allocating resources for it.
     pub(super) fn command(&self, remote: &str) -> Command {
         let mut command = Command::new("srun");
-        // One task, not part of an MPI program and not bound to a core.
+        // Run a single task that is not part of an MPI program and not bound to a core.
         command.args([
             "--overlap",
             "--nodes=1",

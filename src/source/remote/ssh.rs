@@ -15,14 +15,14 @@ pub struct Ssh {
     pub port: Option<u16>,
 }
 
-/// A connection shared by several ssh calls, so that the user answers a question only once.
+/// A connection shared by several ssh calls, so that the user answers each prompt only once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shared {
     /// The ControlPath of ssh.
     pub socket: PathBuf,
 }
 
-/// Options to notice within 15 seconds that a host no longer answers, even if packets are dropped.
+/// Options that make ssh notice within 15 seconds that a host no longer responds, even if packets are dropped.
 const KEEPALIVE_OPTIONS: [&str; 3] = [
     "ServerAliveInterval=5",
     "ServerAliveCountMax=3",
@@ -38,17 +38,17 @@ fn ssh() -> Command {
 }
 
 impl Ssh {
-    /// Returns an ssh command that may ask the user questions on the terminal.
+    /// Returns an ssh command that may prompt the user on the terminal.
     pub fn asking(&self, shared: Option<&Shared>, remote: &str) -> Command {
         self.command(shared, &[], remote)
     }
 
-    /// Returns an ssh command that fails instead of asking questions.
+    /// Returns an ssh command that fails instead of prompting.
     pub fn silent(&self, shared: Option<&Shared>, remote: &str) -> Command {
         self.command(shared, &["BatchMode=yes"], remote)
     }
 
-    /// Returns a command that closes the shared connection, which may not have noticed that it is dead.
+    /// Returns a command that closes the shared connection, because ssh may not have noticed that it is dead.
     pub(super) fn hang_up(&self, shared: &Shared) -> Command {
         let mut command = ssh();
         command.args(["-O", "exit", "-o"]);
@@ -96,8 +96,8 @@ impl Ssh {
     }
 }
 
-/// Returns the possible places of an agent on the remote host, starting with the copied one. For `sh`, between single
-/// quotes.
+/// Returns the possible paths of an agent on the remote host, starting with the copied one. They are passed to `sh` in
+/// single quotes.
 fn places() -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!(
@@ -111,8 +111,8 @@ fn in_shell(script: &str) -> String {
     format!("/bin/sh -c 'PATH=\"${{PATH:+$PATH:}}/usr/bin:/bin\"; {script}'")
 }
 
-/// Sets `p` to a working gputop on the remote host and runs `then`. A relative entry of PATH is ignored, because its
-/// result depends on the current directory of the login shell.
+/// Sets `p` to a working gputop on the remote host and runs `then`. A relative entry of PATH is ignored, because it
+/// depends on the current directory of the login shell.
 fn with_gputop(then: &str) -> String {
     let places = places();
     format!(
@@ -141,8 +141,8 @@ fn nvidia_smi_loop() -> String {
     )
 }
 
-/// Returns a script that reports what is installed: `gputop-on Linux x86_64`, `gputop-smi-at PATH`, and for a gputop
-/// `gputop-at PATH` with its greeting.
+/// Returns a script that reports what is installed: `gputop-on Linux x86_64`, `gputop-smi-at PATH`, and if gputop is
+/// found, `gputop-at PATH` with its greeting.
 pub fn look() -> String {
     let found = nvidia_smi::found();
     let greeting = "\"$p\" agent </dev/null 2>/dev/null | head -n 1";
@@ -152,15 +152,16 @@ pub fn look() -> String {
     ))
 }
 
-/// Returns a script that reads a program from stdin and installs it where the agent is searched for first. The copy
-/// must be complete, run there, and be a gputop of this version. `cksum` is the output of cksum(1), which every POSIX
-/// system has, for the program.
+/// Returns a script that reads a program from stdin and installs it at the first path that is searched for an agent.
+/// The copy must be complete, must run on that host, and must be gputop of this version. `cksum` is the output of
+/// cksum(1) for the program; every POSIX system has this command.
 ///
 /// The copy and its directories belong to the user and are private (0700), whatever umask the login shell sets. The
-/// copy is written under another name and then renamed, so an incomplete copy is never used.
+/// copy is written under a temporary name and then renamed, so an incomplete copy is never used.
 pub fn install(cksum: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
-    // One line without single quotes, backslashes and exclamation marks: csh and fish must pass it on unchanged.
+    // One line without single quotes, backslashes and exclamation marks, because csh and fish must pass it on
+    // unchanged.
     format!(
         "/bin/sh -c 'PATH=/usr/bin:/bin:/usr/local/bin:/run/current-system/sw/bin; umask 077; n=; \
          fail() {{ [ -z \"$n\" ] || rm -f \"$n\"; [ -z \"$1\" ] || echo \"$1\" >&2; exit 1; }}; \

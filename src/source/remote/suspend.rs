@@ -1,10 +1,10 @@
-//! Total suspend time of this machine. After a suspend, connections are dead without knowing it.
+//! Total time that this machine was suspended. After a suspend, connections are dead, but neither end has noticed.
 
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// The clock that stops during suspend, and the one that continues: see clock_gettime(2) of each system.
+/// The clock that stops during suspend, and the one that continues. See clock_gettime(2) of each system.
 #[cfg(target_os = "linux")]
 const CLOCKS: (ClockId, ClockId) = (ClockId::CLOCK_MONOTONIC, ClockId::CLOCK_BOOTTIME);
 #[cfg(target_os = "macos")]
@@ -12,7 +12,7 @@ const CLOCKS: (ClockId, ClockId) = (
     ClockId::from_raw(nix::libc::CLOCK_UPTIME_RAW),
     ClockId::from_raw(nix::libc::CLOCK_MONOTONIC_RAW),
 );
-/// The suspend time is unknown on this system; the heartbeat detects dead connections.
+/// The suspend time is not available on this system, so only the heartbeat detects dead connections.
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 const CLOCKS: (ClockId, ClockId) = (ClockId::CLOCK_MONOTONIC, ClockId::CLOCK_MONOTONIC);
 

@@ -15,7 +15,7 @@ pub enum Target {
     Ssh(Ssh),
     /// A shell command whose stdin and stdout are a `gputop agent`.
     Via(String),
-    /// A node of a job. It cannot be written by the user, only expanded from the job.
+    /// A node of a job. Users cannot enter it directly; it results from expanding the job.
     Slurm(Step),
 }
 

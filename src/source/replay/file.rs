@@ -20,9 +20,9 @@ use crate::source::layout::{
     Minute, NOTE_MAGIC, Note, SKIPPABLE_HEADER,
 };
 
-/// Maximum memory for the lists of one note. Notes are read one after the other.
+/// Maximum memory for the lists of one note. Only one note is in memory at a time.
 const MAX_NOTE_MEMORY: usize = 16 << 20;
-/// Maximum memory for the table of minutes: more than half a year.
+/// Maximum memory for the table of minutes, enough for more than half a year.
 const MAX_INDEX_MEMORY: usize = 32 << 20;
 
 /// Reason why a file cannot be played.
@@ -64,7 +64,7 @@ struct TimedLine {
     frame: Option<FrameTime>,
 }
 
-/// A playable recording. The position of its minutes is known, but no minute is read yet.
+/// A playable recording. The positions of its minutes are known, but no minute has been read yet.
 #[derive(Debug)]
 pub struct Recording {
     contents: Arc<Contents>,
@@ -98,8 +98,8 @@ impl Recording {
         (start, end.unwrap_or(start))
     }
 
-    /// Returns the difference between wall time and the monotonic clock of the recording in milliseconds, from its
-    /// first frame. Returns `None` if no frame can be read.
+    /// Returns the wall time minus the monotonic time of the recording in milliseconds, taken from its first frame.
+    /// Returns `None` if no frame can be read.
     pub(super) fn wall_offset(&self) -> Option<i64> {
         let minutes = self.minutes.iter().filter(|minute| minute.frames > 0);
         minutes
@@ -161,8 +161,8 @@ impl Recording {
         Lines::new(&self.contents, minute.offset, minute.offset + minute.bytes)
     }
 
-    /// Returns the note of a minute. Returns `None` if the minute has no note, or the note is damaged or larger than
-    /// `room`. `room` shrinks by the size of the note. The charts have a gap there.
+    /// Returns the note of a minute. Returns `None` if the minute has no note, or if the note is damaged or larger than
+    /// `room`; the charts then have a gap. `room` shrinks by the size of the note.
     pub(super) fn note(&self, minute: &Minute, room: &mut u64) -> Option<Note> {
         if !(SKIPPABLE_HEADER..=MAX_NOTE_BYTES).contains(&minute.note) {
             return None;

@@ -1,10 +1,11 @@
 //! Plays several recordings of the same time on one clock.
 //!
-//! Each recording has its own reader and stream, as if it played alone; the group decides when frames are shown. The
-//! group uses wall time, since each boot has its own monotonic clock. The first frame of a recording gives the
-//! difference. A host is shown as not yet recorded before its recording starts, and as silent after it ends.
+//! Each recording has its own reader and stream, as if it were played alone. The group decides when frames are shown.
+//! The group uses wall time, because each boot has its own monotonic clock. The first frame of a recording gives the
+//! difference between the two. A host is shown as not yet recorded before its recording starts, and as silent after it
+//! ends.
 //!
-//! A move request from the screen of one host or from the host list moves all of them.
+//! A request to move, from the screen of one host or from the host list, moves all recordings.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -19,17 +20,17 @@ use crate::model::units::{Millis, Mono};
 use crate::protocol::{Play, Position, Request, Update};
 use crate::source::stream::{Feed, Source, stream};
 
-/// Interval at which all streams receive the position while playing.
+/// Interval at which the position is sent to all streams during playback.
 const POSITION_INTERVAL: Duration = Duration::from_millis(500);
-/// A step of the host list, which has no frames of its own, in milliseconds.
+/// Length of a step in the host list, which has no frames of its own, in milliseconds.
 const STEP_MILLIS: i64 = 1_000;
 const MAX_STEPS: u64 = 64;
-/// A host is silent after this many intervals plus a grace period without a frame, like a live host.
+/// Like a live host, a recorded host is silent after this many intervals plus a grace period without a frame.
 const MAX_SILENT_INTERVALS: u64 = 3;
 const SILENCE_GRACE_MILLIS: u64 = 2_000;
 
-/// Plays all recordings on a new thread until no reader is left. Returns the source for the host list, which carries
-/// the position, and the source of each recording.
+/// Plays all recordings on a new thread until no reader is left. Returns the source for the host list, which sends the
+/// position, and the source of each recording.
 ///
 /// # Errors
 /// Fails if a recording contains no readable frame.
@@ -86,7 +87,7 @@ struct Group {
     due: Instant,
     speed: f32,
     paused: bool,
-    /// Member with frames to show immediately, and their number.
+    /// A member whose next frames are shown immediately, and the number of these frames.
     pending_steps: Option<(usize, u64)>,
     position_sent_at: Instant,
 }
@@ -149,7 +150,7 @@ impl Member {
     }
 }
 
-/// Rounds down to whole seconds, so that a growing value is reported at most once a second. Returns 0 for negative
+/// Rounds down to whole seconds, so that an increasing value is reported at most once a second. Returns 0 for negative
 /// values.
 fn whole_seconds(millis: i64) -> u64 {
     u64::try_from(millis).unwrap_or(0) / 1_000 * 1_000
@@ -210,7 +211,7 @@ impl Group {
         next
     }
 
-    /// Returns how long to wait for requests; `None` means until one arrives.
+    /// Returns how long to wait for requests, or `None` to wait until one arrives.
     fn wait(&self) -> Option<Duration> {
         match self.next() {
             NextStep::ReadAhead(_) => Some(Duration::ZERO),
@@ -220,7 +221,7 @@ impl Group {
                 let due = self.due + self.playback_duration(wall);
                 Some(due.saturating_duration_since(Instant::now()))
             }
-            // To report the end.
+            // Do not wait, so that the end is reported.
             NextStep::End => Some(Duration::ZERO),
         }
     }
@@ -292,7 +293,7 @@ impl Group {
         }
     }
 
-    /// Returns the target after this request and the earlier ones that were not executed yet.
+    /// Returns the target of the move after this request, including earlier requests that were not executed yet.
     fn handle_play(
         &mut self,
         member: Option<usize>,
@@ -377,7 +378,7 @@ impl Group {
             .push(self.position(|wall| member.monotonic(wall)));
     }
 
-    /// Converts a time of the host list, whose clock starts with the recordings.
+    /// Converts a time of the host list to wall time. The clock of the host list starts with the recordings.
     fn list_wall(&self, monotonic: Mono) -> Wall {
         self.start
             .saturating_add(i64::try_from(monotonic.0).unwrap_or(i64::MAX))

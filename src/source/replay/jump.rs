@@ -16,16 +16,16 @@ use crate::model::signal::Signalled;
 use crate::model::units::Mono;
 use crate::protocol::{Play, Request, Update};
 
-/// Past sent after a jump, in minutes.
+/// Number of minutes before the target that are sent after a jump.
 const PAST_MINUTES: usize = 60;
-/// Additional past sent per request, in minutes: a screen processes that between two frames.
+/// Number of earlier minutes sent per request. A screen can process these between two frames.
 const MORE_PAST_MINUTES: usize = 15;
 /// Maximum size of the notes read for one jump. An hour of 8 GPUs and 64 processes is 2 MB of JSON.
 const MAX_PAST_BYTES: u64 = 32 << 20;
-/// Approximate maximum of frames that a jump sends. The stream holds no more, and the finest step of a chart is one
-/// second.
+/// Approximate maximum number of frames that a jump sends. The stream holds no more, and the finest resolution of a
+/// chart is one second.
 const MAX_JUMP_FRAMES: u64 = 120;
-/// Maximum number of frames to step forward; larger distances become a jump.
+/// Maximum number of frames to step forward. Longer distances are executed as a jump.
 const MAX_FORWARD_STEPS: u64 = 16;
 
 const NO_STACK: &str = "recordings contain stacks only for failed allocations and new maxima";
@@ -93,7 +93,7 @@ impl Player {
         }
     }
 
-    /// Returns the target after this request and the earlier ones that were not executed yet.
+    /// Returns the target of the move after this request, including earlier requests that were not executed yet.
     fn handle_play(&mut self, play: Play, target: Option<Target>) -> Option<Target> {
         match play {
             Play::Pause(pause) => {
@@ -129,7 +129,7 @@ impl Player {
         }
     }
 
-    /// Counts the time to the next frame from now, after the speed changed.
+    /// Restarts the wait for the next frame after the speed changed.
     fn restart_clock(&mut self) {
         if let Some(shown) = &mut self.shown {
             shown.due = Instant::now();
@@ -172,8 +172,8 @@ impl Player {
         }
     }
 
-    /// Returns the number of frames forward to a near target. The end may come earlier, because frame counts are not
-    /// trusted.
+    /// Returns the number of frames to step forward to a target, or `None` if it is not near. The end may come earlier,
+    /// because frame counts are not trusted.
     fn steps_to(&self, target: Target) -> Option<u64> {
         let Target::Frame(frame) = target else {
             return None;
@@ -183,8 +183,8 @@ impl Player {
         (steps <= MAX_FORWARD_STEPS).then_some(steps)
     }
 
-    /// Jumps to a target. If its minute contains no readable frame, the next readable one is shown immediately; if
-    /// none follows, the last one before.
+    /// Jumps to a target. If its minute contains no readable frame, shows the next readable one immediately, or else
+    /// the last one before.
     pub fn jump(&mut self, target: Target) {
         self.jump_into_minute(target);
         while self.shown.is_none() && matches!(self.reader.next_frame(), NextFrame::End) {
@@ -257,8 +257,8 @@ impl Player {
         self.send_past_events(events);
     }
 
-    /// Returns the last minutes before a time that belong to the boot of the shown frame. Times of other boots are
-    /// not comparable.
+    /// Returns the last minutes before a time, within the boot of the shown frame. Times of different boots are not
+    /// comparable.
     fn minutes_before(&self, before: Mono) -> Range<usize> {
         let minutes = &self.reader.recording.minutes;
         let here = self.shown.map_or(0, |shown| shown.position.minute);

@@ -8,7 +8,7 @@ use zstd::stream::read::Decoder;
 use super::contents::{Contents, Section};
 use crate::source::layout::{MAX_LINE_BYTES, MAX_MINUTE_BYTES, WINDOW_LOG};
 
-/// The rest of a minute is unreadable: it is cut off or damaged.
+/// The remaining part of a minute is unreadable, because it is cut off or damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Broken;
 
@@ -50,8 +50,8 @@ impl Lines {
         }
     }
 
-    /// Returns how many bytes the minute may still contain; the difference between two calls is the amount
-    /// decompressed.
+    /// Returns the maximum number of bytes that the minute may still contain. The difference between two calls is the
+    /// amount decompressed.
     pub fn left(&self) -> u64 {
         self.text.limit()
     }

@@ -1,9 +1,9 @@
-//! The map of the pool that a screen shows, at the position of the replay: the newest recorded before it.
+//! The map of the pool that a screen shows: the newest one recorded before the position of the replay.
 //!
-//! Maps are passed on as they are read. After a jump, or when another pool is selected, the newest map may be further
-//! back: in the current minute, which is then read again, or in an earlier one. Only a few minutes with maps are
-//! searched. A recorder writes the maps of all pools in one round, so if a round lacks this pool, its map could not
-//! be read.
+//! Maps are passed on as they are read. After a jump, or when another pool is selected, the newest map may be at an
+//! earlier position: in the current minute, which is then read again, or in an earlier minute. Only a few minutes with
+//! maps are searched. A recorder writes the maps of all pools in one round, so if a round has no map of this pool, the
+//! map could not be read.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::protocol::{Line, Update};
 const MAX_MINUTES: usize = 8;
 
 impl Player {
-    /// Selects another pool, or none.
+    /// Selects another pool, or no pool.
     pub fn select_map(&mut self, wanted: Option<(ProcessKey, u32)>) {
         if self.reader.wanted_map == wanted {
             return;
@@ -33,7 +33,7 @@ impl Player {
         }
     }
 
-    /// Sends the maps of the current minute up to the shown frame, and nothing else.
+    /// Reads the current minute again up to the shown frame, and sends only its maps.
     fn read_minute_again(&mut self) {
         let Some(shown) = self.shown else { return };
         let was_at_end = matches!(self.reader.next_frame(), NextFrame::End);
@@ -56,13 +56,13 @@ impl Player {
         self.send_notices();
     }
 
-    /// Discards events, which were sent when this minute was read before.
+    /// Discards events, because they were sent when this minute was read before.
     fn discard_events(&mut self) {
         self.reader.take_events();
         self.send_map();
     }
 
-    /// Sends a map that was read on the way.
+    /// Sends the map that was read along with the frames, if any.
     pub fn send_map(&mut self) {
         if let Some(map) = self.reader.take_map() {
             self.is_map_sent = true;
@@ -70,7 +70,7 @@ impl Player {
         }
     }
 
-    /// Sends an earlier map, or the reason why there is none, if no map was read on the way.
+    /// Sends an earlier map, or the reason why there is none. Does nothing if a map was already sent.
     pub fn send_earlier_map(&mut self) {
         let (Some(wanted), Some(shown), false) =
             (self.reader.wanted_map, self.shown, self.is_map_sent)
@@ -109,7 +109,7 @@ fn earlier(recording: &Recording, wanted: (ProcessKey, u32), minute: usize) -> O
         .find_map(|minute| {
             let mut lines = recording.lines(minute).ok()?;
             let mut newest = None;
-            // Data after damage cannot be read.
+            // Data after a damaged part cannot be read.
             while let Ok(Some(line)) = lines.next() {
                 if MapLine::is_map(line)
                     && let Ok(Line::Map(map)) = Line::read(line)

@@ -44,7 +44,8 @@ impl Default for Options {
     }
 }
 
-/// Plays on a new thread until the reader is dropped. If no thread can be started, the stream ends immediately.
+/// Plays the recording on a new thread until the reader is dropped. If no thread can be started, the stream ends
+/// immediately.
 pub fn play(recording: Recording, options: Options) -> Source {
     let (feed, requests, source) = stream();
     spawn(move || Player::new(recording, feed, options).run(&requests));

@@ -1,4 +1,4 @@
-//! Reads the next frame, across the borders of minutes and past damage.
+//! Reads the next frame, across the boundaries of minutes and past damage.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct FramePosition {
 }
 
 pub enum NextFrame {
-    /// Not read yet. Reading also pauses here at the end of a minute and after many events.
+    /// Not read yet. Also the state when reading pauses at the end of a minute or after many events.
     Unread,
     Frame(FramePosition, Arc<Frame>),
     End,
@@ -38,9 +38,9 @@ pub struct Reader {
     position: FramePosition,
     lines: Option<Lines>,
     next_frame: NextFrame,
-    /// Events before the next frame, with the stacks and maps that belong to them.
+    /// Events before the next frame, and the stacks and maps that belong to these events.
     events: Vec<Update>,
-    /// The pool whose maps are read; other maps are skipped.
+    /// The pool whose maps are read. Maps of other pools are skipped.
     pub wanted_map: Option<(ProcessKey, u32)>,
     /// The newest map before the next frame.
     map: Option<Arc<PoolMap>>,
@@ -131,7 +131,7 @@ impl Reader {
             Ok(None) if self.lines.is_some() => {}
             Ok(None) => self.leave_minute(),
             Err(Broken) => {
-                // An unfinished recording always ends like this.
+                // Unfinished recordings always end like this.
                 if self.position.minute + 1 < self.recording.minutes.len() {
                     self.report_damage();
                 }
@@ -187,7 +187,7 @@ impl Reader {
     }
 
     fn leave_minute(&mut self) {
-        // Sets the real frame count, so that steps count right after unreadable parts.
+        // Set the real frame count, so that steps are counted correctly after unreadable parts.
         if let Some(minute) = self.recording.minutes.get_mut(self.position.minute) {
             minute.frames = self.position.frame;
         }

@@ -13,7 +13,7 @@ use crate::model::units::{Millis, Mono};
 use crate::protocol::{Position, Request, Update};
 use crate::source::stream::Feed;
 
-/// Maximum time to wait for the next frame. Longer gaps, as of a suspended laptop, are shortened to this.
+/// Maximum time to wait for the next frame. Longer gaps, such as those of a suspended laptop, are shortened to this.
 const MAX_GAP: Millis = Millis(5_000);
 pub(super) struct Player {
     pub reader: Reader,
@@ -24,7 +24,7 @@ pub(super) struct Player {
     /// True if a group controls the clock and sends the position.
     is_in_group: bool,
     pub shown: Option<Shown>,
-    /// Number of frames to show immediately, even if paused: steps, or the frame after a jump into damage.
+    /// Number of frames to show immediately, even if paused: steps, or the first frame after a jump to a damaged part.
     pub pending_frames: u64,
     /// True if the selected map, or the reason why there is none, was sent since the last jump.
     pub is_map_sent: bool,
@@ -37,7 +37,7 @@ pub(super) struct Shown {
     pub mono: Mono,
     /// Recorded interval between frames.
     pub interval: Millis,
-    /// Instant at which it was due, not at which it was sent, so that delays do not add up.
+    /// The instant at which the frame was due, not when it was sent, so that delays do not accumulate.
     pub due: Instant,
 }
 
@@ -56,7 +56,7 @@ impl Player {
         }
     }
 
-    /// Creates a member of a group, which does nothing by itself.
+    /// Creates a member of a group. It does nothing until the group controls it.
     pub fn in_group(recording: Recording, feed: Feed) -> Self {
         Self {
             is_in_group: true,
@@ -93,7 +93,7 @@ impl Player {
         }
     }
 
-    /// Returns how long to wait for requests; `None` means until one arrives.
+    /// Returns how long to wait for requests, or `None` to wait until one arrives.
     fn wait(&self) -> Option<Duration> {
         match (self.reader.next_frame(), self.shown) {
             (NextFrame::Unread, _) => Some(Duration::ZERO),
@@ -126,7 +126,7 @@ impl Player {
         }
     }
 
-    /// Reads ahead, at most to the end of one minute, so that requests are handled even in a damaged file.
+    /// Reads ahead up to the end of one minute, so that requests are handled even in a damaged file.
     pub fn read_ahead(&mut self) {
         self.reader.read_ahead();
         self.send_notices();
@@ -178,7 +178,7 @@ impl Player {
         });
     }
 
-    /// Completes a frame: sends the position, and whether it is the last frame.
+    /// Completes a frame: sends the position, which includes whether this is the last frame.
     pub fn finish_frame(&mut self) {
         if matches!(self.reader.next_frame(), NextFrame::Unread) {
             self.reader.read_ahead();

@@ -13,7 +13,7 @@ pub enum Target {
     Frame(u64),
 }
 
-/// Position within a minute up to which frames are shown.
+/// Limit within a minute up to which frames are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
     Time(Mono),

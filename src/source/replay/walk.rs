@@ -1,10 +1,11 @@
 //! Finds the minutes of a recording without an index: one that is still being written, was cut off, or is damaged.
 //!
-//! zstd frames contain the length of each of their blocks, so the walk reads a few bytes per second of recording and
-//! decompresses nothing. Data that cannot be parsed is skipped up to the next possible start. A false start yields no
-//! frame and is dropped when the minute is measured.
+//! zstd frames contain the length of each of their blocks, so the walk reads only a few bytes per second of recording
+//! and decompresses nothing. If data cannot be parsed, it is skipped up to the next possible start of a minute. A false
+//! start contains no frame and is dropped when the minute is measured.
 //!
-//! One block (RFC 8878, 3.1.1.2): `25 40 00` is, little-endian, last = 1, type = 2 (compressed), size = 0x804.
+//! Example of a block header (RFC 8878, 3.1.1.2): `25 40 00` is little-endian for last = 1, type = 2 (compressed), size
+//! = 0x804.
 
 use std::io;
 use std::sync::Arc;
@@ -67,7 +68,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Returns the part that starts at `at` and its end, if it is complete and followed by a known part.
+    /// Returns the part that starts at `at` and the position of its end, if it is complete and followed by a part of a
+    /// known type.
     fn part(&mut self, at: u64) -> io::Result<Option<(Part, u64)>> {
         let Some((part, end)) = self.complete_part(at)? else {
             return Ok(None);
@@ -160,7 +162,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Continues at the next known start. A minute that is cut off is kept, because its first seconds may be intact.
+    /// Continues at the next known start. A minute that was cut off is retained, because its first seconds may be
+    /// intact.
     fn skip_damage(&mut self, at: u64) -> io::Result<u64> {
         let next = self.next_known(at + 1)?;
         if self.magic(at)? == Some(ZSTD_MAGIC) {

@@ -32,14 +32,14 @@ pub enum Kind {
     State,
 }
 
-/// Matching the typed text is compared to a value.
+/// How the typed text is compared with a field's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Matching {
     Prefix,
     Contains,
     /// Like [`Prefix`](Self::Prefix); `me` is the current user.
     User,
-    /// Like [`Prefix`](Self::Prefix), also for the container's name and its runtime.
+    /// Like [`Prefix`](Self::Prefix), but also matches the container's name and runtime.
     Container,
 }
 

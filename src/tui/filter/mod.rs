@@ -49,7 +49,8 @@ impl Filter {
         self.terms.is_empty()
     }
 
-    /// Removes the free text from which an incomplete term was typed: with `vram>`, the text `vram` must no longer match.
+    /// Removes the free text that has become the field name of an incomplete term: once `vram>` is typed, `vram` must
+    /// no longer match as text.
     pub fn without(mut self, error: &FilterError) -> Self {
         let is_prefix =
             |term: &Term| matches!(&term.test, Test::Text(text) if Some(&**text) == error.name());

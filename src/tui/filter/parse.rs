@@ -57,7 +57,7 @@ impl FilterError {
 fn suggestion(nearest: &Option<&'static str>) -> String {
     match nearest {
         Some(name) => format!("did you mean `{name}`?"),
-        None => "? lists all, quotes make it text".into(),
+        None => "press ? for a list, or quote it".into(),
     }
 }
 
@@ -78,7 +78,7 @@ pub enum Test {
 /// The condition for a field's value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Compare {
-    /// Any of these texts.
+    /// Text fields: the value matches any of these texts.
     Texts(Vec<String>),
     States(Vec<State>),
     Numbers(Vec<f64>),
@@ -323,7 +323,7 @@ mod tests {
         );
         assert_eq!(
             error("https://x"),
-            "unknown field `https`; ? lists all, quotes make it text"
+            "unknown field `https`; press ? for a list, or quote it"
         );
         assert_eq!(
             error("state:ded"),

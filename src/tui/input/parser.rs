@@ -59,7 +59,7 @@ impl Parser {
                 Parsed::Broken => {
                     self.pending.pop();
                     self.give_up(&push);
-                    // A single byte is never broken.
+                    // A single byte cannot be a broken sequence.
                     self.pending.push(byte);
                     if let Parsed::Whole(event) = parse(&self.pending) {
                         self.pending.clear();
@@ -145,7 +145,7 @@ fn control_key(byte: u8) -> Event {
 fn parse_character(bytes: &[u8]) -> Parsed {
     match std::str::from_utf8(bytes) {
         Ok(text) => Parsed::Whole(text.chars().next().map(character_key)),
-        // Without an error length the character is incomplete.
+        // The error has no length if the character is incomplete.
         Err(error) if error.error_len().is_none() => Parsed::Unfinished,
         Err(_) if bytes.len() > 1 => Parsed::Broken,
         Err(_) => Parsed::Whole(None),
@@ -323,7 +323,7 @@ mod tests {
 
     use super::*;
 
-    /// Parses bytes that arrive in one read with nothing after them.
+    /// Parses bytes that arrive in one read, followed by no other bytes.
     fn events(bytes: &[u8]) -> Vec<Event> {
         let events = RefCell::new(Vec::new());
         let push = |event| events.borrow_mut().push(event);

@@ -197,7 +197,7 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<Cell> {
     notes
 }
 
-/// Drawn over the table because they are graphics, not text.
+/// Titles of the columns that are drawn over the table, as graphics instead of text.
 const BAR: &str = "VRAM";
 const SPARK: &str = "SM 2 MIN";
 
@@ -275,7 +275,7 @@ const STATE_COLUMNS: [Column<GpuRow>; 2] = [
     ),
 ];
 
-/// Returns true if the memory of a process on the GPU is split into its pool and the rest.
+/// Returns true if the memory of at least one process on the GPU can be split into pool memory and other memory.
 pub fn has_pools(split: &Accounting) -> bool {
     split.allocated.0 > 0 || split.idle.0 > 0 || split.other.0 > 0
 }

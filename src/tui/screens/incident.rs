@@ -38,12 +38,12 @@ pub const DEF: ScreenDef = ScreenDef {
         ("THEN", "Errors that this one caused."),
         (
             "ON",
-            "Last reading of the GPU before the incident: memory, clocks and throttle reasons.",
+            "Last values read from the GPU before the incident: memory, clocks and throttle reasons.",
         ),
         ("ALSO", "Other processes on that GPU, with their memory."),
         (
             "MAP",
-            "Free blocks of the allocator, read after an allocation failed, with the maximum delay.",
+            "Free blocks of the allocator, read after an allocation failed. The maximum delay is stated.",
         ),
         (
             "STACK",
@@ -125,8 +125,7 @@ impl IncidentScreen {
         }
     }
 
-    /// Returns the row of the process of this incident, if it is listed. A later process with the same PID does not
-    /// count.
+    /// Returns the row of the process of this incident, if it is listed. Ignores a later process with the same PID.
     fn row<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
         let known = app.incidents.again(&self.incident)?;
         let key = known

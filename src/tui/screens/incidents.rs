@@ -31,7 +31,7 @@ pub const DEF: ScreenDef = ScreenDef {
     },
 };
 
-/// Shown if there are no incidents.
+/// Text of the list if there are no incidents.
 pub const NO_INCIDENTS: &str = "No incidents here. To list saved incidents, run `gputop incidents`";
 
 pub type IncidentList = ListScreen<ListedIncident>;
@@ -68,7 +68,13 @@ const COLUMNS: &[Column<ListedIncident>] = &[
         .sorted(First::Smallest, |listed| {
             SortKey::text(program(&listed.incident).as_ref())
         }),
-    Column::rest("SUMMARY", 13, 6, title, "What happened, with figures."),
+    Column::rest(
+        "SUMMARY",
+        13,
+        6,
+        title,
+        "What happened, with the measured values.",
+    ),
 ];
 
 fn unread(listed: &ListedIncident, _: &Theme) -> Cell {

@@ -58,7 +58,7 @@ pub struct LogScreen {
     error: Option<usize>,
     /// Columns scrolled to the right.
     first_column: usize,
-    /// Sequence number of the frame of the last request.
+    /// Sequence number of the frame at the last request.
     requested_at: Option<u64>,
     /// Number of rows when last drawn.
     page: Cell<usize>,
@@ -91,8 +91,8 @@ impl LogScreen {
         self.paused_at.unwrap_or(usize::MAX).min(self.last_top())
     }
 
-    /// Moves to the next or the previous error line. The first move goes to the first error on or below the page, or to
-    /// the last one.
+    /// Moves to the next or the previous error line. The first move goes to the first error on or below the visible
+    /// page, or else to the last one.
     fn go_to_error(&mut self, forward: bool) {
         let errors = self.errors();
         let Some(last) = errors.len().checked_sub(1) else {
@@ -113,7 +113,7 @@ impl LogScreen {
         self.view.as_ref().map_or(&[], |view| &view.errors)
     }
 
-    /// Returns the text to show without a log.
+    /// Returns the text to show if there is no log.
     fn absence(&self) -> String {
         let Some(view) = &self.view else {
             return "Reading the log".into();
@@ -133,7 +133,7 @@ impl LogScreen {
         sources.join(", ")
     }
 
-    /// Returns the position in the log, for the last row.
+    /// Returns the position in the log, shown in the last row.
     fn position(&self, app: &App) -> String {
         let label = |action| app.keymap.label(action);
         let errors = match (self.errors().len(), self.error) {

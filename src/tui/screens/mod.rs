@@ -42,7 +42,7 @@ pub trait Screen {
         false
     }
 
-    /// Returns all actions of a screen that works without a host. Other keys do nothing there.
+    /// Returns the only actions available on a screen that works without a host. Other keys do nothing there.
     fn standalone_actions(&self) -> Option<&'static [Action]> {
         None
     }
@@ -63,7 +63,7 @@ pub trait Screen {
     /// Returns the actions for the footer, most useful first.
     fn footer(&self) -> &'static [Action];
 
-    /// Returns the GPU whose expensive figures this screen shows.
+    /// Returns the GPU whose expensive values this screen shows.
     fn focus(&self) -> Option<GpuUuid> {
         None
     }
@@ -93,7 +93,8 @@ pub trait Screen {
         None
     }
 
-    /// Returns the GPU under the cursor, or the one that this screen shows. A process knows its own GPU.
+    /// Returns the GPU under the cursor, or the one that this screen shows. The GPU of a selected process takes
+    /// precedence.
     fn gpu(&self, _app: &App) -> Option<GpuUuid> {
         self.focus()
     }
@@ -103,12 +104,12 @@ pub trait Screen {
         None
     }
 
-    /// Returns the text to copy. Without one, the process or the group under the cursor is copied.
+    /// Returns the text to copy. If there is none, the process or the group under the cursor is copied.
     fn copied(&self, _app: &App) -> Option<Copied> {
         None
     }
 
-    /// Returns the definition of this screen, which has its title and glossary.
+    /// Returns the definition of this screen, which includes its title and glossary.
     fn def(&self) -> &'static ScreenDef;
 }
 
@@ -116,7 +117,7 @@ pub trait Screen {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hit {
     Nothing,
-    /// A row; the cursor moved there.
+    /// A row that did not have the cursor; the cursor moved there.
     Row,
     /// The row that already had the cursor.
     SameRow,
@@ -130,7 +131,7 @@ pub struct ScreenDef {
     pub title: &'static str,
     /// Terms that need an explanation, each with one or two sentences.
     pub glossary: &'static [(&'static str, &'static str)],
-    /// Opens the screen on the first suitable item, if any. Tests reach every screen through this.
+    /// Opens the screen for the first suitable item, if any. Tests use this to open every screen.
     pub sample: fn(&App) -> Option<Box<dyn Screen>>,
 }
 

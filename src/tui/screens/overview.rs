@@ -56,7 +56,7 @@ pub const DEF: ScreenDef = ScreenDef {
             "other",
             "VRAM of processes outside their allocator: CUDA context, libraries, other allocators.",
         ),
-        ("unattributed", "VRAM used by no visible process."),
+        ("unattributed", "VRAM not used by any visible process."),
         (
             "driver",
             "VRAM that the driver reserves for itself (NVML: reserved).",
@@ -65,14 +65,17 @@ pub const DEF: ScreenDef = ScreenDef {
             "alloc",
             "Live tensors of the processes whose allocator is readable.",
         ),
-        ("idle", "Memory cached by those allocators, in no tensor."),
+        (
+            "idle",
+            "Memory cached by those allocators, but not in tensors.",
+        ),
         (
             "USED",
             "All memory that is not free, including the driver's part.",
         ),
         (
             "no answer",
-            "A driver call for that GPU has not returned. Its last figures are shown in grey.",
+            "A driver call for that GPU has not returned. Its last values are shown in grey.",
         ),
     ],
     sample: |_| Some(Box::new(Overview::default())),
@@ -112,8 +115,8 @@ enum Below {
     Memory(Rect),
 }
 
-/// Rows that the memory of a process needs. With fewer it would show only its accounting, and a chart of the GPU is
-/// more useful.
+/// Number of rows needed to show the memory of a process. With fewer rows, only the accounting would fit, and a chart
+/// of the GPU is more useful.
 const MIN_MEMORY_ROWS: u16 = 20;
 
 impl Overview {
@@ -192,7 +195,7 @@ impl Overview {
         let host = u16::from(!compact && rest.height >= 12);
         let [host, tables] = split_top(rest, host);
         let rows = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
-        // The process table always keeps its heading and three rows.
+        // The process table always has room for its heading and three rows.
         let gpus = rows(gpu_rows + 1)
             .min(tables.height.saturating_sub(5))
             .max(2)
@@ -310,7 +313,7 @@ fn below_gpus(app: &App, matches: impl Fn(&TableRow) -> bool) -> Option<usize> {
     Some(line + app.frame.gpus.len())
 }
 
-/// Returns why the GPU table is empty: the driver hangs, failed later, or has no GPU.
+/// Returns why the GPU table is empty: the driver hangs, has failed, or reports no GPU.
 pub fn why_no_gpus(frame: &Frame) -> String {
     let why = frame.driver.as_ref().and_then(|driver| driver.gpus.why());
     why.map_or("No GPU data yet".into(), ToString::to_string)

@@ -1,5 +1,5 @@
-//! Results of the probe allocator: driver, pattern and process side by side, the policies below, and earlier probes as
-//! a heat map.
+//! Results of the probe allocator: histograms of driver, pattern and process side by side, the policies below them, and
+//! earlier probes as a heat map.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub const DEF: ScreenDef = ScreenDef {
 #[derive(Debug)]
 pub struct ProbeScreen {
     gpu: GpuUuid,
-    /// Time of the last automatic repetition.
+    /// Time when the probe was last repeated automatically.
     repeated_at: Option<Mono>,
 }
 
@@ -143,7 +143,7 @@ fn buckets(bins: &[Bin]) -> Vec<Bucket> {
     bins.iter().map(bucket).collect()
 }
 
-/// Returns title, text without free blocks, and histogram of each column.
+/// Returns the title and histogram of each column, and the text to show if it has no free blocks.
 fn columns(probe: &Probe) -> Vec<(String, &'static str, Vec<Bucket>)> {
     let mut columns = Vec::new();
     if let Some(fill) = &probe.driver {
@@ -269,7 +269,7 @@ impl Screen for ProbeScreen {
 }
 
 impl ProbeScreen {
-    /// Draws the free blocks of the pattern over the probes of this GPU.
+    /// Draws how the free blocks of the pattern changed over the probes of this GPU.
     fn draw_history(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let probes = || {
             app.probes
@@ -313,7 +313,7 @@ fn draw_columns(
             width,
             ..area
         };
-        // The policy is named below.
+        // The policy is named below the histograms, so the title may omit it.
         let title = match title.split_once(' ') {
             Some(("PATTERN", _)) if width < 30 => "PATTERN",
             _ => title,
@@ -322,7 +322,7 @@ fn draw_columns(
     }
 }
 
-/// Returns the area below this number of rows.
+/// Returns the area without its first `rows` rows.
 fn below(area: Rect, rows: usize) -> Rect {
     let rows = u16::try_from(rows).unwrap_or(u16::MAX).min(area.height);
     Rect {

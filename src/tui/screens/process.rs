@@ -57,7 +57,7 @@ pub const DEF: ScreenDef = ScreenDef {
     sample: |app| Some(Box::new(ProcessScreen::new(app.rows.first()?.id()))),
 };
 
-/// Source of the figures that a framework reports about itself.
+/// Source of the values that a framework reports about itself.
 const REPORTED: &str = "program, 1 s";
 
 #[derive(Debug)]
@@ -183,7 +183,7 @@ fn areas(area: Rect) -> [Rect; 3] {
     .areas(area)
 }
 
-/// Returns the sources of VRAM, utilisation and context type.
+/// Returns the names of the sources for VRAM, utilisation and context type.
 fn gpu_sources(is_nvidia_smi: bool) -> (&'static str, &'static str, &'static str) {
     match is_nvidia_smi {
         true => ("nvidia-smi, every sample", "nvidia-smi, 5 s", "nvidia-smi"),
@@ -222,7 +222,7 @@ fn gpu_facts(rows: &[&ProcessRow], is_nvidia_smi: bool, theme: &Theme) -> Vec<Fa
     list
 }
 
-/// Returns the pool on one GPU in short. The memory screen has the rest.
+/// Returns a summary of the pool on one GPU. The memory screen has the details.
 fn pool_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
     if row.ended().is_some() {
         return Vec::new();
@@ -237,7 +237,7 @@ fn pool_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
     list
 }
 
-/// Returns what a framework reports about itself. A missing figure has a reason.
+/// Returns the values that a framework reports about itself. A missing value has a reason.
 fn reported_facts(pool: &ReportedPool, theme: &Theme) -> [Fact; 6] {
     let fact = |name, reading: &Reading<Bytes>, peak: Option<Bytes>| {
         let peak = peak.map_or(String::new(), |peak| format!("  peak {peak}"));

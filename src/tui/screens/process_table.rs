@@ -11,8 +11,8 @@ use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{columns, put, put_line};
 use crate::tui::widgets::table::{self, Cell, Column, Placed, View, placed, scrolled};
 
-/// Draws `rows` so that row `at` is visible, with the cursor on it if it is `marked`. Returns the number of rows below
-/// the visible ones.
+/// Draws `rows`, scrolled so that row `at` is visible. Shows the cursor on that row if it is `marked`. Returns the
+/// number of rows below the visible ones.
 pub fn draw_processes(
     app: &App,
     rows: &[ProcessRow],
@@ -27,7 +27,7 @@ pub fn draw_processes(
     draw(app, rows, cell, has_tag, &place, buffer)
 }
 
-/// Draws the lines of the app: its rows with their groups. Returns the number of lines below the visible ones.
+/// Draws the app's process table, in which rows may be grouped. Returns the number of lines below the visible ones.
 pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut Buffer) -> usize {
     let cell = |column: &Column<ProcessRow>, line: &TableRow| match line {
         TableRow::Group(group) => group.cell(column.title),
@@ -109,7 +109,7 @@ fn split(app: &App, area: Rect) -> (u16, Rect) {
     (tags, table)
 }
 
-/// Returns the view of the table without its cursor.
+/// Returns the options for drawing the table, without a cursor.
 fn view(app: &App) -> View {
     let sort = app
         .sort

@@ -140,7 +140,7 @@ fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     let text = format!("{source}{used} of {total} GiB SM {sm} {watts}W");
     let style = theme.style(Role::Text);
     put(buffer, area.x, area.y, &text, area.width, style);
-    // A broken link replaces the clock, which stands still.
+    // A lost link replaces the clock, which has stopped.
     let (right, style) = match app.link.as_ref().and_then(chrome::link_words) {
         Some((words, role)) => (words, theme.style(role)),
         None => (clock, style),
@@ -220,7 +220,7 @@ fn trouble_words(app: &App, gpu: &Gpu) -> String {
 }
 
 /// Returns `alloc 14.1 idle 6.8 stuck 5.9 FITS 3.0` if a single process with a known pool uses the GPU, or `alloc 14.1
-/// idle 6.8 JAX` if its framework reports only that.
+/// idle 6.8 JAX` if its framework reports no more than that.
 fn pool_words(app: &App, gpu: &Gpu) -> Option<String> {
     let mut on = app
         .all_rows
@@ -384,8 +384,8 @@ fn draw_message(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buf
     put_line(buffer, area, &text, role, theme);
 }
 
-/// Returns the most urgent message of all GPUs. Unresponsive GPUs come first, then errors, warnings, and the warnings
-/// of pools.
+/// Returns the most urgent message of all GPUs: unresponsive GPUs first, then errors, other warnings, and warnings
+/// about pools.
 fn trouble(app: &App, gpus: &[Gpu]) -> Option<(String, Role)> {
     let rank = |gpu: &Gpu, role: Role| match (gpu.health.state, role) {
         (HealthState::Lost | HealthState::Silent, _) => Some(0),

@@ -1,4 +1,4 @@
-//! Processes whose allocator is not readable, grouped by reason, with the fixes that this user has.
+//! Processes whose allocator is not readable, grouped by reason, with the fixes available to this user.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

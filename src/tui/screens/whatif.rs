@@ -1,8 +1,8 @@
-//! An allocation history replayed under several allocator settings: their curves on top of each other, and their
-//! figures in a table below.
+//! An allocation history replayed under several allocator settings: their curves in one chart, and their results in a
+//! table below it.
 //!
 //! Everything was replayed before the screen opened, so only the cursor changes. The setting under the cursor is drawn
-//! as columns (tensors, and the cache above them), the others as letters.
+//! as columns (live tensors, with the cache on top), the others as letters.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -35,16 +35,16 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "setting",
-            "Value of PYTORCH_CUDA_ALLOC_CONF. `present` is the setting of the program, `default` means that none is set.",
+            "Value of PYTORCH_CUDA_ALLOC_CONF. `present` is the program's current setting; `default` means that it is not set.",
         ),
         ("[ ]", "Show another device of the history."),
         (
             "RESERVED",
-            "Peak memory that the allocator would have held from the driver. ALLOCATED is the peak in live tensors.",
+            "Peak memory that the allocator would have reserved from the driver. ALLOCATED is the peak in live tensors.",
         ),
         (
             "IDLE",
-            "Reserved memory in no tensor at the peak of RESERVED. This is fragmentation.",
+            "Reserved memory that is not in tensors at the peak of RESERVED. This is fragmentation.",
         ),
         (
             "FITS",
@@ -263,7 +263,7 @@ impl WhatifScreen {
             plot.width,
             dim,
         );
-        // Histories often end with a failure, so its mark is placed beside the number.
+        // Histories often end with a failure, so leave room for its mark beside the number.
         let right = plot.right().saturating_sub(2).max(plot.x);
         put_right(
             buffer,
@@ -369,7 +369,7 @@ impl Screen for WhatifScreen {
         }
         let inner = margin(area);
         let line = |y: u16| row(inner, y);
-        // In a small area, the table matters most.
+        // In a small area, the table is the most important part.
         let is_small = area.height < 14;
         let about = if is_small {
             &[][..]
@@ -394,7 +394,7 @@ impl Screen for WhatifScreen {
         let count = u16::try_from(device.settings.len()).unwrap_or(u16::MAX);
         let room = bottom.saturating_sub(top);
         let has_curves = device.recording.operations > 0;
-        // The chart first gets its minimum height, then the table what it can use.
+        // Reserve the minimum height for the chart, then give the table as many rows as it can use.
         let table = (count + 1).min(room.saturating_sub(MIN_CHART + 2).max(room / 2));
         let chart = room.saturating_sub(table + 2);
         if is_small || !has_curves || chart < MIN_CHART || area.width < LABELS + 20 {

@@ -1,4 +1,4 @@
-//! A bar whose parts add up to its width. A part worth an eighth of a cell or more gets at least one cell.
+//! A bar whose parts add up to its width. A part that fills at least an eighth of a cell gets at least one cell.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
@@ -12,8 +12,8 @@ pub struct Part<'a> {
     pub style: Style,
 }
 
-/// Returns the cells of each part, by largest remainder. A part of an eighth of a cell or more stays visible while
-/// there is room. Smaller parts get no cell.
+/// Returns the number of cells of each part, by largest remainder. A part that fills at least an eighth of a cell stays
+/// visible while there is room. Smaller parts get no cell.
 pub fn divide(amounts: &[u64], width: usize) -> Vec<usize> {
     let sum: u128 = amounts.iter().map(|&a| u128::from(a)).sum();
     if sum == 0 || width == 0 {

@@ -20,7 +20,7 @@ pub fn columns(text: &str) -> usize {
     }
 }
 
-/// Returns `text` in at most `width` columns. A cut text ends with `ellipsis`, which is one column wide.
+/// Returns `text` in at most `width` columns. Truncated text ends with `ellipsis`, which is one column wide.
 pub fn fit<'t>(text: &'t str, width: usize, ellipsis: &str) -> Cow<'t, str> {
     if columns(text) <= width {
         return Cow::Borrowed(text);
@@ -41,7 +41,7 @@ pub fn fit<'t>(text: &'t str, width: usize, ellipsis: &str) -> Cow<'t, str> {
     Cow::Owned(fitting)
 }
 
-/// Wraps a text between words.
+/// Wraps a text at word boundaries.
 pub fn wrap_words(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -59,7 +59,7 @@ pub fn wrap_words(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Wraps a line wherever it is full, so that text to copy keeps its blanks.
+/// Wraps a line at any character, so that text to copy keeps its blanks.
 pub fn wrap_anywhere(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;
@@ -122,7 +122,7 @@ pub fn put_lines<'l>(
     }
 }
 
-/// Writes several pieces in a row. Returns the column after the last.
+/// Writes several strings in a row. Returns the column after the last.
 pub fn put_all(buffer: &mut Buffer, x: u16, y: u16, right: u16, pieces: &[(&str, Style)]) -> u16 {
     let mut at = x;
     for (text, style) in pieces {
@@ -159,8 +159,8 @@ pub fn put_line_right(
     put_right(buffer, area.x, area.right(), area.y, text, style)
 }
 
-/// Replaces other characters if only ASCII can be shown. gputop draws only ASCII then, but text of other programs may
-/// not be.
+/// Replaces non-ASCII characters if the theme is ASCII-only. gputop itself draws only ASCII then, but text from other
+/// programs may contain other characters.
 pub fn replace_non_ascii(buffer: &mut Buffer, theme: &Theme) {
     if theme.glyphs != ASCII {
         return;
@@ -168,7 +168,7 @@ pub fn replace_non_ascii(buffer: &mut Buffer, theme: &Theme) {
     for cell in &mut buffer.content {
         match cell.symbol() {
             symbol if symbol.is_ascii() => {}
-            // The collector cuts long texts with this character.
+            // The collector marks truncated text with this character.
             "…" => drop(cell.set_symbol(ASCII.ellipsis)),
             _ => drop(cell.set_symbol("?")),
         }

@@ -1,4 +1,4 @@
-//! A list of named values with their sources. A missing value is replaced by its reason.
+//! A list of named values with their sources. If a value is missing, the reason is shown instead.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

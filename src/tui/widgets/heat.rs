@@ -40,7 +40,7 @@ pub fn draw(title: &str, columns: &[Vec<Bucket>], area: Rect, buffer: &mut Buffe
     }
 }
 
-/// Returns the level in eighths of the sum of the column. Any bytes are visible.
+/// Returns a cell's level in eighths of the column's sum. Even a few bytes are visible.
 fn level(bytes: u64, all: u64) -> usize {
     let eighths = u128::from(bytes) * 8 / u128::from(all.max(1));
     let min = usize::from(bytes > 0);

@@ -12,7 +12,7 @@ use crate::tui::widgets::area::row;
 /// Width of `<=   1M `.
 const LABEL: u16 = 8;
 const COUNT: u16 = 7;
-/// Minimum width of a bar. Below it, the counts give up a column.
+/// Minimum width of a bar. With less room, the column of counts is one character narrower.
 const MIN_BAR: u16 = 3;
 const SIZE: u16 = 7;
 const STEP: u64 = Bytes::gib(1).0 / 100;
@@ -44,8 +44,8 @@ pub fn draw(buckets: &[Bucket], area: Rect, buffer: &mut Buffer, theme: &Theme) 
     draw_titled(title, empty, buckets, area, buffer, theme);
 }
 
-/// Draws a histogram. It needs a row for the heading and one for each bar. The bars show bytes. `empty` is shown
-/// without buckets.
+/// Draws a histogram. It needs a row for the heading and one for each bar. The bars show bytes. `empty` is shown if
+/// there are no buckets.
 pub fn draw_titled(
     title: &str,
     empty: &str,

@@ -1,4 +1,4 @@
-//! Parts of screens. A widget borrows what it shows and does not depend on keys or sources.
+//! Building blocks of screens. A widget borrows the data it shows and does not depend on keys or sources.
 
 pub mod area;
 pub mod bar;

@@ -1,4 +1,4 @@
-//! A pool over time: live tensors, the cache above them, and marks for cache flushes and failed requests.
+//! The memory of a pool over time: live tensors, the cache above them, and marks for cache flushes and failed requests.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -17,7 +17,7 @@ pub struct PoolChart<'a> {
     pub process: ProcessKey,
     pub ordinal: u32,
     pub axis: TimeAxis,
-    /// Events of the process besides those in its counters.
+    /// Events of the process, in addition to those from its counters.
     pub marks: Vec<Mark>,
     /// Value of the top edge: the memory of the GPU.
     pub top: Bytes,
@@ -150,7 +150,7 @@ impl Edges {
     }
 }
 
-/// Returns the columns in which a counter rose. A counter that went back was reset.
+/// Returns the columns in which a counter increased. A counter that decreased was reset.
 fn increases(window: &[Option<Span>]) -> Vec<usize> {
     let mut before: Option<f32> = None;
     let mut columns = Vec::new();

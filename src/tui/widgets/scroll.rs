@@ -1,4 +1,4 @@
-//! Scroll position of a list. Drawing determines how far it can scroll, and keys stay within that.
+//! Scroll position of a list. Each draw computes how far the list can scroll, and keys stay within that limit.
 
 use std::cell::Cell;
 
@@ -8,7 +8,7 @@ use crate::tui::screens::moved;
 #[derive(Debug, Default)]
 pub struct Scroll {
     at: usize,
-    /// Last useful position when last drawn. Only then are both lengths known.
+    /// Maximum scroll position as of the last draw. Both lengths are known only then.
     last: Cell<usize>,
     page: Cell<usize>,
 }

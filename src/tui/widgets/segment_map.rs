@@ -1,10 +1,10 @@
-//! The map of the memory of a pool: segments as rows of cells. A cell stands for a number of bytes and is drawn as the
-//! state that fills most of it.
+//! The map of the memory of a pool: segments as rows of cells. A cell represents a fixed number of bytes and shows the
+//! state that occupies most of it.
 //!
-//! Segments of the large pool come first, then private ones, then the small pool; each ordered by stream and address. A
-//! segment longer than a row continues in the next. Short segments share a row, with a blank between them unless each
-//! is a single cell. The layout is computed once for a map and a width, whatever the number of blocks. Drawing only
-//! visits the visible rows.
+//! Segments of the large pool come first, then private ones, then those of the small pool; each group is ordered by
+//! stream and address. A segment longer than a row continues in the next row. Short segments share a row, separated by
+//! a blank unless each is a single cell. The layout is computed once for each map and width. Drawing only visits the
+//! visible rows.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use crate::tui::screens::moved;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::row;
 
-/// State that fills most of a cell.
+/// State that occupies most of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
     Allocated,
@@ -35,7 +35,7 @@ impl Fill {
 
     pub fn of(state: BlockState) -> Self {
         match state {
-            // A state that a later version adds is at least not free.
+            // An unknown state, added by a later version, is at least not free.
             BlockState::Allocated | BlockState::Unknown => Self::Allocated,
             BlockState::Active => Self::Active,
             BlockState::Free => Self::Free,
@@ -183,7 +183,7 @@ impl SegmentLayout {
         self.rows.len()
     }
 
-    /// Returns the nearest cell in its row for a cursor of another layout.
+    /// Converts a cursor from another layout to the nearest cell in its row.
     pub fn nearest(&self, cursor: Cursor) -> Cursor {
         let row = cursor.row.min(self.rows.len().saturating_sub(1));
         let x = self.piece(row, cursor.x).map_or(0, |piece| {
@@ -194,7 +194,7 @@ impl SegmentLayout {
         Cursor { row, x }
     }
 
-    /// Returns the piece at a column, or the last one that begins before it.
+    /// Returns the segment part at a column, or the last one that begins before it.
     fn piece(&self, row: usize, x: usize) -> Option<&Piece> {
         let row = self.rows.get(row)?;
         row.iter()
@@ -431,7 +431,7 @@ const SEGMENT_LABEL: u16 = 21;
 /// Width of `private s..a8c3`.
 const SHORT_SEGMENT_LABEL: u16 = 15;
 
-/// First column of the cells, and the width of the label behind them.
+/// First column of the cells, and the width of the label to their right.
 struct Columns {
     cells: u16,
     label: u16,
@@ -473,7 +473,7 @@ fn draw_piece(piece: &Piece, left: u16, y: u16, area: Rect, buffer: &mut Buffer,
     }
 }
 
-/// Reverses the cell, and marks its row for terminals without colour and reverse.
+/// Shows the cell in reverse video, and marks its row for terminals without colour and reverse video.
 fn mark(cursor: Cursor, left: u16, y: u16, area: Rect, buffer: &mut Buffer, theme: &Theme) {
     let x = left.saturating_add(u16::try_from(cursor.x).unwrap_or(u16::MAX));
     let cell = Rect {
@@ -545,7 +545,7 @@ struct RowPacker {
 }
 
 impl RowPacker {
-    /// Returns whether a new row begins, and the column.
+    /// Returns true if a new row begins, and the column of the next part.
     fn next(
         &mut self,
         segment: &Segment,
@@ -573,7 +573,7 @@ fn count_rows(map: &PoolMap, order: &[usize], cell: u64, width: usize) -> usize 
     for &i in order {
         let segment = &map.segments[i];
         let mut left = cells_of(segment, cell);
-        // Whole rows of a long segment need not be placed one by one.
+        // The full rows of a long segment are counted without placing each one.
         let whole = (left.saturating_sub(1)) / width;
         if whole > 0 {
             rows = rows.saturating_add(whole);
@@ -588,7 +588,7 @@ fn cells_of(segment: &Segment, cell: u64) -> usize {
     usize::try_from(segment.size.0.div_ceil(cell.max(1)).max(1)).unwrap_or(usize::MAX)
 }
 
-/// Maximum number of cells of a segment. The largest GPU has fewer; more means damaged data.
+/// Maximum number of cells of a segment. Segments of the largest GPU have fewer; a larger number means damaged data.
 const MAX_CELLS: usize = 1 << 20;
 
 /// Returns the state of each cell in one pass over the blocks.
@@ -610,7 +610,7 @@ fn fills(segment: &Segment, cell: u64) -> Vec<Fill> {
             blocks.next();
         }
         let largest = (0..4).rev().max_by_key(|&i| amounts[i]).unwrap_or(0);
-        // A range without a block has no known memory.
+        // Memory that is not in any block is treated as unmapped.
         let known = amounts[largest] > 0;
         fills.push(if known {
             Fill::ALL[largest]

@@ -1,5 +1,5 @@
-//! A table whose columns are single values: title, width, cell and sort key stay together, so they cannot get out of
-//! step.
+//! A table whose columns are defined by one value each: title, width, cell and sort key are defined together, so they
+//! stay consistent.
 
 use std::cmp::Ordering;
 
@@ -14,16 +14,16 @@ use crate::tui::widgets::area::row;
 
 /// A column of a table with rows of type `T`.
 pub struct Column<T: ?Sized> {
-    /// Also the name in the sort menu.
+    /// Title, which is also the name in the sort menu.
     pub title: &'static str,
-    /// Width in terminal columns; the minimum for a flexible column.
+    /// Width in terminal columns; for a flexible column, the minimum width.
     pub width: u16,
     pub align: Align,
     /// Columns with smaller values are placed first while there is room.
     pub priority: u8,
     pub cell: fn(&T, &Theme) -> Cell,
     pub sort: Option<Sort<T>>,
-    /// Sentence for the help screen.
+    /// Description for the help screen, a full sentence.
     pub help: &'static str,
 }
 
@@ -111,7 +111,7 @@ impl Cell {
         Self::new(text, Role::Text)
     }
 
-    /// Dims plain text if the row is of an exited process or stale.
+    /// Dims plain text if the row is stale or its process has exited.
     pub fn dim_if(mut self, is_dim: bool) -> Self {
         if is_dim && self.role == Role::Text {
             self.role = Role::Dim;
@@ -208,8 +208,8 @@ pub struct Placed {
     pub width: u16,
 }
 
-/// Selects columns by priority until one does not fit, keeps their order, and gives the remaining width to the flexible
-/// one.
+/// Selects columns by priority until one does not fit, keeps their order on screen, and gives the remaining width to
+/// the flexible one.
 pub fn place<T: ?Sized>(columns: &[Column<T>], x: u16, width: u16) -> Vec<Placed> {
     place_columns(columns, &[], Hidden::default(), x, width)
 }
@@ -294,7 +294,7 @@ pub struct View {
     pub sorted: Option<usize>,
     /// Direction of the sort, shown as an arrow.
     pub descending: bool,
-    /// Titles of columns without information now. They are the first to be omitted in a narrow table.
+    /// Titles of columns that currently have no data. They are the first to be omitted in a narrow table.
     pub low_priority: &'static [&'static str],
     pub hidden: Hidden,
 }
@@ -389,8 +389,8 @@ fn heading<T: ?Sized>(
     }
 }
 
-/// Draws the sort arrow beside the title, on the side that is not aligned. If the title fills its column, the arrow
-/// takes the gap between two columns.
+/// Draws the sort arrow on the side of the title that is not aligned. If the title fills its column, the arrow is drawn
+/// in the gap between two columns.
 fn arrow(
     title: &str,
     align: Align,

@@ -43,8 +43,8 @@ impl TimeAxis {
         }
     }
 
-    /// Draws the rule under `plot` with its marks and times: ages, or clock times if the window does not end now. A
-    /// time is omitted where it would hide a mark, and the end time moves beside it.
+    /// Draws the rule under `plot` with its marks and times. The times are ages, or clock times if the window does not
+    /// end now. A time that would hide a mark is omitted, and the end time moves beside it.
     pub fn draw(&self, marks: &[AxisMark], plot: Rect, buffer: &mut Buffer, theme: &Theme) {
         let y = plot.bottom();
         for x in plot.left()..plot.right() {
@@ -62,7 +62,7 @@ impl TimeAxis {
             let is_inside = |mark: &AxisMark| (from..to).contains(&mark.column);
             !marks.iter().any(is_inside)
         };
-        // Leaves a gap to marks and stays near the end. Without such a place, it is drawn over the marks.
+        // Leaves a gap to marks and stays near the end. If there is no such place, the text is drawn over the marks.
         let [long, short] = [self.end_words(theme), self.short_words(theme)];
         let place = |words: &String| {
             let free = |end: &u16| is_free(end.saturating_sub(width_of(words)), end + 1);

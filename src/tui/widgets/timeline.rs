@@ -1,5 +1,5 @@
-//! A value over time as columns: solid up to the minimum within a column, lighter up to its maximum, blank without
-//! readings. A short spike is visible even in a column of a minute.
+//! A value over time as columns: solid up to the minimum within a column, lighter up to its maximum, blank where
+//! nothing was measured. Even in columns of one minute, a short spike is visible.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -136,7 +136,7 @@ pub fn columns(
     }
 }
 
-/// Draws one row of columns without labels, with the letters of events over them.
+/// Draws a chart in one row, without labels, with the letters of events on top.
 pub fn sparkline(
     series: Option<&Series>,
     axis: TimeAxis,

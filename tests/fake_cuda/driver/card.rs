@@ -1,4 +1,4 @@
-//! Simulated VRAM: pages, the blocks in them, mapped memory, a pool.
+//! Simulated VRAM: pages, blocks, mapped memory, and a pool.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -8,7 +8,7 @@ use crate::shared::{self, Holding};
 use crate::{INVALID_VALUE, OUT_OF_MEMORY};
 
 pub const PAGE: u64 = 2 << 20;
-/// The pool takes memory from the driver in pieces of this size.
+/// The pool allocates memory from the driver in multiples of this size.
 const POOL_PIECE: u64 = 32 << 20;
 
 pub struct Card {
@@ -17,12 +17,12 @@ pub struct Card {
     next: u64,
     /// Size of each block, by address.
     blocks: BTreeMap<u64, u64>,
-    /// Pages that small blocks share, with what is taken of them.
+    /// Pages shared by small blocks, with the used ranges of each.
     pages: BTreeMap<u64, Vec<(u64, u64)>>,
-    /// Created memory, by handle, and where it is mapped.
+    /// Size of created memory, by handle; and the handle mapped at each address.
     created: BTreeMap<u64, u64>,
     mapped: BTreeMap<u64, u64>,
-    /// The pool's pieces of memory, and its live blocks.
+    /// Address and size of the pool's chunks, and its live blocks.
     pool: Vec<(u64, u64)>,
     pool_blocks: BTreeMap<u64, u64>,
 }
@@ -63,7 +63,7 @@ impl Card {
         shared::write(self.held);
     }
 
-    /// Memory of the card, whole pages.
+    /// Allocates whole pages of the GPU's memory.
     fn take(&mut self, bytes: u64) -> Result<(), c_int> {
         let scattered = self
             .scenario
@@ -148,7 +148,7 @@ impl Card {
         Ok(handle)
     }
 
-    /// What is mapped is given back only when it is mapped no more, as by the real one; here that is an error.
+    /// Frees created memory. Returns an error if it is still mapped; the real driver would free it after the unmap.
     pub fn release(&mut self, handle: u64) -> Result<(), c_int> {
         if self.mapped.values().any(|mapped| *mapped == handle) {
             return Err(INVALID_VALUE);
@@ -211,7 +211,7 @@ impl Card {
     }
 }
 
-/// The first place between sorted blocks, within `len`, that is large enough.
+/// Returns the offset of the first large enough gap between sorted blocks, within `len`.
 fn gap(taken: &[(u64, u64)], len: u64, size: u64) -> Option<u64> {
     let mut at = 0;
     for &(start, taken) in taken {

@@ -1,8 +1,8 @@
-//! A `libcuda.so` for the probe: the driver's memory calls over simulated VRAM, without a GPU.
+//! A fake `libcuda.so` for the probe: the driver's memory calls on simulated VRAM, without a GPU.
 //!
-//! What the probe asks about is here as an H200 showed it: pages of 2 MiB, small blocks that share one, a largest
-//! allocation where the free pages are scattered, a context that cannot be created, calls that take long or never come
-//! back. Nothing is behind an address.
+//! It simulates what the probe tests for, as observed on an H200: pages of 2 MiB, small blocks that share a page, a
+//! largest possible allocation when the free pages are scattered, a context that cannot be created, and calls that are
+//! slow or never return. Addresses are not backed by memory.
 //!
 //! | environment | |
 //! |---|---|
@@ -10,9 +10,9 @@
 //! | `FAKE_CUDA_STATE` | a file in which every process writes what it holds, so that a test sees it, and a leak |
 //! | `CUDA_VISIBLE_DEVICES` | as CUDA takes it: by UUID or its beginning |
 //!
-//! A driver that lacks a call is a copy of this library in which the name of the symbol was overwritten.
+//! To simulate a driver without a call, tests copy this library and overwrite the name of the symbol.
 #![cfg(target_os = "linux")]
-// The C ABI cannot be spoken without; every pointer is the caller's to answer for, as with the real library.
+// The C ABI requires unsafe code. Callers are responsible for every pointer, as with the real library.
 #![allow(unsafe_code)]
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
 // CUDA's names.
@@ -39,7 +39,7 @@ const MEMORY_POOLS: c_int = 115;
 
 static CARD: LazyLock<Mutex<Card>> = LazyLock::new(|| Mutex::new(Card::new(Scenario::read())));
 
-/// The card, after what the scenario has for this call: a delay, a hang, an error.
+/// Returns the card after applying the scenario's effect on this call: a delay, a hang or an error.
 fn card(call: &str) -> Result<MutexGuard<'static, Card>, c_int> {
     let card = CARD.lock().unwrap_or_else(PoisonError::into_inner);
     card.scenario.meet(call)?;
@@ -233,7 +233,7 @@ pub extern "C" fn cuMemPoolSetAttribute(
     code(card("cuMemPoolSetAttribute").map(drop))
 }
 
-/// Only what the pool holds is asked for.
+/// Returns the pool's reserved memory, the only attribute that the probe reads.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemPoolGetAttribute(
     _pool: *mut c_void,

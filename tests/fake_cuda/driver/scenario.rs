@@ -1,4 +1,4 @@
-//! The card and how its driver behaves, as TOML.
+//! The simulated card and its driver's behaviour, parsed from TOML.
 
 use std::ffi::c_int;
 use std::thread;
@@ -14,25 +14,25 @@ pub struct Scenario {
     pub version: c_int,
     pub uuid: String,
     pub total_mib: u64,
-    /// By processes that are not simulated.
+    /// Memory used by processes that are not simulated.
     pub used_mib: u64,
     pub context_mib: u64,
-    /// No single allocation above this succeeds, whatever is free: the pages are scattered.
+    /// Maximum size of a single allocation, however much is free, because the free pages are scattered.
     pub largest_mib: Option<u64>,
     /// As `CUcomputemode`.
     pub compute_mode: c_int,
-    /// Attributes of the device that are 0, by their numbers.
+    /// Numbers of the device attributes that are 0.
     pub lacks: Vec<c_int>,
     pub call: Vec<Call>,
 }
 
-/// What happens in a call of this name, each time.
+/// What happens in every call of this name.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Call {
     pub name: String,
     pub takes_ms: u64,
-    /// It never comes back.
+    /// The call never returns.
     pub hangs: bool,
     /// A `CUresult`.
     pub fails: Option<c_int>,

@@ -1,5 +1,6 @@
-//! What every process holds, in one file under a lock: the card is one, and the kernel's driver takes back what a
-//! process held when it ends. The line of an ended process stays, so that a test sees what it held last.
+//! The memory that each process holds, in one locked file, because all processes share the card. Like the kernel
+//! driver, this frees a process's memory when it exits. The entry of an exited process remains, so that a test can read
+//! its last values.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -15,7 +16,7 @@ pub struct Holding {
     pub context: u64,
     pub bytes: u64,
     pub peak: u64,
-    /// Of its blocks and mapped pages.
+    /// Number of separate allocations, from blocks and mapped pages.
     pub pieces: u64,
 }
 
@@ -34,7 +35,7 @@ fn read(file: &mut File) -> Holders {
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-/// Held by other processes that live.
+/// Returns the memory held by other live processes.
 pub fn others() -> u64 {
     let Some(mut file) = open() else { return 0 };
     let holders = read(&mut file);
@@ -55,7 +56,7 @@ pub fn write(held: Holding) {
     file.write_all(text.as_bytes()).expect("the state");
 }
 
-/// One that ended and was not collected yet holds nothing more.
+/// Returns false for zombies too, because the driver has already freed their memory.
 fn lives(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(')').next().unwrap_or_default().trim_start();

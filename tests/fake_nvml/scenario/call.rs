@@ -1,4 +1,4 @@
-//! The names of the calls, as scenarios, errors, latencies and the call log use them.
+//! Names of the calls in scenarios, errors, latencies and the call log.
 
 use serde::Deserialize;
 
@@ -103,8 +103,8 @@ calls! {
 }
 
 impl Call {
-    /// The name that stands for this call too where it is not named itself: what the driver does for both is one
-    /// thing, only the versions or lists differ.
+    /// Returns the name whose settings also apply to this call by default, because the driver does the same work for
+    /// both.
     fn group(self) -> Self {
         match self {
             Self::GraphicsProcessList | Self::MpsProcessList => Self::ProcessList,
@@ -114,7 +114,7 @@ impl Call {
         }
     }
 
-    /// Asks for this call, for its group, for `*`, in this order.
+    /// Looks up this call, then its group, then `*`.
     pub fn lookup<T>(self, find: impl Fn(Self) -> Option<T>) -> Option<T> {
         [self, self.group(), Self::Any].into_iter().find_map(find)
     }

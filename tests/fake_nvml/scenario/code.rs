@@ -1,5 +1,4 @@
-//! What a call returns: NVML's codes, by the name of their constant or as a number (also one that NVML does not
-//! have).
+//! Return codes: NVML's, by the name of the constant or as a number, which may be one that NVML does not define.
 
 use std::ffi::CStr;
 
@@ -14,7 +13,7 @@ macro_rules! codes {
             $(pub const $constant: Self = Self($number);)*
         }
 
-        /// Code, name in a scenario, and what `nvmlErrorString` says.
+        /// Code, name in a scenario, and the text of `nvmlErrorString`.
         const CODES: &[(Code, &str, &CStr)] = &[$((Code::$constant, $name, $text),)*];
     };
 }

@@ -1,4 +1,4 @@
-//! The driver as a whole.
+//! Properties of the whole driver.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,13 @@ use super::{Call, Code, Errors};
 pub struct Driver {
     pub version: String,
     pub nvml_version: String,
-    /// As CUDA counts: 13000 is 13.0.
+    /// CUDA's version number: 13000 is 13.0.
     pub cuda: i32,
     /// What `nvmlInit` returns.
     pub init: Code,
-    /// A driver that was reloaded has another generation: handles and sessions of the former one are dead.
+    /// Changes when the driver is reloaded, which invalidates earlier handles and sessions.
     pub generation: u32,
-    /// For the calls about no GPU; those about one fall back to it.
+    /// Errors for calls about no GPU, and the default for calls about a GPU.
     pub errors: Errors,
     pub hang: BTreeSet<Call>,
 }

@@ -1,4 +1,5 @@
-//! Events in the order they happen. A set gets each once; a test makes one happen by adding it at the end.
+//! Events in the order in which they happen. Each event set receives an event once. A test triggers an event by
+//! appending it.
 
 use serde::{Deserialize, Deserializer, de};
 
@@ -11,7 +12,7 @@ pub struct Event {
     pub gpu: usize,
     #[serde(deserialize_with = "kind")]
     pub kind: u64,
-    /// For an Xid its number.
+    /// For an Xid, its number.
     #[serde(default)]
     pub data: u64,
     #[serde(default = "no_instance")]
@@ -34,7 +35,7 @@ const KINDS: &[(&str, u64)] = &[
     ("mig_config", 0x100),
 ];
 
-/// NVML's bit for the kind, by name or as a number.
+/// Parses NVML's bit for the kind of event, given by name or as a number.
 fn kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

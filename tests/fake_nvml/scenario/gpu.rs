@@ -1,4 +1,4 @@
-//! One GPU: an H200 as it idles, but for the keys that are written.
+//! A GPU. Keys that are not set have the values of an idle H200.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::{Call, Errors, Latency, size};
 
-/// What NVML says where there is no GPU or compute instance.
+/// NVML's value for "no GPU or compute instance".
 pub const NO_INSTANCE: u32 = u32::MAX;
 
 const MIB: u64 = 1 << 20;
@@ -15,7 +15,7 @@ const MIB: u64 = 1 << 20;
 #[serde(default, deny_unknown_fields)]
 pub struct Gpu {
     pub name: String,
-    /// None here and below: made from the GPU's index.
+    /// Optional ids: if not set, this and the ids below are derived from the GPU's index.
     pub uuid: Option<String>,
     pub serial: Option<String>,
     pub minor: Option<u32>,
@@ -26,24 +26,24 @@ pub struct Gpu {
     pub brand: u32,
     pub board_part_number: String,
     pub vbios: String,
-    /// NVML's number: 9 is Hopper.
+    /// NVML's constant: 9 is Hopper.
     pub architecture: u32,
     pub compute_capability: [i32; 2],
     pub persistence: bool,
-    /// NVML's number: 0 default, 2 prohibited, 3 exclusive process.
+    /// NVML's constant: 0 default, 2 prohibited, 3 exclusive process.
     pub compute_mode: u32,
 
     #[serde(deserialize_with = "size::required")]
     pub total: u64,
     #[serde(deserialize_with = "size::required")]
     pub reserved: u64,
-    /// None: the processes and `context` together.
+    /// Default: the sum of the processes and `context`.
     #[serde(deserialize_with = "size::optional")]
     pub used: Option<u64>,
-    /// None: what `used` and `reserved` leave.
+    /// Default: the total without `used` and `reserved`.
     #[serde(deserialize_with = "size::optional")]
     pub free: Option<u64>,
-    /// In use by no process that is listed.
+    /// Memory used without belonging to a listed process.
     #[serde(deserialize_with = "size::required")]
     pub context: u64,
     #[serde(deserialize_with = "size::required")]
@@ -56,15 +56,15 @@ pub struct Gpu {
     pub encoder: u32,
     pub decoder: u32,
 
-    /// Milliwatts, as the limits are.
+    /// Milliwatts, like the limits.
     pub power: u32,
     pub power_limit: u32,
-    /// None: as the enforced limit.
+    /// Default: the enforced limit.
     pub power_management_limit: Option<u32>,
     pub power_default_limit: u32,
     pub power_min_limit: u32,
     pub power_max_limit: u32,
-    /// Millijoules at the moment the library was loaded.
+    /// Millijoules at the time the library was loaded.
     pub energy: u64,
 
     pub temperature: u32,
@@ -73,7 +73,7 @@ pub struct Gpu {
     pub slowdown_temperature: u32,
     pub memory_max_temperature: u32,
     pub gpu_max_temperature: u32,
-    /// Percent of each fan; an H200 has none.
+    /// Speed of each fan in percent. An H200 has no fans.
     pub fans: Vec<u32>,
 
     pub graphics_clock: u32,
@@ -95,7 +95,7 @@ pub struct Gpu {
     pub pcie_width: u32,
     pub pcie_max_generation: u32,
     pub pcie_max_width: u32,
-    /// KiB a second, as NVML reports it.
+    /// KiB per second, NVML's unit.
     pub pcie_tx: u32,
     pub pcie_rx: u32,
     pub pcie_replays: u32,
@@ -114,18 +114,18 @@ pub struct Gpu {
     pub nvlinks: u32,
     /// Links that are down.
     pub nvlinks_down: BTreeSet<u32>,
-    /// KiB a second over all links.
+    /// KiB per second over all links.
     pub nvlink_tx: u64,
     pub nvlink_rx: u64,
 
-    /// None: on when there are instances.
+    /// Default: on if there are instances.
     pub mig_mode: Option<bool>,
     pub mig_supported: bool,
     pub max_mig: u32,
     pub mig: Vec<Mig>,
 
     pub event_types: u64,
-    /// Field values by id; they go before what the other keys say.
+    /// Field values by id. They override values from other keys.
     pub fields: BTreeMap<String, Number>,
 
     pub wobble: Option<bool>,
@@ -149,10 +149,10 @@ pub struct Mig {
     pub gi: u32,
     #[serde(default)]
     pub ci: u32,
-    /// None: the GiB that the profile names.
+    /// Default: the GiB in the profile's name.
     #[serde(default, deserialize_with = "size::optional")]
     pub total: Option<u64>,
-    /// None: the processes with its ids.
+    /// Default: the memory of the processes with these instance ids.
     #[serde(default, deserialize_with = "size::optional")]
     pub used: Option<u64>,
     #[serde(default)]
@@ -247,7 +247,7 @@ impl Default for Gpu {
     }
 }
 
-/// Buses of an HGX H200's GPUs, in NVML's order.
+/// PCI buses of the GPUs of an HGX H200, in NVML's order.
 const BUSES: [u32; 8] = [0x18, 0x2a, 0x3a, 0x5d, 0x9a, 0xab, 0xba, 0xdb];
 
 impl Gpu {
@@ -276,7 +276,7 @@ impl Mig {
         self.uuid.clone().unwrap_or_else(made)
     }
 
-    /// `3g.71gb`: 3 slices of the GPU.
+    /// Returns the number of GPU slices: 3 for `3g.71gb`.
     pub fn slices(&self) -> u32 {
         let slices = self.profile.split_once("g.").map(|(slices, _)| slices);
         slices.and_then(|s| s.parse().ok()).unwrap_or(1)

@@ -1,4 +1,4 @@
-//! What each call costs, in microseconds of CPU.
+//! The latency of each call, in microseconds of CPU time.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub struct Latency {
 enum Preset {
     #[default]
     None,
-    /// As measured on 8 H200s with driver 580 (PRODUCT.md, figures).
+    /// Measured on 8 H200s with driver 580 (PRODUCT.md, figures).
     H200,
 }
 
@@ -47,7 +47,7 @@ impl From<Form> for Latency {
 }
 
 impl Latency {
-    /// None where nothing is said about the call.
+    /// Returns `None` if no latency is set for the call.
     pub fn of(&self, call: Call) -> Option<u64> {
         let own = call.lookup(|name| self.calls.get(&name).copied());
         own.or(match self.preset {
@@ -66,7 +66,7 @@ fn h200(call: Call) -> u64 {
         Call::Energy => 2_900,
         Call::PcieThroughput => 20_900,
         Call::PcieWidth | Call::PcieGeneration => 26,
-        // Waiting for an event sleeps, and is not a reading.
+        // Waiting for an event sleeps, and does not read anything.
         Call::EventWait => 0,
         _ => 1,
     }

@@ -1,5 +1,5 @@
-//! The scenario file: what the pretended machine is made of. Every key has a default, so a test writes only what
-//! it is about; an unknown key is an error, so that a typo does not pass as a default.
+//! The scenario file, which describes the simulated machine. Every key has a default, so a test sets only what it
+//! needs. Unknown keys are errors, so that a typo is not silently ignored.
 //!
 //! ```toml
 //! wobble = true                  # utilisation, power, temperature and clocks move with every call
@@ -30,7 +30,7 @@
 //! data = 31
 //! ```
 //!
-//! The test harness compiles this folder too, to check a scenario before it is handed over.
+//! The test harness also compiles this folder, to validate a scenario before it is used.
 
 mod call;
 mod code;
@@ -65,7 +65,7 @@ pub struct Scenario {
     pub event: Vec<Event>,
 }
 
-/// What a call is made to return instead of its value.
+/// Calls that return an error instead of their value.
 pub type Errors = BTreeMap<Call, Code>;
 
 impl Scenario {
@@ -73,7 +73,7 @@ impl Scenario {
         toml::from_str(text).map_err(|e| e.to_string())
     }
 
-    /// What a scenario that cannot be read amounts to: a driver that does not answer.
+    /// The scenario if its file cannot be read: a driver that fails to initialize.
     pub fn unreadable() -> Self {
         Self {
             driver: Driver {
@@ -84,7 +84,7 @@ impl Scenario {
         }
     }
 
-    /// The error that `call` has to return, on `gpu` where it is about one.
+    /// Returns the error for `call`, on `gpu` if the call is about one.
     pub fn error(&self, call: Call, gpu: Option<usize>) -> Option<Code> {
         let of_gpu = gpu.and_then(|i| self.gpu.get(i)).map(|gpu| &gpu.errors);
         of_gpu
@@ -99,7 +99,7 @@ impl Scenario {
         in_set(&self.driver.hang) || of_gpu.is_some_and(|gpu| in_set(&gpu.hang))
     }
 
-    /// Microseconds of CPU that the call costs.
+    /// Returns the CPU time that the call takes, in microseconds.
     pub fn cost(&self, call: Call, gpu: Option<usize>) -> u64 {
         let of_gpu = gpu.and_then(|i| self.gpu.get(i)).map(|gpu| &gpu.latency);
         of_gpu

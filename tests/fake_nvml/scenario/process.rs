@@ -1,4 +1,4 @@
-//! A process as the driver lists it on one GPU; one on two GPUs is written twice.
+//! A process as the driver lists it on one GPU. A process on two GPUs has two entries.
 
 use serde::{Deserialize, Deserializer, de};
 
@@ -10,7 +10,7 @@ pub struct Process {
     pub pid: u32,
     #[serde(default)]
     pub gpu: usize,
-    /// None: the driver cannot tell (`"unavailable"`).
+    /// `None` if the driver cannot report it (`"unavailable"`).
     #[serde(default = "half_a_gibibyte", deserialize_with = "used")]
     pub used: Option<u64>,
     #[serde(default)]
@@ -19,7 +19,7 @@ pub struct Process {
     pub gi: Option<u32>,
     #[serde(default)]
     pub ci: Option<u32>,
-    /// Shares of the GPU in percent; a process with none of the four has no utilisation sample.
+    /// Utilization of the GPU in percent. A process where all four are 0 has no utilisation sample.
     #[serde(default)]
     pub sm: u32,
     #[serde(default)]
@@ -44,13 +44,13 @@ pub enum Kind {
 }
 
 impl Process {
-    /// True when the driver saw it work in the last sample period.
+    /// Returns true if the process did work in the last sample period.
     pub fn is_busy(&self) -> bool {
         self.sm != 0 || self.mem != 0 || self.enc != 0 || self.dec != 0
     }
 }
 
-/// About what a bare CUDA context costs.
+/// Returns the approximate memory of a bare CUDA context.
 fn half_a_gibibyte() -> Option<u64> {
     Some(512 << 20)
 }

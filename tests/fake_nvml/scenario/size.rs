@@ -1,4 +1,4 @@
-//! Sizes: bytes as a number, or `"21.5 GiB"`, or digits in quotes for what TOML's integers cannot hold.
+//! Sizes: a number of bytes, `"21.5 GiB"`, or digits in quotes for numbers that exceed TOML's integers.
 
 use serde::{Deserialize, Deserializer, de};
 

@@ -1,4 +1,4 @@
-//! The pictures in the documentation are what the program draws.
+//! Checks that the pictures in the documentation match what the program draws.
 
 mod list;
 

@@ -22,10 +22,10 @@ use crate::model::container::Runtime;
 use crate::model::process::Process;
 use crate::model::reading::{Reading, Reason};
 
-/// Directories in which the runtimes' files are searched.
+/// Directories that are searched for the runtimes' files.
 #[derive(Debug, Clone)]
 pub struct Files {
-    /// `/`, or a substitute for it.
+    /// The root directory `/`, or a substitute for it.
     pub root: PathBuf,
     /// Home directory of the user who runs gputop, in which rootless Podman stores its names.
     pub home: Option<PathBuf>,

@@ -1,5 +1,5 @@
-//! One field of `nvidia-smi` output, in its units: memory in MiB, power in W, clocks in MHz, shares in percent.
-//! Missing values are in brackets.
+//! One field of `nvidia-smi` output, in the units of `nvidia-smi`: memory in MiB, power in W, clocks in MHz, shares in
+//! percent. Missing values are in brackets.
 
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
@@ -38,7 +38,7 @@ impl<'a> Cell<'a> {
         Self(Err(why))
     }
 
-    /// Returns the cell of a field that this `nvidia-smi` does not support.
+    /// Returns the cell for a field that this `nvidia-smi` does not support.
     pub(super) fn unknown() -> Self {
         let why = "not supported by the nvidia-smi on that host";
         Self(Err(Missing::new(Reason::Unsupported, why)))

@@ -81,8 +81,8 @@ impl Facts {
     }
 }
 
-/// Parses `CUDA Version        : 13.0`, also after other versions in a headline. Since driver 610 the label is `CUDA
-/// UMD Version`.
+/// Parses `CUDA Version        : 13.0`, even if the line contains other versions before it. Since driver 610 the label
+/// is `CUDA UMD Version`.
 fn cuda(line: &[u8]) -> Option<String> {
     let line = std::str::from_utf8(line).ok()?;
     let (_, rest) = line.split_once("CUDA")?;

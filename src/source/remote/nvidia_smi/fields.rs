@@ -1,4 +1,4 @@
-//! The fields that `nvidia-smi --query-gpu` is asked for, and the model fields that they set.
+//! The fields requested with `nvidia-smi --query-gpu`, and the model fields that they set.
 //!
 //! A line of output of driver 580 for `index,uuid,name,memory.total,power.draw,fan.speed,pstate`:
 //!

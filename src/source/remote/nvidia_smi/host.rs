@@ -1,4 +1,4 @@
-//! Host figures: memory, load and CPU, from files of the kernel.
+//! Host values: memory, load and CPU, from files under /proc.
 
 use super::facts::Facts;
 use super::lines::{number, split_words};
@@ -59,7 +59,7 @@ impl HostFigures {
     }
 
     /// Parses `cpu  user nice system idle iowait irq softirq steal …` of proc(5). Guest time is already included in
-    /// the first two.
+    /// user and nice.
     fn cpu(&mut self, round: &Round) -> Reading<Percent> {
         let ticks: Vec<u64> = split_words(&round.cpu)
             .skip(1)

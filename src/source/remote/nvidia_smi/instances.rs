@@ -1,4 +1,5 @@
-//! MIG instances: their identity from `nvidia-smi -L`, their numbers and memory from the table of plain `nvidia-smi`.
+//! MIG instances: their identity comes from `nvidia-smi -L`, their numbers and memory from the table that `nvidia-smi`
+//! prints without options.
 //!
 //! ```text
 //! GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-…)
@@ -203,7 +204,7 @@ mod tests {
             ),
             ("MIG-^G", Some("^[[2J"))
         );
-        // More memory is used than exists.
+        // More memory is in use than exists.
         let all = read(
             &("GPU 0: x\n".to_owned() + device),
             "| 0 1 0 0 | 7MiB / 6MiB |",

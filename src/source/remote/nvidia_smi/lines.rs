@@ -1,13 +1,13 @@
 //! Assembles the output lines of the remote script: `g 0, GPU-…, NVIDIA H200, …` is a GPU of the round that started
 //! with `b 7`.
 //!
-//! Unknown lines are skipped, so a broken program only loses its own lines.
+//! Unknown lines are skipped, so a faulty program affects only its own lines.
 
 use super::facts::Facts;
 use super::readings::{Details, Round};
 use crate::model::units::{Mono, UnixMillis};
 
-/// A complete part of the output.
+/// A complete section of the output.
 pub(super) enum ScriptLine {
     Facts(Box<Facts>),
     Round(Round),
@@ -15,14 +15,14 @@ pub(super) enum ScriptLine {
     Clocks(Clocks),
 }
 
-/// Monotonic time since boot, and wall time.
+/// Monotonic time since boot, and wall-clock time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Clocks {
     pub mono: Mono,
     pub time: UnixMillis,
 }
 
-/// Parts that are not complete yet.
+/// Sections that are not complete yet.
 #[derive(Default)]
 pub(super) struct Lines {
     facts: Option<Box<Facts>>,
@@ -32,7 +32,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Adds a line without its line feed. Returns the part that it completes.
+    /// Adds a line without its line feed. Returns the section that it completes, if any.
     pub(super) fn take(&mut self, line: &[u8]) -> Option<ScriptLine> {
         let (kind, text) = line.split_first()?;
         let text = text.strip_prefix(b" ").unwrap_or(text);

@@ -1,5 +1,5 @@
-//! A host without gputop, read through its `nvidia-smi`. It yields the same frames; data that `nvidia-smi` does not
-//! provide is missing with that reason.
+//! A host without gputop, read through its `nvidia-smi`. It yields the same frames as other sources. Data that
+//! `nvidia-smi` does not provide is reported as missing for that reason.
 //!
 //! ```text
 //! this host                                                     remote host
@@ -8,10 +8,10 @@
 //!                     `d 8`
 //! ```
 //!
-//! One connection and one shell ([`script`]). Each round is requested after the previous one was received, so a slow
-//! connection gets fewer rounds instead of outdated ones. Expensive data (the usage per process, and MIG instances)
-//! is requested less often and between two rounds. Exits, logs and allocators are not observed, so there are no
-//! incidents. No collector runs on that host, so secrets are removed from text on this host, before a frame is built.
+//! Uses one connection and one shell ([`script`]). Each round is requested after the previous one was received, so a
+//! slow connection gets fewer rounds instead of outdated ones. Expensive data (the usage per process, and MIG
+//! instances) is requested less often and between two rounds. Exits, logs and allocators are not observed, so there are
+//! no incidents. No collector runs on that host, so this host removes secrets from text before it builds a frame.
 
 mod cell;
 mod facts;
@@ -42,8 +42,8 @@ use crate::protocol::Update;
 /// Maximum length of a line; longer lines are skipped.
 const MAX_LINE: u64 = 4 << 10;
 
-/// Reads the output of the remote script until it ends, and calls `received` for every line with the update that it
-/// completes. Data that is not available is missing with the reason `unavailable`.
+/// Reads the output of the remote script until it ends. Calls `received` for every line, with the update that the line
+/// completes, if any. Data that is not available is reported as missing with the reason `unavailable`.
 pub(super) fn follow(
     from: &mut impl BufRead,
     unavailable: Missing,

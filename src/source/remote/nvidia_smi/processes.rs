@@ -1,5 +1,5 @@
-//! Processes on the GPUs: the two lists of the driver ([`usage`](super::usage) is one), and data of the kernel and
-//! `ps` about each process.
+//! Processes on the GPUs: the driver's two process lists (one is in [`usage`](super::usage)), and data from the kernel
+//! and `ps` about each process.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,7 +20,7 @@ use crate::redact;
 const MAX_NAME: usize = 64;
 const MAX_COMMAND: usize = 1_024;
 
-/// Data besides the round itself.
+/// Data in addition to the round itself.
 #[derive(Clone, Copy)]
 pub(super) struct ProcessContext<'a> {
     pub facts: &'a Facts,
@@ -141,7 +141,7 @@ impl CpuShares {
         if let Some((user, command)) = ps_line.and_then(user_and_command) {
             process.user = visible(user, MAX_NAME).into();
             let words = split_words(command);
-            // The borders between arguments are unknown, so headers and scripts are recognized in the whole text.
+            // The boundaries between arguments are unknown, so headers and scripts are searched for in the whole text.
             let safe = redact::text(&redact::arguments(words).join(&b' '));
             process.command = visible(&safe, MAX_COMMAND).into();
         }
@@ -218,7 +218,7 @@ fn holder(
 }
 
 fn ticks_per_second(facts: &Facts) -> u64 {
-    // The value on every Linux machine with an NVIDIA driver.
+    // This is the value on every Linux machine with an NVIDIA driver.
     facts.ticks_per_second.unwrap_or(100)
 }
 

@@ -1,5 +1,5 @@
-//! Unparsed output: the readings of a round, and the expensive data that is requested less often. The number of lines
-//! is limited.
+//! Unparsed output: the lines of a round, and those of the expensive queries, which are requested less often. The
+//! number of lines is limited.
 
 use super::lines::{Clocks, clocks, number};
 

@@ -1,4 +1,4 @@
-//! Answers requests to a host that is read through `nvidia-smi`, which supports none of them.
+//! Replies to requests for a host that is read through `nvidia-smi`, which supports none of them.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::model::text::visible;
 use crate::protocol::{Request, Update};
 use crate::source::remote::Target;
 
-/// Returns the answer to a request that expects one.
+/// Returns the reply to a request that expects one.
 pub(in super::super) fn refused(request: &Request, why: Missing) -> Option<Update> {
     Some(match request {
         Request::Detail(key) => Update::Detail(*key, Box::new(Err(why))),

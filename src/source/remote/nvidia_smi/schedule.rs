@@ -1,5 +1,5 @@
-//! Schedules requests to the remote script: a round when the last one was received and an interval has passed,
-//! details between two rounds every few seconds, and a sign of life while a round takes long.
+//! Schedules requests to the remote script. A round is requested when the last one was received and an interval has
+//! passed, a detail query between two rounds every few seconds, and a heartbeat while a round takes long.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,15 +9,15 @@ use super::view::OptionalQueries;
 use crate::model::units::Millis;
 
 /// Minimum interval between rounds. Each round starts `nvidia-smi` again and queries the driver for everything, so a
-/// shorter interval costs the host too much.
+/// shorter interval would cost the host too much.
 const MIN_INTERVAL: Millis = Millis(1_000);
-/// Time after which a sign of life is requested.
+/// Time after which a heartbeat is requested.
 const SIGN_OF_LIFE_AFTER: Duration = Duration::from_secs(2);
-/// Minimum time between details, and its minimum as a multiple of their duration: details take at most a tenth of the
-/// host's time.
+/// Minimum time between detail queries: a fixed time, and a multiple of the last query's duration, so that these
+/// queries take at most a tenth of the host's time.
 const MIN_DETAILS_INTERVAL: Duration = Duration::from_secs(5);
 const DETAILS_INTERVAL_FACTOR: u32 = 10;
-/// Time after which a request counts as hanging.
+/// Time after which a request is considered to be hanging.
 const HANG_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
@@ -30,8 +30,8 @@ pub(super) struct Pace {
 struct State {
     /// Fields of a round, once they are known.
     query: Option<String>,
-    /// Number of the newest request (round or details), and the time of the newest request, including the one for the
-    /// facts.
+    /// Number of the newest request for a round or details, and the time of the newest request of any kind, including
+    /// the one for the facts.
     asked: u64,
     since: Option<Instant>,
     /// Number of the newest answer.
@@ -39,7 +39,7 @@ struct State {
     due: Option<Instant>,
     /// Number of the newest request for details.
     details: u64,
-    /// Due time of the next details, set after the first round.
+    /// Time when the next detail query is due, set after the first round.
     details_due: Option<Instant>,
     wants: OptionalQueries,
     is_over: bool,
@@ -90,7 +90,7 @@ impl Pace {
         self.changed.notify_all();
     }
 
-    /// Notes that a request was answered completely, and sets the optional queries of later requests.
+    /// Records that a request was answered completely, and sets the optional queries of later requests.
     pub(super) fn answered(&self, number: u64, wants: OptionalQueries) {
         let mut state = self.state();
         state.answered(number, Instant::now());
@@ -98,7 +98,7 @@ impl Pace {
         self.changed.notify_all();
     }
 
-    /// Returns how long the open request has been hanging, if it is.
+    /// Returns how long the open request has been hanging, or `None` if no request is hanging.
     pub(super) fn overdue(&self) -> Option<Duration> {
         let state = self.state();
         let since = state.since.filter(|_| state.is_waiting())?.elapsed();
@@ -197,7 +197,7 @@ mod tests {
         };
         assert_eq!(state.next(at(1)), Some("r 3 index 7 31".into()));
         state.answered(3, at(2));
-        // The details took a second, so the next ones are due after ten more.
+        // The detail query took a second, so the next one is due after ten more.
         assert_eq!(state.next_details(at(10)), None);
         assert_eq!(state.next_details(at(11)), Some("d 4 mig".into()));
     }

@@ -10,13 +10,13 @@
 //!
 //! `nvidia-smi pmon` supports at most four GPUs per call, so it is called once for every four.
 //!
-//! Every line of an answer starts with a letter for its kind ([`super::lines`]). Rounds run in the background, so
-//! that a hanging driver blocks only them. When the input ends, everything that still runs is killed.
+//! Every line of an answer starts with a letter that states its kind ([`super::lines`]). Rounds run in the background,
+//! so that a hanging driver blocks only them. When the input ends, everything that is still running is killed.
 
-/// Start of the first output line; the version follows.
+/// Start of the first output line, followed by the protocol version.
 pub(in super::super) const GREETING: &str = "gputop-smi protocol=";
 
-/// Places to search besides the PATH: WSL, and containers whose runtime provides `nvidia-smi`.
+/// Paths to search in addition to the PATH: WSL, and containers whose runtime provides `nvidia-smi`.
 const PLACES: &str =
     "nvidia-smi /usr/lib/wsl/lib/nvidia-smi /usr/local/nvidia/bin/nvidia-smi /usr/bin/nvidia-smi";
 
@@ -64,14 +64,15 @@ esac; done;
 kill -9 0
 "#;
 
-/// Returns shell code that sets `s` to the path of `nvidia-smi` and fails without one. For `sh`, between single
-/// quotes.
+/// Returns shell code that sets `s` to the path of `nvidia-smi`, and fails if it is not found. It is passed to `sh` in
+/// single quotes.
 pub(in super::super) fn found() -> String {
     format!("for s in {PLACES}; do s=$(command -v \"$s\" 2>/dev/null) && break; done; [ \"$s\" ]")
 }
 
-/// Returns the script, to run after [`found`] has succeeded. It is one line without single quotes, because any login
-/// shell must pass it on: csh accepts no line ends and interprets `!` in quotes, fish interprets `\'` and `\\`.
+/// Returns the script, which is run after [`found`] has succeeded. It is one line without single quotes, because any
+/// login shell must pass it on: csh accepts no line breaks and interprets `!` in quotes, and fish interprets `\'` and
+/// `\\`.
 pub(in super::super) fn script() -> String {
     let lines: Vec<&str> = SCRIPT.lines().map(str::trim).collect();
     lines.join(" ").trim().to_owned()

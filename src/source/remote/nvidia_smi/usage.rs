@@ -11,7 +11,7 @@
 //!     1          -     -      -      -      -      -      -      -      -      -    -
 //! ```
 //!
-//! MB means MiB here. A dash is a missing sample, and a line of dashes is a GPU without processes.
+//! In this output, MB means MiB. A dash is a missing sample, and a line of dashes is a GPU without processes.
 
 use super::cell::Cell;
 use crate::model::gpu::{ContextKind, Gpu};
@@ -48,7 +48,7 @@ impl Default for Usage {
             rows: Vec::new(),
             why: Missing::new(
                 Reason::NotRead,
-                "nvidia-smi on that host is queried for it every few seconds",
+                "not read yet; queried through nvidia-smi every few seconds",
             ),
             at: None,
         }
@@ -91,7 +91,7 @@ impl Usage {
             .find(|row| (row.gpu, row.pid) == (gpu, pid))
     }
 
-    /// Returns graphics-only processes of a GPU, which are in no other list.
+    /// Returns the graphics-only processes of a GPU, which appear in no other list.
     pub(super) fn graphics(&self, gpu: u32) -> impl Iterator<Item = &Row> {
         let is_graphics = move |row: &&Row| row.gpu == gpu && row.kind == ContextKind::Graphics;
         self.rows.iter().filter(is_graphics)

@@ -1,4 +1,4 @@
-//! Builds frames from rounds of readings.
+//! Builds frames from the output of rounds.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Millis, Mono, Pid};
 
-/// Maximum number of graphics processes that are requested.
+/// Maximum number of graphics processes for which data is requested.
 const MAX_PIDS: usize = 256;
 
 /// Data about the host received so far.
@@ -31,7 +31,7 @@ pub(super) struct View {
     facts: Facts,
     /// The last frame.
     frame: Frame,
-    /// Time of the last round, by the clock of the remote host.
+    /// Time of the last round, on the clock of the remote host.
     read: Option<Mono>,
     host_figures: HostFigures,
     cpu_shares: CpuShares,
@@ -127,7 +127,7 @@ impl View {
         self.frame.clone()
     }
 
-    /// Stores details, which all later frames contain.
+    /// Stores the result of a detail query, which all later frames include.
     pub(super) fn take(&mut self, details: &Details) {
         self.usage = Usage::read(&details.usage, self.read);
         self.instances = instances(&details.devices, &details.instances);
@@ -144,12 +144,12 @@ impl View {
         }
     }
 
-    /// Returns a frame with the last data while `nvidia-smi` does not answer.
+    /// Returns a frame with the last data while `nvidia-smi` does not respond.
     pub(super) fn silent(&mut self, clocks: Clocks, since: Duration, interval: Millis) -> Frame {
         let frame = &mut self.frame;
         (frame.seq, frame.time, frame.mono) = (frame.seq + 1, clocks.time, clocks.mono);
         frame.interval = interval;
-        let detail = format!("nvidia-smi has not answered for {} s", since.as_secs());
+        let detail = format!("nvidia-smi has not responded for {} s", since.as_secs());
         let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         for gpu in &mut frame.gpus {
             gpu.health = Health {
@@ -167,7 +167,7 @@ impl View {
         frame.clone()
     }
 
-    /// Parses a GPU. Returns `None` for other lines, such as warnings or truncated lines.
+    /// Parses the line of a GPU. Returns `None` for other lines, such as warnings or truncated lines.
     fn card(&self, line: &[u8]) -> Option<Card> {
         let line = std::str::from_utf8(line).ok()?;
         let is_known = |names: &[&'static str]| self.facts.name_of(names).is_some();
@@ -220,7 +220,7 @@ impl View {
         }
     }
 
-    /// Returns the compute processes as unread pools, since allocators on that host are not read. Graphics-only
+    /// Returns an unread pool for each compute process, because allocators on that host are not read. Graphics-only
     /// processes have no allocator.
     fn no_pools(&self, gpus: &[Gpu], mono: Mono) -> Pools {
         let on_gpus = gpus.iter().flat_map(|gpu| gpu.processes.value());
@@ -241,7 +241,7 @@ impl View {
     }
 }
 
-/// Returns the reason why no GPU was found, with the text of `nvidia-smi` if there is any.
+/// Returns the reason why no GPU was found, including the output of `nvidia-smi` if there is any.
 fn no_gpus(round: &Round) -> Missing {
     let output = round
         .gpus
@@ -316,7 +316,7 @@ mod tests {
             gpu.power.why().map(ToString::to_string).as_deref(),
             Some("not supported by the nvidia-smi on that host")
         );
-        // More memory cannot be used than exists.
+        // The script reports more used memory than exists.
         assert_eq!(
             other.memory.used.why().map(|why| why.reason),
             Some(Reason::Implausible)
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(listed[0].vram.get(), Some(Bytes::mib(1_542)));
         assert_eq!(
             listed[0].sm.why().map(ToString::to_string).as_deref(),
-            Some("nvidia-smi on that host is queried for it every few seconds")
+            Some("not read yet; queried through nvidia-smi every few seconds")
         );
         let known = second.process(listed[0].key()).expect("it is known");
         assert_eq!(
@@ -342,7 +342,7 @@ mod tests {
             (known.cpu.get(), known.rss.get()),
             (Some(Percent(50.0)), Some(Bytes(256 * 4096)))
         );
-        // 500 s after the boot, which was 1002 s before.
+        // 500 s after the boot, which was 1002 s before this round.
         assert_eq!(known.started, UnixMillis((1_763_668_000 - 502) * 1_000));
         let host = second.host.as_ref().expect("a host");
         assert_eq!(
@@ -354,7 +354,7 @@ mod tests {
             second.pools.as_ref().map(|pools| pools.unread.len()),
             Some(2)
         );
-        // Without a new round, the last data stays with its old time.
+        // Without a new round, the last data is retained with its old time.
         assert_eq!((silent.seq, silent.mono), (3, Mono(1_010_000)));
         assert_eq!(silent.gpus[0].at, Mono(1_002_000));
         assert_eq!(silent.gpus[0].health.state, HealthState::Silent);

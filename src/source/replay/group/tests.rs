@@ -62,7 +62,7 @@ impl TwoHosts {
         while !wanted(self) {
             assert!(
                 started.elapsed() < Duration::from_secs(20),
-                "never: {what}; {:?} {:?} {:?}",
+                "timed out waiting for: {what}; {:?} {:?} {:?}",
                 self.shown,
                 self.links,
                 self.position
@@ -121,7 +121,7 @@ fn a_move_from_any_reader_moves_all_to_the_same_wall_time() {
     two.until(|two| two.shown[0] == Some(46), "a step of the first");
     two.send(Some(0), Play::Step(-2));
     two.until_shown(44, [Some(44), Some(44)]);
-    // The first recording is over: its last frame stays, and its age is shown.
+    // The first recording is over. Its last frame stays on screen, and its age is shown.
     two.send(None, Play::Skip(56_000));
     two.until_shown(100, [Some(59), Some(100)]);
     let since = Millis(41_000);

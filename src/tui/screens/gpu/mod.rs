@@ -67,7 +67,7 @@ pub struct GpuScreen {
     scroll: Scroll,
 }
 
-/// Areas below the title and the bar. Parts without room are empty.
+/// Areas below the title and the bar. Areas that do not fit are empty.
 struct Parts {
     chart: Rect,
     processes: Rect,
@@ -101,7 +101,7 @@ impl GpuScreen {
         self.gpu_rows(app).cloned().collect()
     }
 
-    /// Shows the GPU at this distance in the list, if there is one.
+    /// Moves by this number of GPUs in the list. Does nothing past the ends.
     fn switch(&mut self, app: &App, step: isize) {
         let gpus = &app.frame.gpus;
         let at = gpus.iter().position(|gpu| gpu.uuid == self.uuid);

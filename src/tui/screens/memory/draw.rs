@@ -280,7 +280,7 @@ impl Shown<'_> {
     /// Draws the bar, with the headings in its row, and the lines below it.
     fn table(&self, area: Rect, buffer: &mut Buffer) {
         let theme = self.theme;
-        // In a wider table, a name and its figure would be too far apart.
+        // In a wider table, a name and its size would be too far apart.
         let area = Rect {
             width: area.width.min(120),
             ..area

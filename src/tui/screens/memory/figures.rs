@@ -1,7 +1,7 @@
-//! Figures of the memory screen: the memory of a process in parts whose printed values add up.
+//! Values of the memory screen: the memory of a process in parts whose printed values add up.
 //!
-//! Statistics, map, and the driver's figures are of slightly different times. The parts of the pool come from the map
-//! while it is as fresh as the statistics, because only the map shows what is stuck. Otherwise they come from the
+//! Statistics, map and driver values are read at slightly different times. The parts of the pool come from the map if
+//! it is as recent as the statistics, because only the map shows what is stuck. Otherwise they come from the
 //! statistics.
 
 use super::AnalysedMap;
@@ -27,7 +27,7 @@ pub struct Figures {
     pub other: Option<Bytes>,
     /// Sum of the above.
     pub process: Bytes,
-    /// Figures of the driver, if they were read.
+    /// Driver values for the GPU, if they were read.
     pub card: Option<Card>,
     /// True if the samples contradict each other, so that a remainder is not exact.
     pub approximate: bool,
@@ -40,7 +40,7 @@ pub struct IdleParts {
     pub returnable: Bytes,
     /// Whole free segments of private pools.
     pub private: Bytes,
-    /// Freed, but another stream may still use it.
+    /// Freed blocks that another stream may still use.
     pub waiting: Bytes,
 }
 
@@ -89,7 +89,7 @@ impl Parts {
         let split = stuck(stats)
             .zip(returnable(stats))
             .map(|(stuck, returnable)| {
-                // Statistics read while they changed may not add up. The last part is the remainder.
+                // Statistics that changed while they were read may not add up. The last part is the remainder.
                 let waiting = stats.waiting();
                 let stuck = stuck.0.min(idle.0 - waiting.0);
                 IdleParts {
@@ -106,7 +106,7 @@ impl Parts {
         }
     }
 
-    /// Returns the known parts of idle memory and the rest.
+    /// Returns the known parts of idle memory and the remainder.
     fn idle_list(&self) -> [Bytes; 5] {
         let split = self.split.unwrap_or_default();
         let known = [split.stuck, split.returnable, split.private, split.waiting];
@@ -116,7 +116,7 @@ impl Parts {
     }
 }
 
-/// Returns the exact driver figures of a GPU, and whether they contradict the process.
+/// Returns the exact driver values of a GPU, and whether they contradict the size of the process.
 fn card(gpu: &Gpu, process: u64) -> Option<([Bytes; 3], bool)> {
     let (total, free) = (gpu.memory.total.get()?, gpu.memory.free.get()?);
     let used = total.0.saturating_sub(free.0);
@@ -150,7 +150,7 @@ impl Figures {
         figures
     }
 
-    /// Rounds all parts of the card at once, so that every printed sum is correct.
+    /// Rounds all parts of the GPU's memory at once, so that every printed sum is correct.
     fn print(&mut self, parts: &Parts, other: Option<u64>, card: Option<[Bytes; 3]>) {
         let mut exact = vec![parts.allocated, Bytes(other.unwrap_or(0))];
         exact.extend(parts.idle_list());
@@ -163,7 +163,7 @@ impl Figures {
         self.process = sum(&printed[..7]);
         self.idle_parts = parts.split.map(|_| IdleParts {
             stuck: printed[2],
-            // The rest of the statistics can only be whole segments.
+            // The remaining idle memory in the statistics can only be whole segments.
             returnable: sum(&[printed[3], printed[6]]),
             private: printed[4],
             waiting: printed[5],
@@ -178,7 +178,7 @@ impl Figures {
 }
 
 impl Figures {
-    /// Returns the memory in no tensor: idle memory and what the driver has free.
+    /// Returns the memory that is not in tensors: idle memory, and the driver's free memory.
     pub fn unused(&self) -> Option<Bytes> {
         Some(Bytes(self.idle.0 + self.card?.free.0))
     }
@@ -186,7 +186,7 @@ impl Figures {
     /// Returns one sentence: `8.93 GiB is unused, but no request above 3.03 GiB fits: 5.90 GiB is fragmented`.
     pub fn headline(&self) -> String {
         let (Some(unused), Some(largest)) = (self.unused(), self.fits.largest()) else {
-            return format!("{} GiB is cached in no tensor", gib(self.idle));
+            return format!("{} GiB is cached but not in tensors", gib(self.idle));
         };
         let fits = down_with_unit(largest);
         if !self.fits.is_complete() {
@@ -236,8 +236,8 @@ pub fn gib(size: Bytes) -> String {
     format!("{:.2}", size.as_gib())
 }
 
-/// Formats a size in GiB with two decimals, rounded down, because a promised size must fit. Small sizes carry their own
-/// unit.
+/// Formats a size in GiB with two decimals, rounded down so that a request of the printed size fits. Small sizes
+/// include their unit.
 pub fn down(size: Bytes) -> String {
     match size.0 {
         0 => "0".into(),
@@ -346,7 +346,7 @@ mod tests {
             "15.00 GiB is unused, and a request of 10.00 GiB fits; larger ones depend on the map"
         );
         let figures = Figures::of(&Frame::default(), &pool(8 * gib, 13 * gib, 0), None);
-        assert_eq!(figures.headline(), "5.00 GiB is cached in no tensor");
+        assert_eq!(figures.headline(), "5.00 GiB is cached but not in tensors");
     }
 
     #[test]

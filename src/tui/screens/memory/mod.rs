@@ -44,7 +44,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "idle",
-            "Cached by the allocator, in no tensor: reserved - allocated.",
+            "Cached by the allocator, but not in tensors: reserved - allocated.",
         ),
         (
             "stuck",
@@ -115,7 +115,7 @@ pub struct MemoryScreen {
     pane: Pane,
     map: MapPane,
     scroll: usize,
-    /// True if this is a part of another screen, which has the keys. The map then has no cursor.
+    /// True if this screen is part of another one, which handles the keys. The map then has no cursor.
     is_embedded: bool,
     /// Newest map of this pool.
     analysed_map: Option<AnalysedMap>,
@@ -147,7 +147,7 @@ impl MemoryScreen {
             .max_by_key(|row| (row.pool().is_some(), row.vram().get()))
     }
 
-    /// Returns the screen as a part of another one, which has the keys.
+    /// Returns the screen for use as a part of another one, which handles the keys.
     pub fn embedded(id: RowId) -> Self {
         Self {
             is_embedded: true,
@@ -155,7 +155,7 @@ impl MemoryScreen {
         }
     }
 
-    /// Returns the pools of the process by device ordinal.
+    /// Returns the pools of the process, ordered by device ordinal.
     fn devices<'a>(&self, app: &'a App) -> Vec<&'a Pool> {
         let pools = app.frame.pools.as_ref();
         let mut list: Vec<&Pool> = pools
@@ -334,13 +334,13 @@ impl Screen for MemoryScreen {
 /// Maximum age of a map that is used for the accounting. An older one is still drawn.
 const MAX_AGE: Millis = Millis(3_000);
 
-/// A map and everything computed from it once.
+/// A map and the values computed once from it.
 #[derive(Debug)]
 struct AnalysedMap {
     map: Arc<PoolMap>,
     fragmentation: Fragmentation,
     curve: Vec<(Bytes, f64)>,
-    /// Result for the free memory of the driver at that time.
+    /// What fits, cached with the limits outside the pool for which it was computed.
     fits: RefCell<Option<(Around, Fits)>>,
 }
 

@@ -35,7 +35,7 @@ pub(super) struct AccountingRow {
     pub(super) compare: String,
 }
 
-/// Returns a line without a peak and a figure to compare with.
+/// Returns a line without a peak or a size to compare with.
 fn line(
     shape: Option<(&'static str, Role)>,
     name: &'static str,
@@ -113,7 +113,7 @@ fn metric_lines(pool: &Pool, read: &AnalysedMap, theme: &Theme) -> Vec<Metric> {
             "inactive split bytes",
             small_gib(of.inactive_split),
             if of.expandable {
-                "PyTorch counts none for expandable segments"
+                "not counted by PyTorch for expandable segments"
             } else {
                 "free, in segments that also hold a live block"
             },
@@ -168,7 +168,7 @@ fn stream_pool_lines(read: &AnalysedMap) -> Vec<Metric> {
         .collect()
 }
 
-/// Returns the curve, starting at the largest size that can use all free memory.
+/// Returns the lines of the fragmentation curve, starting at the largest size that can use all free memory.
 fn curve_lines(read: &AnalysedMap, theme: &Theme) -> Vec<Metric> {
     let usable_sizes = read
         .curve
@@ -234,7 +234,7 @@ impl Shown<'_> {
     /// Returns the parts of idle memory. Rare parts are omitted while they are 0.
     fn idle_lines(&self) -> Vec<AccountingRow> {
         let Some(parts) = self.figures.idle_parts else {
-            let words = "only known from the map";
+            let words = "not known without the map";
             let absent = self.theme.glyphs.absent.to_owned();
             return vec![line(None, "  stuck", words, absent)];
         };
@@ -358,7 +358,7 @@ impl Shown<'_> {
         Copied::new(format!("the memory of PID {pid}"), &text)
     }
 
-    /// Returns a past time by the clock.
+    /// Returns the clock time of a past event.
     pub(super) fn clock(&self, at: Mono) -> String {
         let frame = &self.app.frame;
         let back = i64::try_from(frame.mono.since(at).0).unwrap_or(0);
@@ -454,7 +454,7 @@ impl Shown<'_> {
         let figures = &self.figures;
         let tenths = |size: Bytes| format!("{:.1}", size.as_gib());
         let size = |size: Option<Bytes>| size.map_or(self.theme.glyphs.absent.into(), tenths);
-        // Rounded down, because a promised size must fit.
+        // Rounded down, so that a request of the displayed size fits.
         let step = STEP * 10;
         let fits = figures.fits.largest().map(|f| Bytes(f.0 / step * step));
         let mut lines = vec![

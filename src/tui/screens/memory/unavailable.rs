@@ -29,7 +29,9 @@ fn lines(screen: &MemoryScreen, app: &App, width: u16) -> Vec<(String, Role)> {
     if lines.is_empty() {
         lines.push(format!("Allocator not available: {why}"));
     } else {
-        lines.push("Reported by the program once per second; its blocks are not known".into());
+        lines.push(
+            "The program reports this memory once per second; its blocks are not known".into(),
+        );
     }
     if let Some(vram) = row.and_then(|row| row.vram().get()) {
         lines.push(format!("VRAM reported by the driver: {vram}"));
@@ -78,8 +80,7 @@ pub(super) fn draw(screen: &MemoryScreen, app: &App, area: Rect, buffer: &mut Bu
     put_lines(buffer, rest, &stack, theme);
 }
 
-/// Returns `JAX, XLA BFC, device 0: allocated 1.2 GiB, reserved 3.0 GiB, idle 1.8 GiB`, with the figures that are
-/// reported.
+/// Returns `JAX, XLA BFC, device 0: allocated 1.2 GiB, reserved 3.0 GiB, idle 1.8 GiB`, limited to the reported values.
 fn reported_words(pool: &ReportedPool) -> String {
     let figures = [
         ("allocated", pool.allocated.get()),

@@ -63,7 +63,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "requested",
-            "Size before the allocator rounds it up. All sizes of stacks and of the trace are requested sizes.",
+            "Size before the allocator rounds it up. Stacks and the trace show requested sizes only.",
         ),
         (
             "stuck",
@@ -112,11 +112,11 @@ pub struct SnapshotScreen {
     pane: Pane,
     map: MapPane,
     time: time::Window,
-    /// Position that `stacks` shows, or `None` for the end of the trace.
+    /// The position at which `stacks` lists live memory, or `None` for the end of the trace.
     stacks_at: Option<usize>,
     stacks: StackList,
     growth: StackList,
-    /// The stack shown in full, over the pane from which it was opened.
+    /// The stack shown in full, on top of the pane from which it was opened.
     frames: Option<Frames>,
     search: TextField,
     /// Number of rows of the pane when last drawn.
@@ -322,7 +322,7 @@ impl Screen for SnapshotScreen {
                 self.search.clear();
                 self.apply_search();
             }
-            // Shows the stacks at the end of the trace again.
+            // Show the stacks at the end of the trace again.
             Action::Back | Action::Now if self.stacks_at.is_some() => {
                 self.stacks_at = None;
                 self.update_lists();

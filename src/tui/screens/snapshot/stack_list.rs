@@ -1,4 +1,4 @@
-//! A list of stacks by the memory that they hold, or by its growth.
+//! A list of stacks, sorted by the memory they hold or by its growth.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -121,7 +121,7 @@ impl StackList {
     }
 }
 
-/// Texts around a list.
+/// Texts shown around a list of stacks.
 struct ListContext<'d> {
     title: String,
     stacks: &'d Stacks,

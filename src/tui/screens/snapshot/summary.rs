@@ -1,4 +1,4 @@
-//! The figures of a device, the allocator settings, and a chart of the whole trace.
+//! The memory values of a device, the allocator settings, and a chart of the whole trace.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -11,10 +11,10 @@ use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, row, split_top};
 use crate::tui::widgets::cells::{columns, fit, put, put_line, put_right};
 
-/// Width of the figures.
+/// Width of the column of values.
 const FIGURES: u16 = 42;
 
-/// Returns names and values. Parts of the value above are indented.
+/// Returns names and values. An indented entry is a part of the one above it.
 pub fn figures(device: &Device, study: &Study) -> Vec<(&'static str, String)> {
     let found = &study.fragmentation;
     let size = |bytes: Bytes| bytes.to_string();

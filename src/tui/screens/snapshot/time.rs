@@ -54,7 +54,7 @@ impl Window {
         }
     }
 
-    /// Returns the same window without zoom.
+    /// Returns the whole trace with the same cursor and marks.
     pub fn whole(&self, device: &Device) -> Self {
         Self {
             from: 0,
@@ -207,7 +207,7 @@ impl Window {
             true => "snapshot".to_owned(),
             false => self.to.to_string(),
         };
-        // Snapshots are often taken after a failure, so its mark is placed beside the word.
+        // Snapshots are often taken after a failure, so leave room for its mark beside the label.
         let right = plot.right().saturating_sub(2).max(plot.x);
         put_right(buffer, plot.x, right, y, &end, dim);
         for (x, span) in (plot.left()..plot.right()).zip(spans) {
@@ -284,7 +284,7 @@ impl SnapshotScreen {
         }
     }
 
-    /// Returns the figures after the event under the cursor, and the event with its stack.
+    /// Returns the memory values after the event under the cursor, and the event with its stack.
     fn under(&self, device: &Device, study: &Study) -> Vec<(String, Role)> {
         let position = self.time.position();
         let span = study.history.span(device, position, position);

@@ -1,4 +1,4 @@
-//! Everything NVML reports about one GPU, with the reading interval of each figure.
+//! Everything NVML reports about one GPU, and how often each value is read.
 
 mod memory;
 mod mig;
@@ -61,7 +61,7 @@ fn identity_facts(gpu: &Gpu) -> [Fact; 2] {
     ]
 }
 
-/// Returns the age of each group of figures.
+/// Returns the age of each group of values.
 fn read_facts(gpu: &Gpu, now: Mono) -> Vec<Fact> {
     let ago = |at: Option<Mono>| {
         at.map_or("never".into(), |at| {
@@ -78,7 +78,7 @@ fn read_facts(gpu: &Gpu, now: Mono) -> Vec<Fact> {
     ]
 }
 
-/// Dims the last known figures of a GPU that does not answer.
+/// Dims the last known values of a GPU that does not respond.
 pub(super) fn dimmed(facts: Vec<Fact>) -> Vec<Fact> {
     let dim = |fact| match fact {
         Fact::Value(name, text, _, _) => Fact::Value(name, text, Role::Dim, "last known"),
