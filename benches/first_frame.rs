@@ -57,7 +57,7 @@ struct Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     if let Some(delay) = args.way {
-        return far_away(Duration::from_millis(delay));
+        return run_delayed_agent(Duration::from_millis(delay));
     }
     build_fake_nvml();
     let sleepers = Sleepers::start(64);
@@ -95,7 +95,7 @@ fn first(machine: &FakeNvml, delay: u64) -> f64 {
 }
 
 /// Runs an agent behind a connection with this delay.
-fn far_away(delay: Duration) -> ExitCode {
+fn run_delayed_agent(delay: Duration) -> ExitCode {
     let mut agent = Command::new(GPUTOP);
     agent
         .arg("agent")
@@ -104,14 +104,14 @@ fn far_away(delay: Duration) -> ExitCode {
     thread::sleep(delay);
     let mut agent = agent.spawn().unwrap();
     let (input, output) = (agent.stdin.take().unwrap(), agent.stdout.take().unwrap());
-    thread::spawn(move || held_back(std::io::stdin(), input, delay));
-    held_back(output, std::io::stdout(), delay);
+    thread::spawn(move || forward_delayed(std::io::stdin(), input, delay));
+    forward_delayed(output, std::io::stdout(), delay);
     let _ = agent.wait();
     ExitCode::SUCCESS
 }
 
 /// Forwards data, each piece after the delay.
-fn held_back(mut from: impl Read + Send + 'static, mut to: impl Write, delay: Duration) {
+fn forward_delayed(mut from: impl Read + Send + 'static, mut to: impl Write, delay: Duration) {
     let (pieces, come) = mpsc::channel();
     thread::spawn(move || {
         let mut piece = [0; 16 << 10];

@@ -39,7 +39,7 @@ use clap::Parser;
 
 use crate::fake_hosts::Hosts;
 use crate::keys::key_to_screen;
-use crate::measure::{Stretch, resident_mib};
+use crate::measure::{Measurement, resident_mib};
 use crate::table::Table;
 use crate::terminal::{Launch, Terminal};
 
@@ -71,7 +71,7 @@ const SETTLE: Duration = Duration::from_secs(5);
 fn main() -> ExitCode {
     let args = Args::parse();
     if args.day {
-        let table = a_day(&args);
+        let table = measure_day(&args);
         println!("{table}");
         return match args.strict && table.missed() {
             true => ExitCode::FAILURE,
@@ -106,19 +106,20 @@ fn main() -> ExitCode {
 const HOURS: usize = 24;
 /// Frames a second on the fast clock, over all hosts: three times the normal rate of 128 hosts. A higher rate would
 /// only measure a client that falls behind.
-const PACE: u32 = 400;
+const MAX_FRAMES_PER_SECOND: u32 = 400;
 /// Minimum time between two frames of a host.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 /// Number of different hosts. Further hosts send the same data as one of these.
-const KINDS: usize = 8;
+const DISTINCT_HOSTS: usize = 8;
 /// Maximum growth in MiB from the second hour to the last: a day of history of the open host, and some heap
 /// fragmentation.
 const MAX_GROWTH: f64 = 40.0;
 
-fn a_day(args: &Args) -> Table {
+fn measure_day(args: &Args) -> Table {
     eprintln!("what they tell …");
-    let links = disconnect_day::links(KINDS.min(args.hosts), HOURS, true);
-    let pause = MIN_PAUSE.max(Duration::from_secs(1) * u32::try_from(args.hosts).unwrap() / PACE);
+    let links = disconnect_day::links(DISTINCT_HOSTS.min(args.hosts), HOURS, true);
+    let pause = MIN_PAUSE
+        .max(Duration::from_secs(1) * u32::try_from(args.hosts).unwrap() / MAX_FRAMES_PER_SECOND);
     let hosts = Hosts::with_links(args.hosts, links, pause);
     let launch = Launch::program(&args.program).args(hosts.targets());
     let (name, folder) = hosts.env();
@@ -137,7 +138,7 @@ fn a_day(args: &Args) -> Table {
         eprintln!("{when}: {resident:.1} MiB");
         resident
     };
-    let all_heard = |links: usize, pieces: u32| {
+    let wait_for_links = |links: usize, pieces: u32| {
         while hosts.opened() < args.hosts * links {
             thread::sleep(Duration::from_millis(100));
         }
@@ -146,11 +147,11 @@ fn a_day(args: &Args) -> Table {
     let mut of_hours = Vec::new();
     for hour in [1, 2, 6, 12, 18, HOURS] {
         // Wait until the end of the hour.
-        all_heard(hour, disconnect_day::AN_HOUR - 2);
+        wait_for_links(hour, disconnect_day::AN_HOUR - 2);
         of_hours.push(note(&format!("hour {hour}")));
     }
     let growth = of_hours[of_hours.len() - 1] - of_hours[1];
-    all_heard(HOURS + 1, disconnect_day::TEN_MINUTES - 10);
+    wait_for_links(HOURS + 1, disconnect_day::TEN_MINUTES - 10);
     note("and ten minutes at 1 Hz");
     let what = format!("from hour 2 to {HOURS}: growth, the open host's day in it");
     table.add(what, "MiB", growth, None, Some(MAX_GROWTH));
@@ -178,7 +179,7 @@ fn held(pid: u32) -> [(&'static str, usize); 3] {
 fn watch(terminal: &Terminal, on: &str, help: &str, seconds: u64, table: &mut Table) {
     let name = |what: &str| format!("{on}: {what}");
     eprintln!("{on} …");
-    let (stretch, written) = (Stretch::begin(terminal.pid()), terminal.bytes_written());
+    let (stretch, written) = (Measurement::begin(terminal.pid()), terminal.bytes_written());
     thread::sleep(Duration::from_secs(seconds));
     table.add(
         name("CPU"),

@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         let [a, b] = alternating(&pairs, SHORT_RUNS, run);
         let added = b.saturating_sub(a).as_secs_f64() * 1e3;
         let bare = a.as_secs_f64() * 1e3;
-        met &= say(
+        met &= print_result(
             &format!("`true` {where_}: {bare:.1} ms bare, added"),
             added,
             10.0,
@@ -51,14 +51,14 @@ fn main() -> ExitCode {
         let [a, b] = alternating(&pairs, LONG_RUNS, |args| on_pty(args, interprets));
         let slower = (b.as_secs_f64() / a.as_secs_f64() - 1.0) * 100.0;
         let text = format!("100 MB {what}: {:.2} s bare, slower by", a.as_secs_f64());
-        let is_met = say(&text, slower, 5.0, "%");
+        let is_met = print_result(&text, slower, 5.0, "%");
         met &= is_met || !interprets;
     }
     let strict = std::env::args().any(|arg| arg == "--strict");
     ExitCode::from(u8::from(strict && !met))
 }
 
-fn say(what: &str, reached: f64, wanted: f64, unit: &str) -> bool {
+fn print_result(what: &str, reached: f64, wanted: f64, unit: &str) -> bool {
     let met = reached <= wanted;
     let verdict = if met { "met" } else { "MISSED" };
     println!("{what:<56} {reached:>7.1} {unit:<2} wanted {wanted:>4.0}  {verdict}");

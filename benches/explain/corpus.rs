@@ -38,7 +38,7 @@ const FIELDS: &[(&str, &str)] = &[
 ];
 
 /// Relative tolerance, because logs print sizes with two decimals.
-const SLACK: f64 = 0.005;
+const RELATIVE_TOLERANCE: f64 = 0.005;
 
 #[derive(Default)]
 struct Tally {
@@ -131,7 +131,7 @@ fn is_right(name: &str, wanted: &str, ours: &Value) -> bool {
         let (Ok(wanted), Some(ours)) = (wanted.parse::<f64>(), ours.as_f64()) else {
             return false;
         };
-        return (ours - wanted).abs() <= (wanted * SLACK).max(1.0);
+        return (ours - wanted).abs() <= (wanted * RELATIVE_TOLERANCE).max(1.0);
     }
     let ours = match ours {
         Value::String(text) => text.clone(),

@@ -27,12 +27,12 @@ pub fn alarms(folder: &Path) -> Vec<Figure> {
         ) {
             alarms += 1;
             let line = incident.log.as_ref().map_or(0, |log| log.first_line);
-            let said: String = incident.quote.text.chars().take(160).collect();
+            let message: String = incident.quote.text.chars().take(160).collect();
             println!(
                 "{}:{line}: {} {}",
                 file.display(),
                 incident.id,
-                said.replace('\n', " ")
+                message.replace('\n', " ")
             );
         }
     }

@@ -39,15 +39,15 @@ pub fn run(rates: &Path) -> ! {
 
 struct Work {
     devices: Vec<Device<'static>>,
-    due: Vec<Due>,
+    due: Vec<ScheduledCall>,
     buffers: Buffers,
 }
 
 /// A call with its rate in calls per second, and the GPU for the next call.
-struct Due {
+struct ScheduledCall {
     call: Call,
     rate: f64,
-    owed: f64,
+    pending_calls: f64,
     gpu: usize,
 }
 
@@ -58,10 +58,10 @@ impl Work {
         let mut due = Vec::new();
         for (name, rate) in &rates.0 {
             match call(name) {
-                Some(call) => due.push(Due {
+                Some(call) => due.push(ScheduledCall {
                     call,
                     rate: *rate,
-                    owed: 0.0,
+                    pending_calls: 0.0,
                     gpu: 0,
                 }),
                 None if name == "event_wait" => wait_for_events(devices[0].nvml()),
@@ -77,9 +77,9 @@ impl Work {
 
     fn tick(&mut self) {
         for due in &mut self.due {
-            due.owed += due.rate * TICK.as_secs_f64();
-            while due.owed >= 1.0 {
-                due.owed -= 1.0;
+            due.pending_calls += due.rate * TICK.as_secs_f64();
+            while due.pending_calls >= 1.0 {
+                due.pending_calls -= 1.0;
                 (due.call)(&self.devices[due.gpu], &mut self.buffers);
                 due.gpu = (due.gpu + 1) % self.devices.len();
             }
@@ -100,7 +100,7 @@ fn wait_for_events(nvml: &'static Nvml) {
     });
 }
 
-const ROOM: usize = 256;
+const MAX_PROCESSES: usize = 256;
 
 /// Buffers for the lists, reused between calls.
 struct Buffers {
@@ -125,8 +125,8 @@ impl Buffers {
             decUtil: 0,
         };
         Self {
-            processes: vec![process; ROOM],
-            samples: vec![sample; ROOM],
+            processes: vec![process; MAX_PROCESSES],
+            samples: vec![sample; MAX_PROCESSES],
         }
     }
 }
@@ -193,7 +193,7 @@ type ListProcesses = unsafe extern "C" fn(
 #[allow(unsafe_code)]
 fn list<E>(device: &Device<'_>, call: Result<&ListProcesses, E>, buffers: &mut Buffers) {
     let Ok(call) = call else { return };
-    let mut count = u32::try_from(ROOM).unwrap();
+    let mut count = u32::try_from(MAX_PROCESSES).unwrap();
     let out = buffers.processes.as_mut_ptr();
     // SAFETY: `processes` has as many entries as `count` says.
     unsafe { call(device.handle(), &raw mut count, out) };
@@ -205,7 +205,7 @@ fn process_utilization(device: &Device<'static>, buffers: &mut Buffers) {
     let Ok(call) = &lib.nvmlDeviceGetProcessUtilization else {
         return;
     };
-    let mut count = u32::try_from(ROOM).unwrap();
+    let mut count = u32::try_from(MAX_PROCESSES).unwrap();
     let out = buffers.samples.as_mut_ptr();
     // SAFETY: `samples` has as many entries as `count` says.
     unsafe { call(device.handle(), out, &raw mut count, since()) };

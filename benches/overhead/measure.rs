@@ -14,13 +14,13 @@ fn cpu_time(pid: u32) -> Duration {
 }
 
 /// A measurement of a process over time.
-pub struct Stretch {
+pub struct Measurement {
     pid: u32,
     cpu: Duration,
     began: Instant,
 }
 
-impl Stretch {
+impl Measurement {
     pub fn begin(pid: u32) -> Self {
         Self {
             pid,

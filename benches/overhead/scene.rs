@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::busy::{GPUS, Reaped, Sleepers, is_full, scenario};
 use crate::fake_nvml::FakeNvml;
 use crate::keys::key_to_screen;
-use crate::measure::{Stretch, resident_mib};
+use crate::measure::{Measurement, resident_mib};
 use crate::rates::Rates;
 use crate::table::Table;
 use crate::terminal::{Launch, Terminal};
@@ -105,7 +105,7 @@ struct Watched {
 fn watch(pid: u32, machine: &FakeNvml, duration: Duration) -> Watched {
     thread::sleep(SETTLE);
     let before = machine.calls();
-    let stretch = Stretch::begin(pid);
+    let stretch = Measurement::begin(pid);
     thread::sleep(duration);
     Watched {
         cpu: stretch.cpu_percent(),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use gputop::snapshot::{self, Study};
 
 /// The number of events, and the maximum time in seconds to open a file with that many.
-const MADE: [(u64, f64); 2] = [(1_750_000, 1.0), (10_000_000, 5.0)];
+const GENERATED: [(u64, f64); 2] = [(1_750_000, 1.0), (10_000_000, 5.0)];
 
 fn main() {
     // Flag that `cargo bench` passes to every bench.
@@ -21,9 +21,9 @@ fn main() {
         .skip(1)
         .filter(|argument| argument != "--bench");
     let files: Vec<(PathBuf, Option<f64>)> = match named.collect::<Vec<_>>() {
-        none if none.is_empty() => MADE
+        none if none.is_empty() => GENERATED
             .iter()
-            .map(|&(n, most)| (made(n), Some(most)))
+            .map(|&(n, most)| (generate(n), Some(most)))
             .collect(),
         named => named.iter().map(|file| (file.into(), None)).collect(),
     };
@@ -35,7 +35,7 @@ fn main() {
     }
 }
 
-fn made(events: u64) -> PathBuf {
+fn generate(events: u64) -> PathBuf {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("snapshot-{events}.pickle"));
     if !file.exists() {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/snapshot/make.py");

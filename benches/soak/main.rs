@@ -133,7 +133,7 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 ha
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    if !is_host() || !sshd::is_here() {
+    if !is_host() || !sshd::is_available() {
         println!("skipped: needs PIDs of the host, ssh and sshd");
         return ExitCode::SUCCESS;
     }

@@ -234,7 +234,7 @@ pub fn blocks_in<'a>(
 }
 
 /// Returns violations of the invariants of an exact map, which hold whatever the process does during the read.
-pub fn contradictions(device: &Device) -> Vec<String> {
+pub fn map_violations(device: &Device) -> Vec<String> {
     let mut found = Vec::new();
     let sum = |state| blocks_in(device, state).map(|b| b.1 as i64).sum::<i64>();
     let (allocated, active, free) = (sum("allocated"), sum("active"), sum("free"));
@@ -287,7 +287,7 @@ fn gap(segment: &Segment) -> Option<String> {
 }
 
 /// Returns violations of the invariants of statistics, which hold at any time.
-pub fn torn(stats: &Stats) -> Vec<String> {
+pub fn invalid_stats(stats: &Stats) -> Vec<String> {
     let mut found = Vec::new();
     let all = [
         ("allocated_bytes", Some(stats.allocated_bytes)),

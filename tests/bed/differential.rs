@@ -120,9 +120,9 @@ impl Step {
 }
 
 /// splitmix64.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut x = self.0;
@@ -152,7 +152,7 @@ const STEPS: usize = 600;
 /// Returns the operations of a program that grows and shrinks, reuses some sizes often, and uses two streams besides
 /// its own and, for half of the seeds, three private pools.
 fn random_trace(seed: u64) -> Vec<Step> {
-    let mut dice = Dice(seed);
+    let mut dice = Rng(seed);
     let favourites: Vec<u64> = (0..6)
         .map(|_| dice.log_uniform(256.0, 512.0 * 1024.0 * 1024.0))
         .collect();

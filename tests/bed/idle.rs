@@ -184,7 +184,7 @@ fn differing(case: &Case) -> Vec<String> {
     harness.run_all(case.scenario.commands);
     let run = reader::run(harness.pid);
     if run.code != 0 {
-        return vec![format!("not read: {}", run.said())];
+        return vec![format!("not read: {}", run.message())];
     }
     differences(&harness.truth(), &run.reading())
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use crate::compare::{contradictions, differences, torn};
+use crate::compare::{differences, invalid_stats, map_violations};
 use crate::harness::{EXPANDABLE, Harness, Launch, Release, releases};
 use crate::journal::{Journal, Record, now};
 use crate::reader::{self, Device, Run};
@@ -15,22 +15,22 @@ use crate::reader::{self, Device, Run};
 const READS: usize = 8;
 
 /// Some thousand permanent blocks, so that a walk takes time, with free blocks between them.
-const START: &[&str] = &["alloc 3000 2048", "alloc 400", "free 0.3"];
+const SETUP: &[&str] = &["alloc 3000 2048", "alloc 400", "free 0.3"];
 
 /// Races do not run in parallel, because each needs its full rate, even on a machine with two cores.
-static ALONE: Mutex<()> = Mutex::new(());
+static RACE_LOCK: Mutex<()> = Mutex::new(());
 
 #[derive(Default)]
 struct Tally {
     reads: usize,
     exact: usize,
     /// Violations: a description, with the count and the first example.
-    wrong: BTreeMap<String, (usize, String)>,
+    mismatch: BTreeMap<String, (usize, String)>,
 }
 
 impl Tally {
-    fn wrong(&mut self, what: &str, example: &str) {
-        let entry = self.wrong.entry(what.to_owned());
+    fn mismatch(&mut self, what: &str, example: &str) {
+        let entry = self.mismatch.entry(what.to_owned());
         entry.or_insert_with(|| (0, example.to_owned())).0 += 1;
     }
 }
@@ -52,7 +52,7 @@ fn under_100_000_operations_a_second_nothing_is_torn_or_wrong() {
 }
 
 fn race_all(rate: u32) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = RACE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let mut tally = Tally::default();
     for release in releases() {
         for conf in ["", EXPANDABLE] {
@@ -65,16 +65,16 @@ fn race_all(rate: u32) {
         "{rate} operations a second: {} of {} maps exact",
         tally.exact, tally.reads
     );
-    let wrong: Vec<String> = tally
-        .wrong
+    let mismatch: Vec<String> = tally
+        .mismatch
         .iter()
         .map(|(what, (count, example))| format!("{count} times {what}, first {example}"))
         .collect();
     assert!(
-        wrong.is_empty(),
+        mismatch.is_empty(),
         "{} reads:\n{}",
         tally.reads,
-        wrong.join("\n")
+        mismatch.join("\n")
     );
 }
 
@@ -82,7 +82,7 @@ fn race(release: &Release, conf: &str, rate: u32, tally: &mut Tally) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("journal");
     let mut harness = Launch::new(release).conf(conf).start();
-    harness.run_all(START);
+    harness.run_all(SETUP);
     harness.run(&format!("churn 1 {rate} {}", file.display()));
     let readings: Vec<(u64, Run, u64)> = (0..READS)
         .map(|_| (now(), reader::run(harness.pid), now()))
@@ -98,22 +98,22 @@ fn race(release: &Release, conf: &str, rate: u32, tally: &mut Tally) {
     tally.reads += READS;
     for (start, run, end) in readings {
         if run.code != 0 {
-            tally.wrong("not read", &format!("{who}: {}", run.said()));
+            tally.mismatch("not read", &format!("{who}: {}", run.message()));
             continue;
         }
         let device = &run.reading().devices[0];
         tally.exact += usize::from(device.exact);
-        if let Some(what) = wrong(device, journal.between(start, end)) {
-            tally.wrong(&what, &format!("{who}: {:?}", device.stats));
+        if let Some(what) = mismatch(device, journal.between(start, end)) {
+            tally.mismatch(&what, &format!("{who}: {:?}", device.stats));
         }
     }
     for what in differences(&harness.truth(), &reader::read(harness.pid)) {
-        tally.wrong("wrong when it rested", &format!("{who}: {what}"));
+        tally.mismatch("wrong when it rested", &format!("{who}: {what}"));
     }
 }
 
 /// Returns a description if the reading matches none of these records.
-fn wrong(device: &Device, moments: &[Record]) -> Option<String> {
+fn mismatch(device: &Device, moments: &[Record]) -> Option<String> {
     let has_statistics = |moment: &Record| moment.has_statistics(&device.stats);
     let has_blocks = |moment: &Record| moment.has_blocks(device);
     if !moments.iter().any(has_statistics) {
@@ -128,18 +128,18 @@ fn wrong(device: &Device, moments: &[Record]) -> Option<String> {
     if !moments.iter().any(|m| has_blocks(m) && has_statistics(m)) {
         return Some("an exact map beside statistics of another moment".into());
     }
-    contradictions(device).into_iter().next()
+    map_violations(device).into_iter().next()
 }
 
 /// Without a journal: two threads write, so their operations have no single order.
 #[test]
 fn two_threads_at_full_speed_never_lead_to_a_wrong_map() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = RACE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut exact, mut unread) = (0, 0);
-    let mut wrong = Vec::new();
+    let mut mismatch = Vec::new();
     for release in releases() {
         let mut harness = Harness::start(&release);
-        harness.run_all(START);
+        harness.run_all(SETUP);
         harness.run("churn 2 0");
         for _ in 0..READS {
             let run = reader::run(harness.pid);
@@ -148,12 +148,12 @@ fn two_threads_at_full_speed_never_lead_to_a_wrong_map() {
                 continue;
             }
             let device = &run.reading().devices[0];
-            let mut found = torn(&device.stats);
+            let mut found = invalid_stats(&device.stats);
             if device.exact {
                 exact += 1;
-                found.extend(contradictions(device));
+                found.extend(map_violations(device));
             }
-            wrong.extend(
+            mismatch.extend(
                 found
                     .iter()
                     .map(|what| format!("torch {}: {what}", release.name)),
@@ -161,9 +161,9 @@ fn two_threads_at_full_speed_never_lead_to_a_wrong_map() {
         }
         harness.run("stop");
         for what in differences(&harness.truth(), &reader::read(harness.pid)) {
-            wrong.push(format!("torch {} when it rested: {what}", release.name));
+            mismatch.push(format!("torch {} when it rested: {what}", release.name));
         }
     }
     println!("two threads at full speed: {exact} maps exact, {unread} reads refused");
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(mismatch.is_empty(), "{}", mismatch.join("\n"));
 }

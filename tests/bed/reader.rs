@@ -39,10 +39,10 @@ pub fn run(pid: u32) -> Run {
 }
 
 pub fn outcome(mut command: Command) -> Run {
-    orderly(command.output().unwrap())
+    check_exit(command.output().unwrap())
 }
 
-pub fn orderly(output: Output) -> Run {
+pub fn check_exit(output: Output) -> Run {
     let run = Run {
         code: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8(output.stdout).unwrap(),
@@ -60,7 +60,7 @@ pub fn orderly(output: Output) -> Run {
 
 impl Run {
     pub fn reading(&self) -> Reading {
-        assert_eq!(self.code, 0, "nothing was read: {}", self.said());
+        assert_eq!(self.code, 0, "nothing was read: {}", self.message());
         serde_json::from_str(&self.stdout).unwrap_or_else(|why| {
             panic!(
                 "not the JSON of PRODUCT.md: {why}: {:.600}",
@@ -70,7 +70,7 @@ impl Run {
     }
 
     /// Returns all output, for messages and text searches.
-    pub fn said(&self) -> String {
+    pub fn message(&self) -> String {
         format!("{} {}", self.stdout.trim(), self.stderr.trim())
     }
 }

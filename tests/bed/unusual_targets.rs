@@ -15,24 +15,24 @@ use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::compare::{contradictions, differences};
+use crate::compare::{differences, map_violations};
 use crate::harness::{Harness, Launch, Release, newest, releases};
 use crate::reader::{self, Run};
 
-const SOME: &[&str] = &["alloc 200", "free 0.3"];
+const SETUP: &[&str] = &["alloc 200", "free 0.3"];
 
 /// Asserts that gputop and PyTorch report the same about the process.
-fn agrees(what: &str, harness: &mut Harness) {
+fn assert_same_as_pytorch(what: &str, harness: &mut Harness) {
     let reading = reader::read(harness.pid);
     assert_eq!(differences(&harness.truth(), &reading), [""; 0], "{what}");
 }
 
-fn refused(what: &str, run: &Run, code: i32, word: &str) {
-    let said = run.said();
-    assert_eq!(run.code, code, "{what}: {said}");
+fn assert_refused(what: &str, run: &Run, code: i32, word: &str) {
+    let message = run.message();
+    assert_eq!(run.code, code, "{what}: {message}");
     assert!(
-        said.to_lowercase().contains(word),
-        "{what}: nothing is said of {word:?}: {said}"
+        message.to_lowercase().contains(word),
+        "{what}: nothing is said of {word:?}: {message}"
     );
 }
 
@@ -85,8 +85,8 @@ fn a_program_that_owns_the_pointer_by_copy_relocation_is_read() {
             continue; // 1.13 has no such pointer
         }
         let mut harness = Launch::program(&release.dir.join("harness-copy")).start();
-        harness.run_all(SOME);
-        agrees(&release.name, &mut harness);
+        harness.run_all(SETUP);
+        assert_same_as_pytorch(&release.name, &mut harness);
     }
 }
 
@@ -109,13 +109,13 @@ fn a_stripped_and_a_deleted_library_are_read() {
             strip();
         }
         let mut harness = Harness::start(&release);
-        harness.run_all(SOME);
+        harness.run_all(SETUP);
         if !release.at_least(20000) {
             strip();
         }
-        agrees(&format!("{} stripped", release.name), &mut harness);
+        assert_same_as_pytorch(&format!("{} stripped", release.name), &mut harness);
         fs::remove_file(&library).unwrap();
-        agrees(&format!("{} deleted", release.name), &mut harness);
+        assert_same_as_pytorch(&format!("{} deleted", release.name), &mut harness);
     }
 }
 
@@ -127,8 +127,8 @@ fn the_number_of_devices_and_the_settings_change_nothing() {
                 .env("FAKE_CUDA_DEVICES", devices.to_string())
                 .start();
             harness.run(&format!("device {}", devices - 1));
-            harness.run_all(SOME);
-            agrees(
+            harness.run_all(SETUP);
+            assert_same_as_pytorch(
                 &format!("{}, {devices} devices", release.name),
                 &mut harness,
             );
@@ -140,10 +140,10 @@ fn the_number_of_devices_and_the_settings_change_nothing() {
 fn a_process_in_which_nothing_of_cuda_has_begun_says_so() {
     for release in releases() {
         let mut harness = Launch::new(&release).arg("--not-initialised").start();
-        refused(&release.name, &reader::run(harness.pid), 1, "initiali");
+        assert_refused(&release.name, &reader::run(harness.pid), 1, "initiali");
         harness.run("init");
-        harness.run_all(SOME);
-        agrees(&release.name, &mut harness);
+        harness.run_all(SETUP);
+        assert_same_as_pytorch(&release.name, &mut harness);
     }
 }
 
@@ -158,7 +158,7 @@ fn the_drivers_own_pool_is_named_and_not_read() {
             .conf("backend:cudaMallocAsync")
             .start();
         harness.run("alloc 20");
-        refused(
+        assert_refused(
             &release.name,
             &reader::run(harness.pid),
             1,
@@ -178,7 +178,7 @@ fn switched_off_caching_reads_as_nothing() {
         if run.code == 0 {
             assert_eq!(differences(&harness.truth(), &run.reading()), [""; 0]);
         } else {
-            refused(&release.name, &run, 1, "caching");
+            assert_refused(&release.name, &run, 1, "caching");
         }
     }
 }
@@ -188,11 +188,11 @@ fn switched_off_caching_reads_as_nothing() {
 fn a_forked_child_is_not_believed() {
     for release in releases() {
         let mut harness = Harness::start(&release);
-        harness.run_all(SOME);
+        harness.run_all(SETUP);
         let child = harness.run("fork")["child"].as_u64().unwrap() as u32;
         harness.run("alloc 50");
-        refused(&release.name, &reader::run(child), 1, "fork");
-        agrees(&release.name, &mut harness);
+        assert_refused(&release.name, &reader::run(child), 1, "fork");
+        assert_same_as_pytorch(&release.name, &mut harness);
     }
 }
 
@@ -200,7 +200,7 @@ fn a_forked_child_is_not_believed() {
 fn a_stopped_process_is_read_and_stays_stopped() {
     for release in releases() {
         let mut harness = Harness::start(&release);
-        harness.run_all(SOME);
+        harness.run_all(SETUP);
         let pid = Pid::from_raw(harness.pid as i32);
         kill(pid, Signal::SIGSTOP).unwrap();
         wait_until("the stop", || status(harness.pid, "State").starts_with('T'));
@@ -224,11 +224,11 @@ fn a_stopped_process_is_read_and_stays_stopped() {
 fn a_process_that_became_another_program_has_nothing() {
     let Some(release) = newest() else { return };
     let mut harness = Harness::start(&release);
-    harness.run_all(SOME);
+    harness.run_all(SETUP);
     harness.run("exec cat");
     wait_until("the other program", || status(harness.pid, "Name") == "cat");
     let run = reader::run(harness.pid);
-    assert_eq!(run.code, 1, "{}", run.said());
+    assert_eq!(run.code, 1, "{}", run.message());
 }
 
 #[test]
@@ -236,13 +236,13 @@ fn a_process_without_torch_and_one_that_is_gone_are_told_apart() {
     let Some(release) = newest() else { return };
     let mut other = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
     let run = reader::run(other.id());
-    assert_eq!(run.code, 1, "{}", run.said());
+    assert_eq!(run.code, 1, "{}", run.message());
     other.kill().unwrap();
     other.wait().unwrap();
     let mut harness = Harness::start(&release);
     harness.kill();
     let run = reader::run(harness.pid);
-    assert_eq!(run.code, 2, "{}", run.said());
+    assert_eq!(run.code, 2, "{}", run.message());
 }
 
 /// Starts a program, collects its output on a thread, and returns that thread and the PID.
@@ -274,7 +274,7 @@ fn a_process_may_go_while_it_is_read() {
         while let Some(used) = cpu_time(pid) {
             whole = used;
         }
-        assert_eq!(reader::orderly(reading.join().unwrap()).code, 0);
+        assert_eq!(reader::check_exit(reading.join().unwrap()).code, 0);
         for moment in 0..6 {
             let mut harness = Harness::start(&release);
             harness.run("alloc 8000 2048");
@@ -287,7 +287,7 @@ fn a_process_may_go_while_it_is_read() {
             } else {
                 harness.send("exec cat");
             }
-            let run = reader::orderly(reading.join().unwrap());
+            let run = reader::check_exit(reading.join().unwrap());
             ends[run.code as usize] += 1;
             if run.code == 0 && run.reading().devices.iter().all(|device| device.exact) {
                 assert_eq!(
@@ -315,7 +315,7 @@ fn two_torches_in_one_process_are_not_mixed_up() {
     };
     for (first, second) in [(old, new), (new, old)] {
         let mut harness = Harness::start(first);
-        harness.run_all(SOME);
+        harness.run_all(SETUP);
         let library = second.dir.join("lib/libharness.so");
         harness.run(&format!("second {}", library.display()));
         harness.run("second: alloc 77 3000000");
@@ -330,7 +330,7 @@ fn two_torches_in_one_process_are_not_mixed_up() {
                 second.name
             );
         } else {
-            refused("two", &run, 1, "two");
+            assert_refused("two", &run, 1, "two");
         }
     }
 }
@@ -363,11 +363,11 @@ fn a_library_that_only_bears_the_name_is_not_believed() {
     let other = dir.path().join("libc10_cuda.so");
     fs::copy(release.dir.join("lib/libcuda.so.1"), &other).unwrap();
     let run = with_preloaded(&other);
-    assert_eq!(run.code, 1, "{}", run.said());
+    assert_eq!(run.code, 1, "{}", run.message());
     // A library that imitates PyTorch's as closely as possible.
     let impostor = release.dir.join("../impostor/libc10_cuda.so");
     let run = with_preloaded(&impostor.canonicalize().unwrap());
-    assert_eq!(run.code, 1, "{}", run.said());
+    assert_eq!(run.code, 1, "{}", run.message());
 }
 
 /// The library is visible only in the target's own mount namespace, and the target has another PID there.
@@ -398,8 +398,8 @@ fn a_process_in_its_own_namespaces_is_read() {
     let children = fs::read_to_string(format!("/proc/{outer}/task/{outer}/children")).unwrap();
     harness.pid = children.trim().parse().unwrap();
     assert!(!inside.join("lib").exists());
-    harness.run_all(SOME);
-    agrees("in its own namespaces", &mut harness);
+    harness.run_all(SETUP);
+    assert_same_as_pytorch("in its own namespaces", &mut harness);
 }
 
 /// `setpriv` options to run as `nobody`, for the reader or for the target.
@@ -441,31 +441,31 @@ fn another_users_process_is_refused_in_words_and_ones_own_is_read() {
     let program = public_reader(dir.path());
 
     let mut of_root = Harness::start(&public);
-    of_root.run_all(SOME);
+    of_root.run_all(SETUP);
     let run = read_as_nobody(&program, of_root.pid);
-    assert_eq!(run.code, 2, "{}", run.said());
+    assert_eq!(run.code, 2, "{}", run.message());
     assert!(
-        run.said().contains("denied") || run.said().contains("permi"),
+        run.message().contains("denied") || run.message().contains("permi"),
         "{}",
-        run.said()
+        run.message()
     );
 
     nobody.arg(public.dir.join("harness"));
     let mut of_nobody = Launch::with(nobody).start();
-    of_nobody.run_all(SOME);
+    of_nobody.run_all(SETUP);
     let own = read_as_nobody(&program, of_nobody.pid);
     assert_eq!(
         differences(&of_nobody.truth(), &own.reading()),
         [""; 0],
         "its own"
     );
-    agrees("root reads anyone", &mut of_nobody);
+    assert_same_as_pytorch("root reads anyone", &mut of_nobody);
 
     // Like ssh-agent or a setuid program: even its own user cannot read it.
     of_nobody.run("undumpable");
     let run = read_as_nobody(&program, of_nobody.pid);
-    assert_eq!(run.code, 2, "{}", run.said());
-    agrees("root reads even that", &mut of_nobody);
+    assert_eq!(run.code, 2, "{}", run.message());
+    assert_same_as_pytorch("root reads even that", &mut of_nobody);
 }
 
 /// Concurrent readers do not disturb each other or the target.
@@ -473,7 +473,7 @@ fn another_users_process_is_refused_in_words_and_ones_own_is_read() {
 fn many_readers_at_once_agree() {
     let Some(release) = newest() else { return };
     let mut harness = Harness::start(&release);
-    harness.run_all(SOME);
+    harness.run_all(SETUP);
     let readers: Vec<_> = (0..6)
         .map(|_| {
             reader::command(harness.pid)
@@ -485,10 +485,10 @@ fn many_readers_at_once_agree() {
         .collect();
     let truth = harness.truth();
     for reader in readers {
-        let reading = reader::orderly(reader.wait_with_output().unwrap()).reading();
+        let reading = reader::check_exit(reader.wait_with_output().unwrap()).reading();
         assert_eq!(differences(&truth, &reading), [""; 0]);
         for device in &reading.devices {
-            assert_eq!(contradictions(device), [""; 0]);
+            assert_eq!(map_violations(device), [""; 0]);
         }
     }
 }

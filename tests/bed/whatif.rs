@@ -83,7 +83,7 @@ fn the_private_pools_of_a_process_are_kept_apart() {
 const CARD: Bytes = Bytes::gib(140);
 const LIMIT: Bytes = Bytes::gib(12);
 const LARGE: Bytes = Bytes::mib(1200);
-const KEPT: Bytes = Bytes::mib(700);
+const PERMANENT: Bytes = Bytes::mib(700);
 
 /// `fragments` of benches/hardware/whatif/scripts.py: permanent blocks are placed in the memory that larger batches
 /// freed.
@@ -99,7 +99,7 @@ fn fragments() -> Vec<Op> {
         ops.push(alloc(n, LARGE));
         ops.push(Op::Free { block: n });
         ops.push(Op::FreeCompleted { block: n });
-        ops.push(alloc(100 + n, KEPT));
+        ops.push(alloc(100 + n, PERMANENT));
     }
     ops.push(alloc(99, LARGE));
     ops
@@ -107,7 +107,7 @@ fn fragments() -> Vec<Op> {
 
 /// Runs the operations on the real allocator with a memory limit. Returns the index of the first one that ran out of
 /// memory, and the reserved memory, current and peak.
-fn real(release: &Release, conf: &str, ops: &[Op]) -> (Option<usize>, Bytes, Bytes) {
+fn run_on_allocator(release: &Release, conf: &str, ops: &[Op]) -> (Option<usize>, Bytes, Bytes) {
     let (mut lines, mut of) = (String::new(), Vec::new());
     for (at, op) in ops.iter().enumerate() {
         match op {
@@ -141,11 +141,11 @@ fn real(release: &Release, conf: &str, ops: &[Op]) -> (Option<usize>, Bytes, Byt
 }
 
 #[test]
-fn what_saves_a_program_that_fragments_is_foretold_from_its_failure() {
+fn predicts_settings_that_prevent_fragmentation_oom() {
     let with_expandable = releases().into_iter().filter(|r| r.at_least(20_100));
     for release in with_expandable {
         let mut ops = fragments();
-        let (failed, reserved, _) = real(&release, "", &ops);
+        let (failed, reserved, _) = run_on_allocator(&release, "", &ops);
         assert_eq!(failed, Some(ops.len() - 1), "the last request");
         let program = ops.clone();
         ops[program.len() - 1] = Op::Refused {
@@ -177,7 +177,7 @@ fn what_saves_a_program_that_fragments_is_foretold_from_its_failure() {
         ] {
             let rules = Rules::new(torch, &Config::read(conf, torch).unwrap());
             let outlook = replay(&trace, &rules, room);
-            let (at, _, peak) = real(&release, conf, &program);
+            let (at, _, peak) = run_on_allocator(&release, conf, &program);
             let name = &release.name;
             assert_eq!(outlook.oom.is_none(), at.is_none(), "torch {name} `{conf}`");
             if at.is_none() {

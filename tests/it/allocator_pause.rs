@@ -20,19 +20,22 @@ use crate::torch_target::Target;
 const PROC: &str = "/proc";
 
 /// Offset from `allocated_bytes` to `num_alloc_retries` in torch 2.6, five arrays later.
-const TO_RETRIES: u64 = 5 * 96;
+const RETRIES_OFFSET: u64 = 5 * 96;
 
 /// Starts a process whose statistics change with every instruction. Returns it with the address that changes:
 /// `num_alloc_retries`, which no other value depends on.
-fn busy() -> (Target, u64) {
+fn start_counting_process() -> (Target, u64) {
     let mut target = Target::start(&dump_path());
-    let retries = allocated_bytes() + TO_RETRIES;
-    let told = Attached::open(Path::new(PROC), target.pid())
+    let retries = allocated_bytes() + RETRIES_OFFSET;
+    let retries_count = Attached::open(Path::new(PROC), target.pid())
         .unwrap()
         .stats()
         .unwrap();
-    let told = told[0].num_alloc_retries;
-    assert_eq!(i64::try_from(word(target.pid(), retries)), Ok(told));
+    let retries_count = retries_count[0].num_alloc_retries;
+    assert_eq!(
+        i64::try_from(word(target.pid(), retries)),
+        Ok(retries_count)
+    );
     target.count(retries);
     (target, retries)
 }
@@ -82,7 +85,7 @@ fn json(output: &Output) -> Value {
 
 #[test]
 fn pause_reads_a_busy_process_exactly_and_resumes_it() {
-    let (mut target, counter) = busy();
+    let (mut target, counter) = start_counting_process();
     target.threads(100);
     // Without `--pause`, no reading is consistent, unless the counting thread is waiting for a CPU at that time.
     wait_until("a reading that is not one moment", || {
@@ -118,7 +121,7 @@ fn pause_reads_a_busy_process_exactly_and_resumes_it() {
 
 #[test]
 fn paused_process_stands_still_and_resumes_after_the_limit() {
-    let (target, counter) = busy();
+    let (target, counter) = start_counting_process();
     let hold = ThreadPause::new(Path::new(PROC), target.pid()).unwrap();
     let first = word(target.pid(), counter);
     assert_eq!(word(target.pid(), counter), first);
@@ -132,7 +135,7 @@ fn paused_process_stands_still_and_resumes_after_the_limit() {
 
 #[test]
 fn panicking_reader_resumes_the_process() {
-    let (target, counter) = busy();
+    let (target, counter) = start_counting_process();
     let pid = target.pid();
     let reader = std::thread::spawn(move || {
         let _hold = ThreadPause::new(Path::new(PROC), pid).unwrap();
@@ -155,7 +158,7 @@ fn child() {
 
 #[test]
 fn killed_reader_resumes_the_process() {
-    let (target, counter) = busy();
+    let (target, counter) = start_counting_process();
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "allocator_pause::child", "--ignored"])
         .env("GPUTOP_TEST_HOLD", target.pid().to_string())

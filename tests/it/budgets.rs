@@ -99,19 +99,21 @@ fn anonymous(pid: u32) -> Option<u64> {
 /// Runs a subcommand to its end and returns its standard error.
 #[track_caller]
 fn assert_command(name: &str, size: usize, command: &mut Command) -> String {
-    let said = tempfile::NamedTempFile::new().unwrap();
-    command.stdout(Stdio::null()).stderr(said.reopen().unwrap());
+    let message = tempfile::NamedTempFile::new().unwrap();
+    command
+        .stdout(Stdio::null())
+        .stderr(message.reopen().unwrap());
     let mut child = Guarded(command.spawn().unwrap());
     let watched = Watched::start(child.0.id());
     let status = child.0.wait().unwrap();
     watched.assert_within(name, size);
-    let said = fs::read_to_string(said.path()).unwrap();
+    let message = fs::read_to_string(message.path()).unwrap();
     // Not killed by a signal, and no panic.
     assert!(
         status.code().is_some_and(|code| code <= 2),
-        "{name}: {status}: {said}"
+        "{name}: {status}: {message}"
     );
-    said
+    message
 }
 
 fn repeated(piece: &str, count: usize) -> String {
@@ -630,12 +632,12 @@ fn settings_and_themes_stay_within_the_budget() {
             command
         };
         fs::write(folder.join("config.toml"), &text).unwrap();
-        let said = assert_command(&format!("settings, {name}"), text.len(), &mut check());
-        assert!(said.len() < 2_000, "{said}");
+        let message = assert_command(&format!("settings, {name}"), text.len(), &mut check());
+        assert!(message.len() < 2_000, "{message}");
         fs::write(folder.join("config.toml"), "theme = \"mine\"\n").unwrap();
         fs::write(folder.join("themes/mine.toml"), &text).unwrap();
-        let said = assert_command(&format!("theme, {name}"), text.len(), &mut check());
-        assert!(said.len() < 2_000, "{said}");
+        let message = assert_command(&format!("theme, {name}"), text.len(), &mut check());
+        assert!(message.len() < 2_000, "{message}");
     }
 }
 

@@ -132,11 +132,11 @@ fn closed_stdout_is_an_error() {
             .env("XDG_STATE_HOME", crate::fake_machine::STATE)
             .output();
         let output = output.unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args}: {said}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args}: {message}");
         let sentence =
             "gputop: cannot print: standard output is closed. Redirect it to a file or /dev/null\n";
-        assert!(said.ends_with(sentence), "{args}: {said}");
+        assert!(message.ends_with(sentence), "{args}: {message}");
     }
     // Discarding the output is not an error.
     let discarded = command(&fake, ["once"]).stdout(Stdio::null()).status();

@@ -113,8 +113,8 @@ fn configuration_path_has_three_sources() {
         (&variable, &["--config", &third], &third),
         (&[("GPUTOP_CONFIG", "")], &[], &path("config.toml")),
     ] {
-        let told = home.run(variables, &[&["config", "path"], flag].concat());
-        assert_eq!(told.out, format!("{shown}\n"));
+        let reported = home.run(variables, &[&["config", "path"], flag].concat());
+        assert_eq!(reported.out, format!("{shown}\n"));
         let printed = home.run(variables, &[&["config", "print"], flag].concat());
         assert!(line(&printed, "interval").contains(shown.as_str()));
     }

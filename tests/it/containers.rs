@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::fake_machine::{RealProcess, dashboard, has, is_host, run, wait_until};
 use crate::fake_nvml::FakeNvml;
-use crate::many_processes::{Desk, Member};
+use crate::many_processes::{Member, TestApp};
 use crate::screen_tables::shows;
 use crate::torch_target::Target;
 
@@ -35,8 +35,8 @@ fn in_a_pod_without_a_name(process: &mut Process) {
     process.container_name = Reading::missing(Reason::Denied, "root can read the names");
 }
 
-fn desk() -> Desk {
-    Desk::new(
+fn test_app() -> TestApp {
+    TestApp::new(
         1,
         &[
             Member::new(418, "ana", "train.py", &[(0, 20)]).with(in_docker),
@@ -48,8 +48,8 @@ fn desk() -> Desk {
 
 #[test]
 fn a_container_is_a_column_a_group_and_a_term() {
-    let mut desk = desk();
-    let text = desk.text(200, 30);
+    let mut test_app = test_app();
+    let text = test_app.text(200, 30);
     assert!(text.contains("CONTAINER"), "{text}");
     assert!(
         text.contains("docker nightly") && text.contains("containerd 77aa"),
@@ -62,12 +62,12 @@ fn a_container_is_a_column_a_group_and_a_term() {
         ("77aa", vec![421]),
         ("train", vec![]),
     ] {
-        desk.send(&format!("/container:{term}\n"));
-        assert_eq!(desk.pids(), pids, "{term}");
-        desk.send("\x1b");
+        test_app.send(&format!("/container:{term}\n"));
+        assert_eq!(test_app.pids(), pids, "{term}");
+        test_app.send("\x1b");
     }
-    desk.send("ttt");
-    let text = desk.text(120, 30);
+    test_app.send("ttt");
+    let text = test_app.text(120, 30);
     for title in [
         "docker nightly (1)",
         "containerd 77aa8b7c6d5e (",
@@ -79,8 +79,8 @@ fn a_container_is_a_column_a_group_and_a_term() {
 
 #[test]
 fn container_column_is_hidden_without_containers() {
-    let desk = Desk::new(1, &[Member::new(430, "ana", "plain.py", &[(0, 5)])]);
-    assert!(!desk.text(400, 30).contains("CONTAINER"));
+    let test_app = TestApp::new(1, &[Member::new(430, "ana", "plain.py", &[(0, 5)])]);
+    assert!(!test_app.text(400, 30).contains("CONTAINER"));
 }
 
 #[test]
@@ -89,9 +89,9 @@ fn the_process_screen_says_name_and_id_or_why_there_is_no_name() {
         ("", ["docker nightly", "5f0a8b7c6d5e"]),
         ("j", ["containerd 77aa8b7c6d5e", "root can read the names"]),
     ] {
-        let mut desk = desk();
-        desk.send(&format!("\t{down}\n"));
-        let text = desk.text(120, 60);
+        let mut test_app = test_app();
+        test_app.send(&format!("\t{down}\n"));
+        let text = test_app.text(120, 60);
         assert!(lines.iter().all(|line| text.contains(line)), "{text}");
     }
 }
@@ -212,14 +212,14 @@ pub fn in_a_pid_namespace(test: &str) {
     );
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains(SAID), "{text}\n{errors}");
+    assert!(text.contains(FINISHED_MESSAGE), "{text}\n{errors}");
 }
 
-const SAID: &str = "all of it was so";
+const FINISHED_MESSAGE: &str = "all of it was so";
 
 /// Tells the outer test that this one ran to its end.
-pub fn say_so() {
-    println!("\n{SAID}");
+pub fn report_finished() {
+    println!("\n{FINISHED_MESSAGE}");
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn recycled() {
     terminal.send("y");
     terminal.wait_text(&format!("TERM to {pid} not sent, process exited: "));
     assert_eq!(next.finish().code(), Some(0));
-    say_so();
+    report_finished();
 }
 
 #[test]
@@ -319,5 +319,5 @@ fn inside() {
     assert!(reserved > 0);
     assert_eq!(outside + reserved, 90 << 30, "{part}");
     assert_ne!(copy, target.pid().0);
-    say_so();
+    report_finished();
 }

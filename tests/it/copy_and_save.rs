@@ -49,7 +49,7 @@ fn base64(text: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the texts that the terminal was asked to copy to the clipboard, in order.
-fn asked_for(terminal: &Terminal) -> Vec<String> {
+fn clipboard_texts(terminal: &Terminal) -> Vec<String> {
     let raw = terminal.raw();
     let mark = b"\x1b]52;c;";
     let starts = raw
@@ -91,7 +91,7 @@ fn copy_uses_the_terminal_and_keeps_the_text_visible() {
             .replace("PID", &format!("PID {}", process.pid()))
             .as_str(),
     );
-    let asked = asked_for(&terminal);
+    let asked = clipboard_texts(&terminal);
     assert!(
         asked[0].starts_with("GPU 0  NVIDIA H200  GPU-"),
         "{asked:?}"
@@ -198,7 +198,7 @@ fn copy_without_tmux_server_reports_that_nothing_was_sent() {
     terminal.wait_text("No process uses a GPU");
     terminal.send("y");
     terminal.wait_text("not copied; select the text by hand: `tmux");
-    assert!(asked_for(&terminal).is_empty());
+    assert!(clipboard_texts(&terminal).is_empty());
     terminal.send("qq");
     terminal.wait_exit();
     terminal.assert_restored();

@@ -55,10 +55,10 @@ impl Telling {
         let number = u32::try_from(self.count).unwrap() % training_day::PROCESSES;
         let hello = self.hello();
         self.day.pace(3_600 / u64::from(AN_HOUR));
-        let mut told = self.told(&hello, AN_HOUR);
-        if let Some(Update::Frame(last)) = told.last() {
+        let mut reported = self.reported(&hello, AN_HOUR);
+        if let Some(Update::Frame(last)) = reported.last() {
             let killed = last.processes.as_ref().unwrap().list[number as usize].clone();
-            told.push(Update::Event(Event {
+            reported.push(Update::Event(Event {
                 boot_id: hello.boot_id,
                 agent: hello.agent,
                 time: last.time,
@@ -68,13 +68,13 @@ impl Telling {
                 ..Event::default()
             }));
         }
-        told
+        reported
     }
 
     pub fn ten_minutes(&mut self) -> Vec<Update> {
         let hello = self.hello();
         self.day.pace(1);
-        self.told(&hello, TEN_MINUTES)
+        self.reported(&hello, TEN_MINUTES)
     }
 
     fn hello(&mut self) -> Hello {
@@ -87,10 +87,10 @@ impl Telling {
         }
     }
 
-    fn told(&mut self, hello: &Hello, frames: u32) -> Vec<Update> {
-        let mut told = vec![Update::Hello(Arc::new(hello.clone()))];
-        told.extend((0..frames).map(|_| Update::Frame(Arc::new(self.day.next().clone()))));
-        told
+    fn reported(&mut self, hello: &Hello, frames: u32) -> Vec<Update> {
+        let mut reported = vec![Update::Hello(Arc::new(hello.clone()))];
+        reported.extend((0..frames).map(|_| Update::Frame(Arc::new(self.day.next().clone()))));
+        reported
     }
 }
 

@@ -11,7 +11,7 @@ const ENTER: &str = "\r";
 
 /// Quitting must not wait for anything that hangs. The limit allows for a loaded machine, which needs time to end a
 /// process.
-const AT_ONCE: Duration = Duration::from_secs(2);
+const QUIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn wait_gpu(terminal: &Terminal, gpu: &str, cells: &[(&str, &str)]) {
     let what = format!("{cells:?} of GPU {gpu}");
@@ -29,7 +29,7 @@ fn assert_quits_at_once(terminal: &Terminal) {
     let pressed = Instant::now();
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
-    assert!(pressed.elapsed() < AT_ONCE, "{:?}", pressed.elapsed());
+    assert!(pressed.elapsed() < QUIT_TIMEOUT, "{:?}", pressed.elapsed());
     terminal.assert_restored();
 }
 
@@ -202,7 +202,7 @@ fn missing_gpu_after_reload_keeps_its_place() {
 }
 
 /// Returns a scenario's errors for every call about a GPU, except those that identify the GPU.
-fn all_refused(error: &str) -> String {
+fn errors_for_all_calls(error: &str) -> String {
     let calls = [
         "memory",
         "memory_v1",
@@ -259,7 +259,7 @@ fn refused_value_is_a_dash_with_a_reason() {
         ("not_supported", "not supported here"),
         ("no_permission", "the driver requires root for this value"),
     ] {
-        let fake = FakeNvml::new(&all_refused(error));
+        let fake = FakeNvml::new(&errors_for_all_calls(error));
         let terminal = dashboard(&fake).size(60, 200).start();
         let dashes = [
             "USED", "FREE", "SM%", "BW%", "W", "CAP", "C", "MHZ", "MEMHZ", "P", "PCIE",

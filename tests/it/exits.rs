@@ -24,7 +24,7 @@ use crate::fake_nvml::FakeNvml;
 use crate::screen_tables::shows;
 
 /// An interval so long that no tick detects anything during a test.
-const SELDOM: &str = "30s";
+const LONG_INTERVAL: &str = "30s";
 
 /// A fake kernel log, and a running recorder.
 struct Watch {
@@ -157,7 +157,7 @@ fn exit_is_reported_between_ticks_with_signal_gpus_and_peak() {
         on_gpu(0, &process, "used = \"2 GiB\"")
     ));
     // The first frame comes immediately, the second after half a minute.
-    let watch = Watch::start(&fake, SELDOM, false);
+    let watch = Watch::start(&fake, LONG_INTERVAL, false);
     watch.wait_process(&process);
     let before = now_millis();
     end(&process, Signal::SIGKILL);
@@ -243,7 +243,7 @@ fn oom_kill_victim_is_named_on_screen() {
         listed(&processes[0]),
         listed(&processes[1])
     ));
-    let mut watch = Watch::start(&fake, SELDOM, true);
+    let mut watch = Watch::start(&fake, LONG_INTERVAL, true);
     let folder = tempfile::tempdir().unwrap();
     let mut shown_log = kernel_log(folder.path());
     let terminal = dashboard(&fake)
@@ -277,13 +277,13 @@ fn oom_kill_victim_is_named_on_screen() {
 }
 
 /// Processes that exit when their input ends, each with its own log, all children of one shell.
-struct Crowd {
+struct LoggingProcesses {
     shell: Guarded,
     folder: tempfile::TempDir,
     pids: Vec<u32>,
 }
 
-impl Crowd {
+impl LoggingProcesses {
     fn start(count: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         // A shell gives its background processes no input, except through another descriptor.
@@ -325,7 +325,7 @@ fn thousand_simultaneous_exits_are_each_reported_once() {
         return;
     }
     const COUNT: usize = 1_000;
-    let mut crowd = Crowd::start(COUNT);
+    let mut crowd = LoggingProcesses::start(COUNT);
     let listed = crowd
         .pids
         .iter()
@@ -516,8 +516,8 @@ fn doctor_lists_exit_sources_and_fixes() {
     assert!(!log["fix"].as_array().unwrap().is_empty());
     assert!(check("out-of-memory killer")["found"].is_string());
     assert!(check("process allocators")["found"].is_string());
-    let kept = check("incidents");
-    assert_eq!(kept["works"], true, "{kept}");
+    let stored = check("incidents");
+    assert_eq!(stored["works"], true, "{stored}");
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut doctor = command(&fake, ["doctor"]);
     doctor

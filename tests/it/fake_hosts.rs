@@ -25,12 +25,12 @@ use crate::training_day::{self, Day};
 pub struct Hosts {
     folder: tempfile::TempDir,
     count: usize,
-    says: Arc<Says>,
+    says: Arc<WriterState>,
 }
 
 /// State shared with the writing thread: flags that control it, and its count of opened pipes.
 #[derive(Default)]
-struct Says {
+struct WriterState {
     is_held: AtomicBool,
     is_over: AtomicBool,
     opened: AtomicUsize,
@@ -171,7 +171,7 @@ impl Story {
     }
 }
 
-fn tell(paths: &[PathBuf], story: &Story, interval: Duration, says: &Says) {
+fn tell(paths: &[PathBuf], story: &Story, interval: Duration, says: &WriterState) {
     let step = interval / u32::try_from(paths.len()).unwrap();
     let mut pipes: BTreeMap<usize, (File, usize)> = BTreeMap::new();
     let mut opened = vec![0; paths.len()];

@@ -132,7 +132,7 @@ impl NvidiaSmi {
     }
 
     /// Imitates a driver before 535: throttle reasons had another name, and only the headline contained the version.
-    pub fn be_old(&self) {
+    pub fn set_old_driver(&self) {
         fs::remove_file(self.at("version")).unwrap();
         let names = NEW_NAMES.replace("\"clocks_event_reasons.active\" or ", "");
         self.write("help", &names);
@@ -152,7 +152,7 @@ impl NvidiaSmi {
     }
 
     /// Turns the first GPU into one MIG instance of 71 GB with this much memory in use, in MiB.
-    pub fn be_mig(&self, used: u32) {
+    pub fn set_mig(&self, used: u32) {
         self.gpu(0, "mig.mode.current=Enabled\nutilization.gpu=[N/A]");
         let devices = format!(
             "GPU 0: NVIDIA H200 (UUID: {})\n  MIG 3g.71gb     Device  0: (UUID: MIG-dc34c2fd-4bd7-52ad)\n",

@@ -304,7 +304,7 @@ type ProcessList = unsafe extern "C" fn(
 ) -> nvml::nvmlReturn_t;
 
 /// Returns the code and the count for an array with this many entries.
-fn ask(call: ProcessList, device: &Device<'_>, room: usize) -> (u32, u32) {
+fn call_with_capacity(call: ProcessList, device: &Device<'_>, room: usize) -> (u32, u32) {
     // SAFETY: integers only, for which zero is a value.
     #[allow(unsafe_code)]
     let mut list = vec![unsafe { std::mem::zeroed() }; room];
@@ -331,11 +331,11 @@ fn a_short_array_is_told_the_length_it_needs() {
     let busy = nvml.device_by_index(0).unwrap();
     let idle = nvml.device_by_index(1).unwrap();
     let too_small = nvml::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE;
-    assert_eq!(ask(call, &busy, 0), (too_small, 3));
-    assert_eq!(ask(call, &busy, 2), (too_small, 3));
-    assert_eq!(ask(call, &busy, 3), (0, 3));
-    assert_eq!(ask(call, &busy, 9), (0, 3));
-    assert_eq!(ask(call, &idle, 0), (0, 0));
+    assert_eq!(call_with_capacity(call, &busy, 0), (too_small, 3));
+    assert_eq!(call_with_capacity(call, &busy, 2), (too_small, 3));
+    assert_eq!(call_with_capacity(call, &busy, 3), (0, 3));
+    assert_eq!(call_with_capacity(call, &busy, 9), (0, 3));
+    assert_eq!(call_with_capacity(call, &idle, 0), (0, 0));
 }
 
 #[test]
@@ -354,8 +354,8 @@ fn process_utilisation_gives_what_is_newer() {
         .collect();
     assert_eq!(read, [(1, 50, 20), (3, u32::MAX, 0)]);
     let seen = samples[0].timestamp;
-    let far = device.process_utilization_stats(seen + 60_000_000);
-    assert!(matches!(far, Err(NvmlError::NotFound)));
+    let future_samples = device.process_utilization_stats(seen + 60_000_000);
+    assert!(matches!(future_samples, Err(NvmlError::NotFound)));
     until("a newer sample comes", || {
         device
             .process_utilization_stats(seen)
@@ -407,7 +407,7 @@ fn mig_devices_are_parts_of_their_gpu() {
 
 fn instances(device: &Device<'_>) -> (u32, u32) {
     let lib = device.nvml().lib();
-    let ask = |call: unsafe extern "C" fn(nvml::nvmlDevice_t, *mut u32) -> u32| {
+    let call_with_capacity = |call: unsafe extern "C" fn(nvml::nvmlDevice_t, *mut u32) -> u32| {
         let mut id = 77;
         // SAFETY: one out-pointer to an integer.
         #[allow(unsafe_code)]
@@ -416,8 +416,8 @@ fn instances(device: &Device<'_>) -> (u32, u32) {
         id
     };
     (
-        ask(*lib.nvmlDeviceGetGpuInstanceId.as_ref().unwrap()),
-        ask(*lib.nvmlDeviceGetComputeInstanceId.as_ref().unwrap()),
+        call_with_capacity(*lib.nvmlDeviceGetGpuInstanceId.as_ref().unwrap()),
+        call_with_capacity(*lib.nvmlDeviceGetComputeInstanceId.as_ref().unwrap()),
     )
 }
 

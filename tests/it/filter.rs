@@ -9,7 +9,7 @@ use gputop::model::reading::{Missing, Reason};
 use gputop::model::units::GpuUuid;
 use gputop::protocol::Update;
 
-use crate::many_processes::{Desk, Member, frame};
+use crate::many_processes::{Member, TestApp, frame};
 
 fn members() -> Vec<Member> {
     vec![
@@ -41,7 +41,7 @@ fn filter_terms_select_matching_processes() {
         ("sm>=50 gpu:0", &[418, 977]),
     ];
     for (filter, pids) in table {
-        let mut desk = Desk::new(2, &members());
+        let mut desk = TestApp::new(2, &members());
         desk.send(&format!("/{filter}\n"));
         assert_eq!(desk.pids(), *pids, "{filter}");
     }
@@ -68,7 +68,7 @@ fn state_terms_select_failed_processes() {
         unread: vec![unread].into(),
         ..Pools::default()
     });
-    let mut desk = Desk::of_frame(frame);
+    let mut desk = TestApp::of_frame(frame);
     let exit = Exit {
         last: Some(Box::new(members[2].process.clone())),
         gpus: vec![GpuUuid("GPU-0".into())],
@@ -97,7 +97,7 @@ fn state_terms_select_failed_processes() {
 
 #[test]
 fn invalid_term_is_explained_and_the_last_valid_filter_stays() {
-    let mut desk = Desk::new(2, &members());
+    let mut desk = TestApp::new(2, &members());
     desk.send("/gpu:1 usr:m");
     assert_eq!(
         desk.pids(),
@@ -150,7 +150,7 @@ fn ten_thousand_processes_are_filtered_and_sorted_while_one_types() {
         list: members.iter().map(pool).collect::<Vec<_>>().into(),
         ..Pools::default()
     });
-    let mut desk = Desk::of_frame(frame);
+    let mut desk = TestApp::of_frame(frame);
     // Sort by VRAM, then type a filter letter by letter.
     desk.send("sG");
     desk.send("\x1b>>>>>");

@@ -6,7 +6,7 @@ use ratatui::crossterm::event::KeyCode;
 
 use crate::fake_machine::{RealProcess, dashboard, is_host, on_gpu};
 use crate::fake_nvml::FakeNvml;
-use crate::many_processes::{Desk, Member};
+use crate::many_processes::{Member, TestApp};
 use crate::screen_tables::shows;
 
 fn child_of(pid: u32, name: &str) -> impl FnOnce(&mut Process) {
@@ -32,7 +32,7 @@ fn members() -> Vec<Member> {
 }
 
 /// Returns the names of groups and the commands of processes, with their indentation.
-fn table(desk: &Desk) -> Vec<String> {
+fn table(desk: &TestApp) -> Vec<String> {
     let text = desk.text(140, 40);
     let lines = text.lines().map(str::trim_end).map(str::to_owned);
     let lines: Vec<String> = lines
@@ -51,7 +51,7 @@ fn table(desk: &Desk) -> Vec<String> {
 }
 
 /// Returns a group's value in a numeric column.
-fn sum(desk: &Desk, group: &str, title: &str) -> String {
+fn sum(desk: &TestApp, group: &str, title: &str) -> String {
     let text = desk.text(140, 40);
     let heading = text.lines().find(|line| line.contains("COMMAND")).unwrap();
     let end = heading.find(title).unwrap() + title.len();
@@ -62,7 +62,7 @@ fn sum(desk: &Desk, group: &str, title: &str) -> String {
 
 #[test]
 fn one_key_cycles_tree_and_groups() {
-    let mut desk = Desk::new(2, &members());
+    let mut desk = TestApp::new(2, &members());
     let flat = [
         "train.py",
         "train.py",
@@ -114,7 +114,7 @@ fn one_key_cycles_tree_and_groups() {
 
 #[test]
 fn sums_count_memory_on_every_gpu_and_the_host_once() {
-    let mut desk = Desk::new(2, &members());
+    let mut desk = TestApp::new(2, &members());
     desk.send("tt");
     assert_eq!(sum(&desk, "user ana", "VRAM"), "66.0");
     assert_eq!(sum(&desk, "user bob", "VRAM"), "2.0");
@@ -134,7 +134,7 @@ fn printed_parts_add_up_and_an_unknown_one_is_marked() {
     for member in &mut members {
         member.on[0].1.0 = (1 << 30) * 104 / 100;
     }
-    let mut desk = Desk::new(1, &members);
+    let mut desk = TestApp::new(1, &members);
     desk.send("tt");
     // Three times 1.04 is 3.12, but each row shows 1.0.
     assert_eq!(sum(&desk, "user ana", "VRAM"), "3.0");
@@ -142,7 +142,7 @@ fn printed_parts_add_up_and_an_unknown_one_is_marked() {
 
 #[test]
 fn enter_folds_a_group_and_the_cursor_stays_on_it() {
-    let mut desk = Desk::new(2, &members());
+    let mut desk = TestApp::new(2, &members());
     desk.send("tt\t\n");
     assert_eq!(
         table(&desk),
@@ -160,7 +160,7 @@ fn enter_folds_a_group_and_the_cursor_stays_on_it() {
 
 #[test]
 fn a_group_is_tagged_as_a_whole() {
-    let mut desk = Desk::new(2, &members());
+    let mut desk = TestApp::new(2, &members());
     desk.send("tt\t ");
     assert_eq!(desk.app.tags.len(), 3);
     desk.send("kT\n");
@@ -179,7 +179,7 @@ fn cyclic_and_deep_parent_chains_are_shown() {
     members.push(Member::new(5, "ana", "b.py", &[(0, 1)]).with(child_of(6, "b")));
     members.push(Member::new(6, "ana", "b.py", &[(0, 1)]).with(child_of(5, "b")));
     members.push(Member::new(7, "ana", "c.py", &[(0, 1)]).with(child_of(7, "c")));
-    let mut desk = Desk::new(1, &members);
+    let mut desk = TestApp::new(1, &members);
     desk.send("t");
     let shown = desk.app.lines.iter().filter_map(|line| line.row());
     let mut shown: Vec<usize> = shown.collect();
@@ -208,8 +208,8 @@ fn tree_shows_children_below_their_parents() {
 
 #[test]
 fn columns_are_hidden_and_shown_and_the_rest_keeps_its_room() {
-    let mut desk = Desk::new(2, &members());
-    let heading = |desk: &Desk, width| {
+    let mut desk = TestApp::new(2, &members());
+    let heading = |desk: &TestApp, width| {
         let text = desk.text(width, 40);
         let heading = text.lines().find(|line| line.contains("COMMAND"));
         heading

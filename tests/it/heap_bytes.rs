@@ -5,28 +5,28 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 thread_local! {
-    static TAKEN: Cell<usize> = const { Cell::new(0) };
+    static ALLOCATED: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Returns the bytes allocated minus the bytes freed by this thread. The difference of two calls is the growth between
 /// them.
-pub fn taken() -> usize {
-    TAKEN.get()
+pub fn allocated_bytes() -> usize {
+    ALLOCATED.get()
 }
 
 fn count(more: usize, less: usize) {
-    TAKEN.set(TAKEN.get().wrapping_add(more).wrapping_sub(less));
+    ALLOCATED.set(ALLOCATED.get().wrapping_add(more).wrapping_sub(less));
 }
 
 /// The system allocator, with counters.
-struct Counted;
+struct CountingAllocator;
 
 #[global_allocator]
-static HEAP: Counted = Counted;
+static HEAP: CountingAllocator = CountingAllocator;
 
 // SAFETY: every call is the system allocator's, with the arguments it was made with; counting takes no memory, since the count
 // is a plain number that needs no destructor.
-unsafe impl GlobalAlloc for Counted {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size(), 0);
         // SAFETY: as above.

@@ -14,7 +14,7 @@ use gputop::source::replay::{Options, Recording as File, play};
 use gputop::source::stream::Source;
 use gputop::tui::app::{App, Recording};
 
-use crate::many_processes::{Desk, Member, frame};
+use crate::many_processes::{Member, TestApp, frame};
 use crate::terminal::Launch;
 use crate::training_day::{self, Day};
 
@@ -62,8 +62,8 @@ fn second(at: u64) -> Frame {
     frame
 }
 
-fn watched(seconds: u64) -> Desk {
-    let mut desk = Desk::new(1, &[] as &[Member]);
+fn watched(seconds: u64) -> TestApp {
+    let mut desk = TestApp::new(1, &[] as &[Member]);
     for at in 0..seconds {
         desk.update(Update::Frame(Arc::new(second(at))));
     }
@@ -71,11 +71,11 @@ fn watched(seconds: u64) -> Desk {
 }
 
 /// Returns the lines of the charts, without those above them.
-fn charts(desk: &Desk) -> String {
+fn charts(desk: &TestApp) -> String {
     charts_in(desk, 40)
 }
 
-fn charts_in(desk: &Desk, height: u16) -> String {
+fn charts_in(desk: &TestApp, height: u16) -> String {
     let text = desk.text(120, height);
     let from = text
         .find("GPU 0 VRAM used")
@@ -203,10 +203,10 @@ fn exit_is_marked_and_exited_rows_are_kept_by_importance() {
         .map(|(pid, at, peak)| end(pid, at, peak))
         .collect();
     ends.into_iter().for_each(|end| desk.update(end));
-    let has = |desk: &Desk, pid| desk.app.ended.iter().any(|e| e.key.pid.0 == pid);
+    let has = |desk: &TestApp, pid| desk.app.ended.iter().any(|e| e.key.pid.0 == pid);
     assert!(has(&desk, 1) && has(&desk, 399) && !has(&desk, 5));
     assert_eq!(desk.app.ended.len(), 100);
-    let axis = |desk: &Desk| {
+    let axis = |desk: &TestApp| {
         // Tall enough for the hundred rows above the charts.
         let text = charts_in(desk, 150);
         text.lines()
@@ -216,7 +216,7 @@ fn exit_is_marked_and_exited_rows_are_kept_by_importance() {
     };
     assert!(axis(&desk).contains("eee"), "{}", axis(&desk));
     // A day later the rows are removed.
-    let late = end_of_late(86_400 + 3_000);
+    let late = late_exit(86_400 + 3_000);
     desk.update(late);
     assert_eq!(desk.app.ended.len(), 1);
 }
@@ -285,7 +285,7 @@ fn the_pool_of_a_process_that_ended_is_seen_up_to_its_end() {
     assert!(desk.text(120, 40).contains("22:18:19, 44m ago"));
 }
 
-fn end_of_late(at: u64) -> Update {
+fn late_exit(at: u64) -> Update {
     Update::Event(Event {
         mono: Mono(1_000_000 + at * 1_000),
         process: Some(gputop::model::process::ProcessKey::default()),
@@ -306,13 +306,13 @@ fn recording() -> File {
 }
 
 /// A recording played as in the dashboard, without a terminal.
-struct Played {
+struct ReplayedApp {
     source: Source,
     runtime: tokio::runtime::Runtime,
-    desk: Desk,
+    desk: TestApp,
 }
 
-impl Played {
+impl ReplayedApp {
     fn new(file: File) -> Self {
         let (start, end) = file.span();
         let position = Position {
@@ -321,7 +321,7 @@ impl Played {
             paused: true,
             ..Position::default()
         };
-        let mut desk = Desk::new(1, &[] as &[Member]);
+        let mut desk = TestApp::new(1, &[] as &[Member]);
         desk.app.recording = Some(Recording {
             name: "x".into(),
             reason: None,
@@ -349,11 +349,11 @@ impl Played {
             let next = self.runtime.block_on(next);
             let next = next.unwrap_or_else(|_| panic!("waited for {what}"));
             self.desk.update(next.expect("a stream that goes on"));
-            self.ask();
+            self.send_requests();
         }
     }
 
-    fn ask(&mut self) {
+    fn send_requests(&mut self) {
         for request in std::mem::take(&mut self.desk.asked) {
             self.source.send(request);
         }
@@ -361,7 +361,7 @@ impl Played {
 
     fn press(&mut self, key: KeyCode) {
         self.desk.press(key);
-        self.ask();
+        self.send_requests();
     }
 
     fn send(&mut self, keys: &str) {
@@ -388,7 +388,7 @@ const HOURS: fn(u64) -> Millis = |hours| Millis(hours * 3_600_000);
 fn in_a_recording_more_of_the_past_is_fetched_as_charts_reach_further_back() {
     let file = recording();
     let (start, end) = file.span();
-    let mut played = Played::new(file);
+    let mut played = ReplayedApp::new(file);
     played.go(end);
     assert_eq!(filled(&played.desk.app, HOURS(1)), 60);
     // Data that no chart shows is not loaded.
@@ -417,7 +417,7 @@ fn in_a_recording_more_of_the_past_is_fetched_as_charts_reach_further_back() {
 fn in_a_recording_a_seek_begins_where_the_charts_end() {
     let file = recording();
     let end = file.span().1;
-    let mut played = Played::new(file);
+    let mut played = ReplayedApp::new(file);
     played.go(end);
     // A chart of an hour, scrolled back by half an hour. The recording stays at its position.
     played.send("{{((");

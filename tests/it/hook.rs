@@ -48,7 +48,7 @@ impl User {
         path
     }
 
-    fn settle(&self, command: &mut Command) {
+    fn set_environment(&self, command: &mut Command) {
         command
             .env("HOME", self.home.path())
             .env("XDG_RUNTIME_DIR", self.path("runtime"))
@@ -70,7 +70,7 @@ impl User {
     /// Returns a command for Python without the hook, with these directories on its path.
     fn bare(&self, python: &Path, path: &[&str]) -> Command {
         let mut command = Command::new(python);
-        self.settle(&mut command);
+        self.set_environment(&mut command);
         if !path.is_empty() {
             command.env("PYTHONPATH", path.join(":"));
         }
@@ -80,7 +80,7 @@ impl User {
     /// Same as `bare`, with the hook.
     fn hooked(&self, python: &Path, path: &[&str]) -> Command {
         let mut where_is_it = gputop(["hook", "path"]);
-        self.settle(&mut where_is_it);
+        self.set_environment(&mut where_is_it);
         let output = where_is_it.output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
         let hook = text(&output.stdout).trim().to_owned();
@@ -91,13 +91,13 @@ impl User {
     /// Returns a `gputop run` command, by default with the fake frameworks on the user's path.
     fn run(&self, args: &[&str]) -> Command {
         let mut command = gputop(["run"]);
-        self.settle(&mut command);
+        self.set_environment(&mut command);
         command.env("PYTHONPATH", FRAMEWORKS).args(args);
         command
     }
 
     /// Returns the hook's output: for each process its first line, followed by its events.
-    fn told(&self) -> Vec<Value> {
+    fn hook_reports(&self) -> Vec<Value> {
         let mut files: Vec<PathBuf> = fs::read_dir(self.spool())
             .into_iter()
             .flatten()
@@ -121,9 +121,9 @@ impl User {
     }
 
     fn events(&self) -> Vec<Value> {
-        let mut told = self.told();
-        told.retain(|line| line["what"] != "process");
-        told
+        let mut hook_reports = self.hook_reports();
+        hook_reports.retain(|line| line["what"] != "process");
+        hook_reports
     }
 }
 
@@ -137,11 +137,16 @@ fn unwrapped(text: &str) -> String {
 fn assert_same(user: &User, python: &Path, path: &[&str], args: &[&str]) -> Output {
     let bare = user.bare(python, path).args(args).output().unwrap();
     let hooked = user.hooked(python, path).args(args).output().unwrap();
-    let told = |output: &Output| {
+    let hook_reports = |output: &Output| {
         let (out, err) = (text(&output.stdout), text(&output.stderr));
         format!("{:?}\n{out}\n{err}", output.status.code())
     };
-    assert_eq!(told(&bare), told(&hooked), "{} {args:?}", python.display());
+    assert_eq!(
+        hook_reports(&bare),
+        hook_reports(&hooked),
+        "{} {args:?}",
+        python.display()
+    );
     hooked
 }
 
@@ -166,9 +171,9 @@ fn hook_reports_an_exception_with_its_location() {
         let program = user.write("train.py", "def f(d):\n    return d['labels']\n\nf({})\n");
         let output = assert_same(&user, python, &[], &[program.to_str().unwrap()]);
         assert_eq!(output.status.code(), Some(1));
-        let told = user.told();
-        assert_eq!(told.len(), 2, "{told:?}");
-        let event = &told[1];
+        let hook_reports = user.hook_reports();
+        assert_eq!(hook_reports.len(), 2, "{hook_reports:?}");
+        let event = &hook_reports[1];
         assert_eq!(event["type"], "KeyError");
         assert_eq!(event["message"], "'labels'");
         assert_eq!(
@@ -178,7 +183,7 @@ fn hook_reports_an_exception_with_its_location() {
         assert_eq!(event["traceback"], text(&output.stderr));
         let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
         if scope.is_ok_and(|scope| scope.trim() == "1") {
-            assert_eq!(told[0]["ptracer"], "given");
+            assert_eq!(hook_reports[0]["ptracer"], "given");
         }
         assert_eq!(
             fs::metadata(user.spool()).unwrap().permissions().mode() & 0o777,
@@ -376,7 +381,7 @@ fn threads_and_children_write_their_own_reports() {
         let program = user.write("many.py", program);
         let output = user.hooked(python, &[]).arg(&program).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
-        let mut told: Vec<(String, String)> = user
+        let mut hook_reports: Vec<(String, String)> = user
             .events()
             .iter()
             .map(|event| {
@@ -386,7 +391,7 @@ fn threads_and_children_write_their_own_reports() {
                 )
             })
             .collect();
-        told.sort();
+        hook_reports.sort();
         let expected = [
             ("bare fork", "program"),
             ("fork", "multiprocessing"),
@@ -396,7 +401,7 @@ fn threads_and_children_write_their_own_reports() {
             ("thread", "thread"),
         ];
         assert_eq!(
-            told,
+            hook_reports,
             expected.map(|(a, b)| (a.to_owned(), b.to_owned())),
             "{}",
             text(&output.stderr)
@@ -447,7 +452,7 @@ fn oom_report_contains_allocator_state() {
         assert_eq!(large["awaiting_free_bytes"], 1000u64 << 20);
         // The message says 2.00 GiB; the observer received this value.
         assert_eq!(oom["requested_bytes"], 2u64 << 30);
-        assert_eq!(user.told()[0]["torch"], "2.11.0+pretended");
+        assert_eq!(user.hook_reports()[0]["torch"], "2.11.0+pretended");
     }
 }
 
@@ -592,33 +597,38 @@ fn run_explains_with_what_the_hook_measured() {
     // The program writes to a pipe, which gputop does not read.
     let output = user.run(&args).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stderr);
-    let (own, explained) = said.split_once("\n\n").unwrap_or_else(|| panic!("{said}"));
+    let message = text(&output.stderr);
+    let (own, explained) = message
+        .split_once("\n\n")
+        .unwrap_or_else(|| panic!("{message}"));
     let bare = user
         .bare(python, &[FRAMEWORKS])
         .arg(&program)
         .output()
         .unwrap();
     assert_eq!(own.trim_end(), text(&bare.stderr).trim_end());
-    assert!(explained.contains("FRAGMENTED MEMORY"), "{said}");
+    assert!(explained.contains("FRAGMENTED MEMORY"), "{message}");
     assert!(
         unwrapped(explained)
             .contains("the largest free block was 614.00 MiB, measured at the failure by the hook"),
-        "{said}"
+        "{message}"
     );
     assert!(
         !unwrapped(explained).contains("measures the largest free block"),
-        "{said}"
+        "{message}"
     );
-    assert!(explained.contains("train.py:2"), "{said}");
+    assert!(explained.contains("train.py:2"), "{message}");
     // The same with a readable log: the log is quoted, and the hook's measurements are used.
     let log = fs::File::create(user.path("log")).unwrap();
     user.run(&args).stderr(log).output().unwrap();
-    let said = fs::read_to_string(user.path("log")).unwrap();
-    assert!(said.contains("LOG   ") && said.contains("/log:"), "{said}");
+    let message = fs::read_to_string(user.path("log")).unwrap();
     assert!(
-        unwrapped(&said).contains("measured at the failure by the hook"),
-        "{said}"
+        message.contains("LOG   ") && message.contains("/log:"),
+        "{message}"
+    );
+    assert!(
+        unwrapped(&message).contains("measured at the failure by the hook"),
+        "{message}"
     );
     // Without the hook, there is no explanation.
     let args = ["--no-hook", args[0], args[1]];
@@ -689,12 +699,12 @@ fn a_trace_of_allocations_is_kept_and_named() {
         python.to_str().unwrap(),
         program.to_str().unwrap(),
     ];
-    let said = text(&user.run(&args).output().unwrap().stderr);
-    let traces: Vec<&str> = said
+    let message = text(&user.run(&args).output().unwrap().stderr);
+    let traces: Vec<&str> = message
         .lines()
         .filter_map(|line| line.strip_prefix("gputop: allocation trace: "))
         .collect();
-    assert_eq!(traces.len(), 2, "{said}");
+    assert_eq!(traces.len(), 2, "{message}");
     let load = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb'))['settings'])";
     for trace in traces {
         let output = Command::new(python)
@@ -751,21 +761,21 @@ fn trace_adds_replay_results_to_fixes() {
             python.to_str().unwrap(),
             program.to_str().unwrap(),
         ];
-        let said = text(&user.run(&args).output().unwrap().stderr);
-        assert!(said.contains("FRAGMENTED MEMORY"), "{said}");
-        unwrapped(&said)
+        let message = text(&user.run(&args).output().unwrap().stderr);
+        assert!(message.contains("FRAGMENTED MEMORY"), "{message}");
+        unwrapped(&message)
     };
-    let said = run(PINNED);
-    let (first, _) = said.split_once("expandable_segments:True").unwrap();
+    let message = run(PINNED);
+    let (first, _) = message.split_once("expandable_segments:True").unwrap();
     assert!(
         first.ends_with(
             "(replayed: peak reserved 12.95 GiB instead of 20.51 GiB, fits; torch 2.1 or later): \
              PYTORCH_CUDA_ALLOC_CONF="
         ),
-        "{said}"
+        "{message}"
     );
     // A setting under which the program would also fail is not among the first fixes.
-    assert!(!said.contains("roundup_power2_divisions"), "{said}");
+    assert!(!message.contains("roundup_power2_divisions"), "{message}");
     // A real history whose last request is too large for any setting.
     let real = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -775,22 +785,22 @@ fn trace_adds_replay_results_to_fixes() {
         "snapshot = pickle.load(open({real:?}, 'rb'))\n\
          snapshot['device_traces'][0][-1].update(size=2 << 30, device_free=1 << 30)"
     );
-    let said = run(&real);
+    let message = run(&real);
     assert!(
-        said.contains("(replayed: fails at the same request"),
-        "{said}"
+        message.contains("(replayed: fails at the same request"),
+        "{message}"
     );
-    assert!(!said.contains("fits;"), "{said}");
+    assert!(!message.contains("fits;"), "{message}");
     // The driver had enough memory. A memory fraction limited the program, to no less than what it had reserved.
-    let said = run(&PINNED.replace("1085 * M", "9085 * M"));
+    let message = run(&PINNED.replace("1085 * M", "9085 * M"));
     assert!(
-        said.contains("(replayed: peak reserved 12.95 GiB instead of 20.51 GiB, fits"),
-        "{said}"
+        message.contains("(replayed: peak reserved 12.95 GiB instead of 20.51 GiB, fits"),
+        "{message}"
     );
 }
 
 /// Returns a program that runs this code and then prints its status page, once the page has content.
-fn tells(what: &str) -> String {
+fn program_printing_status(what: &str) -> String {
     format!(
         "import glob, os, sys, time\n{what}\n\
         page = lambda: [p for p in glob.glob(os.environ['XDG_RUNTIME_DIR'] + '/gputop/hook/*.now') if os.path.getsize(p)]\n\
@@ -801,14 +811,14 @@ fn tells(what: &str) -> String {
 }
 
 /// Returns the allocators on the status page of a program that runs this code in this environment.
-fn told_of(what: &str, environment: &[(&str, &str)]) -> Vec<Value> {
+fn reported_allocators(what: &str, environment: &[(&str, &str)]) -> Vec<Value> {
     let Some(python) = python::all().first() else {
         return Vec::new();
     };
     let user = User::new();
     let output = user
         .hooked(python, &[FRAMEWORKS])
-        .args(["-c", &tells(what)])
+        .args(["-c", &program_printing_status(what)])
         .envs(environment.iter().copied())
         .output()
         .unwrap();
@@ -822,11 +832,11 @@ fn told_of(what: &str, environment: &[(&str, &str)]) -> Vec<Value> {
 
 #[test]
 fn unreadable_process_reports_its_own_statistics() {
-    let told = told_of(
+    let hook_reports = reported_allocators(
         "import torch; torch.cuda._lazy_init()",
         &[("GPUTOP_HOOK_STATISTICS", "1")],
     );
-    for torch in told {
+    for torch in hook_reports {
         assert_eq!(torch["framework"], "torch");
         assert_eq!(torch["allocated_bytes"]["current"], 15_139_762_176_u64);
     }
@@ -835,13 +845,13 @@ fn unreadable_process_reports_its_own_statistics() {
 #[test]
 fn other_frameworks_always_report_statistics() {
     let gib = 1_u64 << 30;
-    let told = told_of(
+    let hook_reports = reported_allocators(
         "import torch, jax, tensorflow, cupy\n\
         torch.cuda._lazy_init(); jax.local_devices(); tensorflow.context.context().ensure_initialized()\n\
         with cupy.cuda.Device(1): cupy.empty(1 << 30)",
         &[],
     );
-    if told.is_empty() {
+    if hook_reports.is_empty() {
         return;
     }
     let expected = [
@@ -855,7 +865,7 @@ fn other_frameworks_always_report_statistics() {
         json!({"framework": "cupy", "device": 1, "allocator": "memory_pool",
             "allocated_bytes": {"current": gib}, "reserved_bytes": {"current": 2 * gib}}),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(hook_reports, expected);
 }
 
 #[test]
@@ -864,7 +874,7 @@ fn framework_without_statistics_is_named() {
         ("XLA_PYTHON_CLIENT_ALLOCATOR", "platform"),
         ("JAX_PLATFORMS", "cpu"),
     ] {
-        for jax in told_of("import jax; jax.local_devices()", &[environment]) {
+        for jax in reported_allocators("import jax; jax.local_devices()", &[environment]) {
             assert_eq!(
                 (&jax["framework"], &jax["device"]),
                 (&json!("jax"), &json!(0))
@@ -877,7 +887,7 @@ fn framework_without_statistics_is_named() {
 #[test]
 fn hook_imports_no_framework() {
     // Once CuPy is on the page, the hook has looked at every framework.
-    let told = told_of(
+    let hook_reports = reported_allocators(
         "import jax, tensorflow, cupy; cupy.empty(1)\n\
         import atexit\n\
         @atexit.register\n\
@@ -886,8 +896,14 @@ fn hook_imports_no_framework() {
             assert cupy.cuda.CONTEXTS == {0}, cupy.cuda.CONTEXTS\n",
         &[],
     );
-    let told: Vec<&Value> = told.iter().map(|told| &told["framework"]).collect();
-    assert!(told.is_empty() || told == ["cupy"], "{told:?}");
+    let hook_reports: Vec<&Value> = hook_reports
+        .iter()
+        .map(|hook_reports| &hook_reports["framework"])
+        .collect();
+    assert!(
+        hook_reports.is_empty() || hook_reports == ["cupy"],
+        "{hook_reports:?}"
+    );
 }
 
 /// Follows reported pools from the program to every place that shows them.
@@ -1021,7 +1037,7 @@ fn dashboard_receives_hook_reports() {
     let _record = Guarded(record.spawn().unwrap());
     wait_until("two frames", || frames(&file).len() >= 2);
     fails();
-    let heard = || {
+    let recorded_hook_events = || {
         let events = events(&file).into_iter();
         let hook = events.filter_map(|event| match event.observation {
             Observation::Hook(hook) => Some((event.process, hook)),
@@ -1029,12 +1045,19 @@ fn dashboard_receives_hook_reports() {
         });
         hook.collect::<Vec<_>>()
     };
-    wait_until("both events", || heard().len() >= 2);
-    let heard = heard();
-    let what: Vec<&str> = heard.iter().map(|(_, hook)| hook.what.as_str()).collect();
+    wait_until("both events", || recorded_hook_events().len() >= 2);
+    let recorded_hook_events = recorded_hook_events();
+    let what: Vec<&str> = recorded_hook_events
+        .iter()
+        .map(|(_, hook)| hook.what.as_str())
+        .collect();
     assert_eq!(what, ["oom", "exception"]);
-    assert!(heard.iter().all(|(process, _)| process.is_some()));
-    let oom = heard[0].1.oom.as_deref().unwrap();
+    assert!(
+        recorded_hook_events
+            .iter()
+            .all(|(process, _)| process.is_some())
+    );
+    let oom = recorded_hook_events[0].1.oom.as_deref().unwrap();
     assert_eq!(oom.largest_free_block.unwrap().0, 614 << 20);
 }
 
@@ -1048,7 +1071,7 @@ fn dashboard_incident_contains_replay_results() {
     let fake = FakeNvml::h200s(1, "");
     let file = user.path("recording.gpt.zst");
     let mut record = command(&fake, ["record", "-i", INTERVAL, "-o"]);
-    user.settle(record.arg(&file).stderr(Stdio::null()));
+    user.set_environment(record.arg(&file).stderr(Stdio::null()));
     let _record = Guarded(record.spawn().unwrap());
     wait_until("two frames", || frames(&file).len() >= 2);
     let program = user.write("train.py", &TRACED.replace("SNAPSHOT", PINNED));
@@ -1059,7 +1082,7 @@ fn dashboard_incident_contains_replay_results() {
         .env("GPUTOP_HOOK_TRACE", user.path("state/gputop/traces"))
         .output()
         .unwrap();
-    let kept = || -> Option<Value> {
+    let stored = || -> Option<Value> {
         let files = fs::read_dir(user.path("state/gputop/incidents")).ok()?;
         let records = files.flatten().filter_map(|file| {
             let record: Value = serde_json::from_slice(&fs::read(file.path()).ok()?).ok()?;
@@ -1068,8 +1091,8 @@ fn dashboard_incident_contains_replay_results() {
         });
         records.last()
     };
-    wait_until("what the fixes would have done", || kept().is_some());
-    let fix = kept().unwrap();
+    wait_until("what the fixes would have done", || stored().is_some());
+    let fix = stored().unwrap();
     assert_eq!(fix["replayed"]["fate"], "fits", "{fix}");
     assert_eq!(fix["replayed"]["conf"], "expandable_segments:True");
     assert!(

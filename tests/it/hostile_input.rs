@@ -27,7 +27,7 @@ use crate::fake_nvml::FakeNvml;
 use crate::screen_tables::{self, gpu_shows, shows};
 
 /// Bytes that must never reach a terminal, and how gputop shows them.
-const HARM: &[(&[u8], &str)] = &[
+const HOSTILE_TEXTS: &[(&[u8], &str)] = &[
     (b"\x1b[31;7;99mred", "^[[31;7;99mred"),
     (b"\x1b]0;owned\x07", "^[]0;owned^G"),
     (
@@ -43,7 +43,7 @@ const HARM: &[(&[u8], &str)] = &[
 ];
 
 /// Sequences that must not occur in the output. A bare ESC is allowed, since gputop itself writes it.
-const MARKS: &[&[u8]] = &[
+const FORBIDDEN_BYTES: &[&[u8]] = &[
     b"\x1b[31;7;99m",
     b"\x1b]0;",
     b"\x07",
@@ -64,7 +64,7 @@ const MARKS: &[&[u8]] = &[
 
 #[track_caller]
 fn assert_harmless(bytes: &[u8]) {
-    for mark in MARKS {
+    for mark in FORBIDDEN_BYTES {
         let found = bytes.windows(mark.len()).any(|window| window == *mark);
         assert!(!found, "{mark:?} among the bytes");
     }
@@ -90,7 +90,7 @@ fn hostile_process_name_is_escaped() {
         .path()
         .join(OsStr::from_bytes(b"\x1b[31;7;99mdir\xff"));
     std::fs::create_dir(&place).unwrap();
-    let mut arguments: Vec<&OsStr> = HARM
+    let mut arguments: Vec<&OsStr> = HOSTILE_TEXTS
         .iter()
         .map(|(bytes, _)| OsStr::from_bytes(bytes))
         .collect();
@@ -101,7 +101,7 @@ fn hostile_process_name_is_escaped() {
             .current_dir(&place)
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap())
-            .env("CUDA_HOSTILE", OsStr::from_bytes(HARM[0].0))
+            .env("CUDA_HOSTILE", OsStr::from_bytes(HOSTILE_TEXTS[0].0))
             .env(OsStr::from_bytes(b"OTHER\x1b]0;owned\x07"), "1")
             .env(
                 "SLURM_JOB_ID",
@@ -129,7 +129,7 @@ fn hostile_process_name_is_escaped() {
     terminal.wait_text("OTHER");
     text += &terminal.text();
     let flat: String = text.split_whitespace().collect();
-    for (_, shown) in HARM {
+    for (_, shown) in HOSTILE_TEXTS {
         assert!(flat.contains(shown), "{shown} in\n{text}");
     }
     assert!(flat.contains("CUDA_HOSTILE=^[[31;7;99mred"), "{text}");
@@ -217,12 +217,12 @@ fn sixteen_gpus_are_all_within_reach() {
 }
 
 /// Processes that exit when their input ends, all children of one shell.
-struct Crowd {
+struct ManyProcesses {
     _shell: Guarded,
     pids: Vec<u32>,
 }
 
-impl Crowd {
+impl ManyProcesses {
     fn start(count: usize) -> Self {
         // A shell gives background jobs no input, except through another descriptor.
         let script =
@@ -245,7 +245,7 @@ impl Crowd {
 #[test]
 fn five_hundred_processes_are_counted_scrolled_and_survived() {
     const COUNT: usize = 500;
-    let crowd = Crowd::start(COUNT);
+    let crowd = ManyProcesses::start(COUNT);
     // Each process has its own size, so that the sort order is unambiguous.
     let listed = |pids: &[u32]| {
         let list = pids.iter().enumerate().map(|(i, pid)| {

@@ -28,10 +28,10 @@ use crate::training_day;
 use crate::training_model::Trainer;
 
 /// Offset from `allocated_bytes` to `num_ooms` in torch 2.6: five arrays and `num_alloc_retries`.
-const TO_OOMS: u64 = 5 * 96 + 8;
+const NUM_OOMS_OFFSET: u64 = 5 * 96 + 8;
 
 /// An unprepared training run and another program on the same GPU, which is throttled.
-struct Stage {
+struct TrainingScene {
     home: tempfile::TempDir,
     trainer: Pid,
     other: RealProcess,
@@ -49,7 +49,7 @@ fn scenario(trainer: Pid, other: &RealProcess, used: &str) -> String {
     scenario + &on_gpu(0, other, &format!("used = \"{used}\""))
 }
 
-impl Stage {
+impl TrainingScene {
     fn new(trainer: Pid) -> Self {
         let other = RealProcess::start("bench.py");
         Self {
@@ -84,17 +84,17 @@ impl Stage {
         let mut attached = Attached::open(proc, self.trainer).unwrap();
         let failed = attached.stats().unwrap()[0].num_ooms;
         let failed = u64::try_from(failed).unwrap() + 1;
-        poke(allocated_bytes() + TO_OOMS, failed);
+        poke(allocated_bytes() + NUM_OOMS_OFFSET, failed);
     }
 
     /// Returns the saved record of the only incident.
-    fn kept(&self) -> (String, Scene) {
+    fn stored_incident(&self) -> (String, Scene) {
         let list: Value = serde_json::from_str(&self.incidents(&["list", "--json"])).unwrap();
         assert_eq!(list["incidents"].as_array().unwrap().len(), 1, "{list}");
         let uid = list["incidents"][0]["uid"].as_str().unwrap().to_owned();
-        let kept = self.incidents(&["export", &uid, "--json"]);
-        let kept: Value = serde_json::from_str(&kept).unwrap();
-        let scene = kept["incidents"][0]["scene"].clone();
+        let stored_incident = self.incidents(&["export", &uid, "--json"]);
+        let stored_incident: Value = serde_json::from_str(&stored_incident).unwrap();
+        let scene = stored_incident["incidents"][0]["scene"].clone();
         (uid, serde_json::from_value(scene).unwrap())
     }
 
@@ -113,7 +113,7 @@ fn map_others_clocks_and_versions_are_kept_with_an_incident_and_shown() {
         return;
     }
     let mut trainer = Target::start(&dump_path());
-    let stage = Stage::new(trainer.pid());
+    let stage = TrainingScene::new(trainer.pid());
     let terminal = stage.dashboard();
     stage.wait_read(&terminal);
     stage.fail(|address, value| trainer.poke(address, value));
@@ -128,7 +128,7 @@ fn map_others_clocks_and_versions_are_kept_with_an_incident_and_shown() {
     ] {
         terminal.wait_text(shown);
     }
-    let (uid, scene) = stage.kept();
+    let (uid, scene) = stage.stored_incident();
     let shown = stage.incidents(&["show", &uid]);
     assert!(shown.contains("bench.py"), "{shown}");
     assert!(shown.contains("driver 580.159.03"), "{shown}");
@@ -165,7 +165,7 @@ fn process_that_took_memory_since_the_last_frame_is_found() {
         return;
     }
     let mut trainer = Target::start(&dump_path());
-    let stage = Stage::new(trainer.pid());
+    let stage = TrainingScene::new(trainer.pid());
     // A long interval, so that hardly a frame arrives in between.
     let launch = Launch::gputop().envs(stage.fake.env());
     let terminal = stage.start(launch.args(["--interval", "2s"]));
@@ -186,14 +186,14 @@ fn the_python_stack_at_a_failed_allocation_is_read_by_itself_and_kept() {
         return;
     };
     let mut trainer = PythonTarget::start(python, &dump_path());
-    let stage = Stage::new(trainer.pid());
+    let stage = TrainingScene::new(trainer.pid());
     let terminal = stage.dashboard();
     stage.wait_read(&terminal);
     stage.fail(|address, value| trainer.poke(address, value));
     terminal.wait_text("OUT OF MEMORY");
     terminal.send("d");
     terminal.wait_text("STACK read at most");
-    let (uid, scene) = stage.kept();
+    let (uid, scene) = stage.stored_incident();
     let [stack] = &scene.stacks[..] else {
         panic!("{:?}", scene.stacks);
     };
@@ -214,7 +214,7 @@ fn process_killed_by_oom_is_marked_and_opens_its_incident() {
         return;
     }
     let mut trainer = Target::start(&dump_path());
-    let stage = Stage::new(trainer.pid());
+    let stage = TrainingScene::new(trainer.pid());
     let terminal = stage.dashboard();
     stage.wait_read(&terminal);
     stage.fail(|address, value| trainer.poke(address, value));

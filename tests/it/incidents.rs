@@ -56,12 +56,12 @@ impl User {
             .env("TZ", "UTC")
             .output()
             .unwrap();
-        let said = [text(&output.stdout), text(&output.stderr)];
-        let [out, err] = said;
+        let message = [text(&output.stdout), text(&output.stderr)];
+        let [out, err] = message;
         (output.status.code(), out, err)
     }
 
-    fn kept(&self) -> Value {
+    fn stored_incident(&self) -> Value {
         let files = self.files();
         assert_eq!(files.len(), 1, "{files:?}");
         serde_json::from_slice(&fs::read(&files[0]).unwrap()).unwrap()
@@ -89,21 +89,32 @@ fn failed_run_is_saved_with_its_evidence() {
         &[],
     );
     assert_eq!(result.status.code(), Some(3));
-    let kept = user.kept();
-    assert_eq!(kept["schema"], 1);
-    assert_eq!(kept["id"], "oom-fragmentation");
-    assert_eq!(kept["severity"], "fatal");
-    assert_eq!(kept["fields"]["requested_bytes"], 2_u64 << 30);
-    assert_eq!(kept["observed"]["process"]["pid"], kept["fields"]["pid"]);
-    assert!(kept["observed"]["process"]["start"].as_u64() > Some(0));
+    let stored_incident = user.stored_incident();
+    assert_eq!(stored_incident["schema"], 1);
+    assert_eq!(stored_incident["id"], "oom-fragmentation");
+    assert_eq!(stored_incident["severity"], "fatal");
+    assert_eq!(stored_incident["fields"]["requested_bytes"], 2_u64 << 30);
+    assert_eq!(
+        stored_incident["observed"]["process"]["pid"],
+        stored_incident["fields"]["pid"]
+    );
+    assert!(stored_incident["observed"]["process"]["start"].as_u64() > Some(0));
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    assert_eq!(kept["observed"]["boot_id"], boot.trim());
-    assert!(kept["command"].as_str().unwrap().starts_with("sh -c "));
-    let excerpt = kept["excerpt"]["text"].as_str().unwrap();
+    assert_eq!(stored_incident["observed"]["boot_id"], boot.trim());
+    assert!(
+        stored_incident["command"]
+            .as_str()
+            .unwrap()
+            .starts_with("sh -c ")
+    );
+    let excerpt = stored_incident["excerpt"]["text"].as_str().unwrap();
     assert!(excerpt.contains("Tried to allocate 2.00 GiB"), "{excerpt}");
     assert!(excerpt.contains("login ***"), "{excerpt}");
-    assert_eq!(kept["versions"]["gputop"], env!("CARGO_PKG_VERSION"));
-    let names: Vec<&str> = kept["environment"]
+    assert_eq!(
+        stored_incident["versions"]["gputop"],
+        env!("CARGO_PKG_VERSION")
+    );
+    let names: Vec<&str> = stored_incident["environment"]
         .as_array()
         .unwrap()
         .iter()
@@ -113,7 +124,7 @@ fn failed_run_is_saved_with_its_evidence() {
         names.contains(&"PATH") && !names.contains(&"HOME"),
         "{names:?}"
     );
-    let whole = serde_json::to_string(&kept).unwrap();
+    let whole = serde_json::to_string(&stored_incident).unwrap();
     assert!(!whole.contains(token), "{whole}");
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&user.folder()), 0o700);
@@ -128,12 +139,15 @@ fn failed_run_on_a_terminal_knows_its_process() {
         .env("XDG_STATE_HOME", user.0.path())
         .start();
     assert_eq!(terminal.wait_exit().exit_code(), 3);
-    let kept = user.kept();
+    let stored_incident = user.stored_incident();
     assert!(
-        kept["observed"]["process"]["start"].as_u64() > Some(0),
-        "{kept}"
+        stored_incident["observed"]["process"]["start"].as_u64() > Some(0),
+        "{stored_incident}"
     );
-    assert_eq!(kept["observed"]["process"]["pid"], kept["fields"]["pid"]);
+    assert_eq!(
+        stored_incident["observed"]["process"]["pid"],
+        stored_incident["fields"]["pid"]
+    );
 }
 
 #[test]
@@ -212,10 +226,10 @@ fn report_is_previewed_and_anonymous() {
     let user = User::new();
     user.fail("echo File /home/zoe/train.py >&2", &[]);
     let host = nix::unistd::gethostname().unwrap();
-    let uid = user.kept()["uid"].as_str().unwrap().to_owned();
-    let (code, shown, said) = user.incidents(["report", &uid]);
+    let uid = user.stored_incident()["uid"].as_str().unwrap().to_owned();
+    let (code, shown, message) = user.incidents(["report", &uid]);
     assert_eq!(code, Some(0));
-    assert!(said.contains("nothing was written or sent"), "{said}");
+    assert!(message.contains("nothing was written or sent"), "{message}");
     for part in [
         "oom-fragmentation",
         "gputop 0.",
@@ -242,7 +256,7 @@ fn report_is_previewed_and_anonymous() {
 }
 
 /// Returns a command that appends each notification to a file, and the file's path.
-fn told(user: &User) -> (String, PathBuf) {
+fn logging_command(user: &User) -> (String, PathBuf) {
     let file = user.0.path().join("told");
     (format!("cat >> {}", file.display()), file)
 }
@@ -250,14 +264,14 @@ fn told(user: &User) -> (String, PathBuf) {
 #[test]
 fn on_incident_runs_once_with_the_incident() {
     let user = User::new();
-    let (command, file) = told(&user);
+    let (command, file) = logging_command(&user);
     let result = user.fail("true", &["--on-incident", &command]);
     assert_eq!(result.status.code(), Some(3));
-    let said = fs::read_to_string(&file).unwrap();
-    assert_eq!(said.lines().count(), 1);
-    let incident: Value = serde_json::from_str(&said).unwrap();
+    let message = fs::read_to_string(&file).unwrap();
+    assert_eq!(message.lines().count(), 1);
+    let incident: Value = serde_json::from_str(&message).unwrap();
     assert_eq!(incident["id"], "oom-fragmentation");
-    assert_eq!(incident["uid"], user.kept()["uid"]);
+    assert_eq!(incident["uid"], user.stored_incident()["uid"]);
     // A second observer of the same incident does not run the command again.
     use gputop::incident::{NOTICE_LIMIT, Notice, notify};
     let store = Store::at(&user.folder());
@@ -266,7 +280,7 @@ fn on_incident_runs_once_with_the_incident() {
         notify(&store, &uid, &command, NOTICE_LIMIT),
         Notice::AlreadySent
     );
-    assert_eq!(fs::read_to_string(&file).unwrap(), said);
+    assert_eq!(fs::read_to_string(&file).unwrap(), message);
     // The command can also come from the configuration.
     let config = user.0.path().join("config.toml");
     fs::write(&config, format!("on_incident = \"{command}\"\n")).unwrap();
@@ -282,9 +296,9 @@ fn an_on_incident_that_fails_or_hangs_is_one_sentence() {
         &["--on-incident", "echo no such channel >&2; exit 4"],
     );
     assert_eq!(result.status.code(), Some(3));
-    let said = text(&result.stderr);
+    let message = text(&result.stderr);
     assert_eq!(
-        said.lines().last(),
+        message.lines().last(),
         Some("gputop: on_incident: the command failed (exit 4): no such channel"),
     );
     use gputop::incident::{Notice, notify};
@@ -312,13 +326,13 @@ fn an_on_incident_that_fails_or_hangs_is_one_sentence() {
     fs::write(&config, "on_incident = 3\n").unwrap();
     let result = user.fail("true", &["--config", config.to_str().unwrap()]);
     assert_eq!(result.status.code(), Some(3));
-    let said = text(&result.stderr);
-    let last = said.lines().last().unwrap();
+    let message = text(&result.stderr);
+    let last = message.lines().last().unwrap();
     assert!(
         last.starts_with("gputop: on_incident was not run: "),
-        "{said}"
+        "{message}"
     );
-    assert!(said.contains(EXPLAINED), "{said}");
+    assert!(message.contains(EXPLAINED), "{message}");
 }
 
 #[test]
@@ -329,28 +343,28 @@ fn interrupt_ends_a_slow_on_incident() {
         let result = user.fail("true", &["--on-incident", &command]);
         // The exit code is still that of the program.
         assert_eq!(result.status.code(), Some(3));
-        let said = text(&result.stderr);
+        let message = text(&result.stderr);
         assert_eq!(
-            said.lines().last(),
+            message.lines().last(),
             Some("gputop: on_incident: the command was interrupted and killed"),
-            "{said}"
+            "{message}"
         );
     }
 }
 
 /// Checks that a store that cannot be written is reported in one line below the explanation.
 #[track_caller]
-fn assert_not_kept(result: &Output, why: &str) {
+fn assert_not_saved(result: &Output, why: &str) {
     assert_eq!(result.status.code(), Some(3));
-    let said = text(&result.stderr);
-    assert!(said.contains(EXPLAINED), "{said}");
-    let last = said.lines().last().unwrap();
+    let message = text(&result.stderr);
+    assert!(message.contains(EXPLAINED), "{message}");
+    let last = message.lines().last().unwrap();
     assert!(
         last.starts_with("gputop: cannot save the incident: ") && last.contains(why),
-        "{said}"
+        "{message}"
     );
-    let lines = said.lines().filter(|line| line.starts_with("gputop:"));
-    assert_eq!(lines.count(), 1, "{said}");
+    let lines = message.lines().filter(|line| line.starts_with("gputop:"));
+    assert_eq!(lines.count(), 1, "{message}");
 }
 
 #[test]
@@ -358,7 +372,7 @@ fn unwritable_home_prints_one_line() {
     // Not even root can create a directory there.
     for home in ["/proc", "/dev/null"] {
         let script = format!("echo '{OOM}' >&2; exit 3");
-        assert_not_kept(
+        assert_not_saved(
             &run_in(Path::new(home), &script, &[]),
             "cannot use the incident store",
         );
@@ -391,7 +405,7 @@ fn a_store_of_another_user_or_behind_a_link_is_not_used() {
     let user = User::new();
     fs::create_dir_all(user.folder()).unwrap();
     if nix::unistd::chown(&user.folder(), Some(12345.into()), None).is_ok() {
-        assert_not_kept(&user.fail("true", &[]), "another user");
+        assert_not_saved(&user.fail("true", &[]), "another user");
         let (code, _, err) = user.incidents([]);
         assert_eq!(code, Some(2));
         assert!(err.contains("belongs to another user"), "{err}");
@@ -400,7 +414,7 @@ fn a_store_of_another_user_or_behind_a_link_is_not_used() {
     fs::create_dir(user.0.path().join("gputop")).unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
     symlink(elsewhere.path(), user.folder()).unwrap();
-    assert_not_kept(&user.fail("true", &[]), "cannot use the incident store");
+    assert_not_saved(&user.fail("true", &[]), "cannot use the incident store");
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
 }
 

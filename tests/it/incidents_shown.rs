@@ -246,13 +246,13 @@ fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
         press(&mut view, &mut app, KeyCode::Char('X')),
         Effect::Done
     ));
-    let said = app.message.clone().unwrap();
-    assert!(said.contains("Incident not saved"), "{said}");
+    let output = app.message.clone().unwrap();
+    assert!(output.contains("Incident not saved"), "{output}");
     // A screen without an explanation has nothing to report.
     press(&mut view, &mut app, KeyCode::Esc);
     press(&mut view, &mut app, KeyCode::Char('Y'));
-    let said = app.message.clone().unwrap();
-    assert!(said.contains("press d to open the newest"), "{said}");
+    let output = app.message.clone().unwrap();
+    assert!(output.contains("press d to open the newest"), "{output}");
 }
 
 #[test]

@@ -67,12 +67,12 @@ impl Run {
         terminal.wait_text("COMMAND");
     }
 
-    fn kept(&self) -> Vec<Value> {
+    fn stored_incidents(&self) -> Vec<Value> {
         let mut list = command(&self.fake, ["incidents", "list", "--json"]);
         list.env("XDG_STATE_HOME", self.home.path());
-        let told = list.stderr(Stdio::null()).output().unwrap().stdout;
-        let told: Value = serde_json::from_slice(&told).unwrap();
-        told["incidents"].as_array().unwrap().clone()
+        let reported = list.stderr(Stdio::null()).output().unwrap().stdout;
+        let reported: Value = serde_json::from_slice(&reported).unwrap();
+        reported["incidents"].as_array().unwrap().clone()
     }
 }
 
@@ -106,11 +106,11 @@ fn dying_run_is_announced_everywhere_and_saved_once() {
         "the banner to go",
     );
 
-    let kept = run.kept();
-    assert_eq!(kept.len(), 1, "{kept:#?}");
-    assert_eq!(kept[0]["id"], "oom-capacity");
-    assert_eq!(kept[0]["severity"], "fatal");
-    assert_eq!(kept[0]["detected_by"], "log");
+    let stored_incidents = run.stored_incidents();
+    assert_eq!(stored_incidents.len(), 1, "{stored_incidents:#?}");
+    assert_eq!(stored_incidents[0]["id"], "oom-capacity");
+    assert_eq!(stored_incidents[0]["severity"], "fatal");
+    assert_eq!(stored_incidents[0]["detected_by"], "log");
 }
 
 #[test]
@@ -126,5 +126,5 @@ fn old_log_text_and_clean_exits_are_not_incidents() {
     terminal.wait_text("exited");
     terminal.send("d");
     terminal.wait_text("No incidents here");
-    assert_eq!(run.kept(), [Value::Null; 0]);
+    assert_eq!(run.stored_incidents(), [Value::Null; 0]);
 }

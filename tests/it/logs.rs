@@ -18,7 +18,7 @@ use gputop::model::units::{Bytes, Pid, StartTicks};
 use gputop::protocol::{Line, Update};
 use tempfile::TempDir;
 
-use crate::containers::{in_a_pid_namespace, say_so};
+use crate::containers::{in_a_pid_namespace, report_finished};
 use crate::fake_machine::{
     Guarded, RealProcess, command, dashboard, has, is_host, on_gpu, wait_until,
 };
@@ -29,12 +29,12 @@ const OOM: &str = "Traceback (most recent call last):\n  File \"train.py\", line
     capacity of 23.69 GiB of which 1.06 GiB is free.\n";
 
 /// The log follower and its reports so far.
-struct Followed {
+struct LogFollower {
     logs: Logs,
-    told: Arc<Mutex<Vec<(Instant, ProcessExcerpt)>>>,
+    reported: Arc<Mutex<Vec<(Instant, ProcessExcerpt)>>>,
 }
 
-impl Followed {
+impl LogFollower {
     fn start() -> Self {
         Self::with(|_| {})
     }
@@ -42,14 +42,14 @@ impl Followed {
     fn with(say: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = Settings::new(Path::new("/proc"), None, None);
         say(&mut settings);
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&told);
-        let logs = logs::start(settings, move |told| {
-            heard.lock().unwrap().push((Instant::now(), told));
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let received = Arc::clone(&reported);
+        let logs = logs::start(settings, move |reported| {
+            received.lock().unwrap().push((Instant::now(), reported));
         });
         Self {
             logs: logs.unwrap(),
-            told,
+            reported,
         }
     }
 
@@ -73,20 +73,23 @@ impl Followed {
         });
     }
 
-    fn told(&self) -> Vec<ProcessExcerpt> {
-        let told = self.told.lock().unwrap();
-        told.iter().map(|(_, told)| told.clone()).collect()
+    fn reported(&self) -> Vec<ProcessExcerpt> {
+        let reported = self.reported.lock().unwrap();
+        reported
+            .iter()
+            .map(|(_, reported)| reported.clone())
+            .collect()
     }
 
     #[track_caller]
     fn wait_for(&self, what: &str, wanted: impl Fn(&ProcessExcerpt) -> bool) -> ProcessExcerpt {
-        wait_until(what, || self.told().iter().any(&wanted));
-        self.told().into_iter().find(wanted).unwrap()
+        wait_until(what, || self.reported().iter().any(&wanted));
+        self.reported().into_iter().find(wanted).unwrap()
     }
 
     #[track_caller]
     fn wait_text(&self, text: &str) -> ProcessExcerpt {
-        self.wait_for(text, |told| told.excerpt.text.contains(text))
+        self.wait_for(text, |reported| reported.excerpt.text.contains(text))
     }
 }
 
@@ -101,7 +104,7 @@ fn key_of(pid: u32) -> ProcessKey {
 }
 
 /// Starts a process that repeats its input. `say` redirects its output.
-fn parrot(say: impl FnOnce(&mut Command)) -> Guarded {
+fn echo_process(say: impl FnOnce(&mut Command)) -> Guarded {
     let mut command = Command::new("cat");
     command.stdin(Stdio::piped());
     say(&mut command);
@@ -141,7 +144,7 @@ fn old_log(file: &Path) -> Guarded {
     });
     let append = File::options().append(true).open(file).unwrap();
     let both = append.try_clone().unwrap();
-    parrot(|command| {
+    echo_process(|command| {
         command.stdout(append).stderr(both);
     })
 }
@@ -152,21 +155,21 @@ fn new_error_behind_stdout_is_reported_once() {
     let file = dir.path().join("train.log");
     let mut process = old_log(&file);
     let key = key_of(process.0.id());
-    let followed = Followed::start();
+    let followed = LogFollower::start();
     followed.logs.watch(&[key]);
     followed.wait_attached(key);
     let before = fs::metadata(&file).unwrap().len();
 
-    let said = Instant::now();
+    let message = Instant::now();
     say(&mut process, &format!("step 1\n{OOM}"));
-    let told = followed.wait_text("Tried to allocate");
+    let reported = followed.wait_text("Tried to allocate");
     assert!(
-        said.elapsed() < Duration::from_millis(1_000),
+        message.elapsed() < Duration::from_millis(1_000),
         "{:?}",
-        said.elapsed()
+        message.elapsed()
     );
-    assert_eq!(told.process, Some(key));
-    let excerpt = told.excerpt;
+    assert_eq!(reported.process, Some(key));
+    let excerpt = reported.excerpt;
     assert_eq!(excerpt.text, format!("step 1\n{OOM}"));
     assert_eq!(excerpt.file.value().map(String::as_str), file.to_str());
     assert_eq!(excerpt.offset.get(), Some(Bytes(before)));
@@ -184,7 +187,7 @@ fn new_error_behind_stdout_is_reported_once() {
     followed.logs.exited(key);
     followed.wait_text("its last words");
     let all: String = followed
-        .told()
+        .reported()
         .iter()
         .map(|t| t.excerpt.text.clone())
         .collect();
@@ -285,25 +288,28 @@ fn piped_output_is_read_from_the_file_of_tee() {
     );
     let into_middle = middle.0.stdin.take().unwrap();
     // Standard error may be a log of the tests themselves, which would be attached to first.
-    let mut process = parrot(|command| {
+    let mut process = echo_process(|command| {
         command.stdout(into_middle).stderr(Stdio::null());
     });
     let key = key_of(process.0.id());
-    let followed = Followed::start();
+    let followed = LogFollower::start();
     followed.logs.watch(&[key]);
     followed.wait_attached(key);
     say(&mut process, OOM);
-    let told = followed.wait_text("Tried to allocate");
-    assert_eq!(told.process, Some(key));
-    assert_eq!(told.excerpt.origin, LogOrigin::PipeReader);
-    assert_eq!(told.excerpt.file.value().map(String::as_str), file.to_str());
-    assert_eq!(told.excerpt.text, OOM);
+    let reported = followed.wait_text("Tried to allocate");
+    assert_eq!(reported.process, Some(key));
+    assert_eq!(reported.excerpt.origin, LogOrigin::PipeReader);
+    assert_eq!(
+        reported.excerpt.file.value().map(String::as_str),
+        file.to_str()
+    );
+    assert_eq!(reported.excerpt.text, OOM);
 }
 
 #[test]
 fn output_to_dev_null_is_reported_as_such() {
-    let followed = Followed::start();
-    let nowhere = parrot(|command| {
+    let followed = LogFollower::start();
+    let nowhere = echo_process(|command| {
         command.stdout(Stdio::null()).stderr(Stdio::null());
     });
     let closed = Guarded(
@@ -314,7 +320,7 @@ fn output_to_dev_null_is_reported_as_such() {
             .unwrap(),
     );
     let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-    let wired = parrot(|command| {
+    let wired = echo_process(|command| {
         let socket: std::os::fd::OwnedFd = socket.into();
         command.stdout(socket.try_clone().unwrap()).stderr(socket);
     });
@@ -323,10 +329,10 @@ fn output_to_dev_null_is_reported_as_such() {
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
     // Opened for reading and writing, so that opening does not block. The only reader is the writer.
     let both = File::options().read(true).write(true).open(&fifo).unwrap();
-    let unread = parrot(|command| {
+    let unread = echo_process(|command| {
         command.stdout(both.try_clone().unwrap()).stderr(both);
     });
-    let zero = parrot(|command| {
+    let zero = echo_process(|command| {
         let zero = File::options()
             .read(true)
             .write(true)
@@ -352,12 +358,12 @@ fn output_to_dev_null_is_reported_as_such() {
         assert_eq!(view.missing.map(|m| m.to_string()).as_deref(), Some(why));
         assert!(view.sources.is_empty() && view.text.value().is_none());
     }
-    assert_eq!(followed.told(), []);
+    assert_eq!(followed.reported(), []);
 }
 
 /// A growing file of a process, with the follower attached.
 struct Growing {
-    followed: Followed,
+    followed: LogFollower,
     key: ProcessKey,
     file: PathBuf,
     _process: Guarded,
@@ -370,7 +376,7 @@ impl Growing {
         let file = dir.path().join("train.log");
         let process = old_log(&file);
         let key = key_of(process.0.id());
-        let followed = Followed::start();
+        let followed = LogFollower::start();
         followed.logs.watch(&[key]);
         followed.wait_attached(key);
         Self {
@@ -400,12 +406,12 @@ fn a_truncated_log_and_a_deleted_one_go_on() {
         .open(&log.file)
         .unwrap();
     log.write("CUDA error: second\n");
-    let told = log.followed.wait_text("second").excerpt;
+    let reported = log.followed.wait_text("second").excerpt;
     assert_eq!(
-        (told.offset.get(), told.first_line.get()),
+        (reported.offset.get(), reported.first_line.get()),
         (Some(Bytes(0)), Some(1))
     );
-    assert_eq!(told.text, "CUDA error: second\n");
+    assert_eq!(reported.text, "CUDA error: second\n");
     // The process still has it open.
     let mut file = File::options().append(true).open(&log.file).unwrap();
     fs::remove_file(&log.file).unwrap();
@@ -434,9 +440,9 @@ fn a_log_named_by_hand_is_followed_over_its_rotation() {
         file.write_all(text.as_bytes()).unwrap();
     };
     append(&named, "CUDA error: first\n");
-    let told = log.followed.wait_text("first");
+    let reported = log.followed.wait_text("first");
     assert_eq!(
-        (told.process, told.excerpt.origin),
+        (reported.process, reported.excerpt.origin),
         (Some(log.key), LogOrigin::Named)
     );
     // The last text in the old file is not lost, and the new file is read from its beginning.
@@ -445,11 +451,11 @@ fn a_log_named_by_hand_is_followed_over_its_rotation() {
     append(&old, "CUDA error: second\n");
     append(&named, "CUDA error: third\n");
     log.followed.wait_text("second");
-    let told = log.followed.wait_text("third").excerpt;
-    assert_eq!(told.offset.get(), Some(Bytes(0)));
+    let reported = log.followed.wait_text("third").excerpt;
+    assert_eq!(reported.offset.get(), Some(Bytes(0)));
     assert!(
         !log.followed
-            .told()
+            .reported()
             .iter()
             .any(|t| t.excerpt.text.contains("too old"))
     );
@@ -508,11 +514,11 @@ fn a_remote_client_names_only_files_that_the_owner_of_the_process_can_read() {
         open(&path, mode);
         path
     };
-    let process = parrot(|command| {
+    let process = echo_process(|command| {
         command.stdout(Stdio::null()).uid(NOBODY).gid(NOBODY);
     });
     let key = key_of(process.0.id());
-    let followed = Followed::with(|settings| settings.is_remote = true);
+    let followed = LogFollower::with(|settings| settings.is_remote = true);
     followed.logs.watch(&[key]);
     let refused = |path: &Path, why: &str| {
         let error = followed.name(key, path).unwrap_err().to_string();
@@ -561,9 +567,9 @@ fn a_remote_client_names_only_files_that_the_owner_of_the_process_can_read() {
     followed.wait_text("fourth");
     assert!(
         !followed
-            .told()
+            .reported()
             .iter()
-            .any(|told| told.excerpt.text.contains("secret"))
+            .any(|reported| reported.excerpt.text.contains("secret"))
     );
 }
 
@@ -573,12 +579,12 @@ fn what_grows_too_fast_is_sampled_and_says_so() {
     let noise = "step 1 loss 0.5 and more of that\n".repeat(32_000);
     let text = format!("{OOM}{}CUDA error: at last\n", noise.repeat(5));
     log.write(&text);
-    let told = log.followed.wait_text("at last").excerpt;
+    let reported = log.followed.wait_text("at last").excerpt;
     assert!(
-        told.sampled && told.text.len() < 70_000,
+        reported.sampled && reported.text.len() < 70_000,
         "{} {}",
-        told.sampled,
-        told.text.len()
+        reported.sampled,
+        reported.text.len()
     );
     assert!(log.followed.view(log.key).text.value().unwrap().len() <= 256 << 10);
     // File holes and escape sequences are not treated as text.
@@ -586,9 +592,9 @@ fn what_grows_too_fast_is_sampled_and_says_so() {
     let size = file.metadata().unwrap().len();
     file.set_len(size + (4 << 30)).unwrap();
     log.write("\u{1b}[31mCUDA error: behind a hole\x07\n");
-    let told = log.followed.wait_text("behind a hole").excerpt;
-    assert_eq!(told.text, "CUDA error: behind a hole^G\n");
-    assert!(told.sampled);
+    let reported = log.followed.wait_text("behind a hole").excerpt;
+    assert_eq!(reported.text, "CUDA error: behind a hole^G\n");
+    assert!(reported.sampled);
 }
 
 #[test]
@@ -607,7 +613,7 @@ fn endless_error_is_sent_in_bounded_size() {
     });
     let sent: usize = log
         .followed
-        .told()
+        .reported()
         .iter()
         .map(|t| t.excerpt.text.len())
         .sum();
@@ -621,14 +627,14 @@ fn shared_log_names_all_ranks() {
     fs::write(&file, "").unwrap();
     let rank = || {
         let append = File::options().append(true).open(&file).unwrap();
-        parrot(|command| {
+        echo_process(|command| {
             command.stdout(append);
         })
     };
     let (mut a, b) = (rank(), rank());
     let mut keys = [key_of(a.0.id()), key_of(b.0.id())];
     keys.sort_unstable();
-    let followed = Followed::start();
+    let followed = LogFollower::start();
     followed.logs.watch(&keys);
     keys.iter().for_each(|key| followed.wait_attached(*key));
     // The output claims to come from the other process.
@@ -636,9 +642,12 @@ fn shared_log_names_all_ranks() {
         &mut a,
         &format!("[rank 7] process {} has ended\n{OOM}", keys[1].pid),
     );
-    let told = followed.wait_text("Tried to allocate");
-    assert_eq!((told.process, told.excerpt.writers), (None, keys.to_vec()));
-    assert_eq!(followed.told().len(), 1);
+    let reported = followed.wait_text("Tried to allocate");
+    assert_eq!(
+        (reported.process, reported.excerpt.writers),
+        (None, keys.to_vec())
+    );
+    assert_eq!(followed.reported().len(), 1);
     // After one process exits, further text belongs to the other.
     let other = key_of(b.0.id());
     let first = keys[0].min(keys[1]);
@@ -651,7 +660,7 @@ fn shared_log_names_all_ranks() {
             .unwrap()
             .write_all(b"CUDA error: later\n")
             .unwrap();
-        followed.told().iter().any(|t| t.process == Some(other))
+        followed.reported().iter().any(|t| t.process == Some(other))
     });
 }
 
@@ -660,16 +669,16 @@ fn log_text_at_a_failed_allocation_is_sent() {
     let log = Growing::start();
     log.write("epoch 3, batch of 512\n");
     log.followed.logs.ooms_rose(log.key);
-    let told = log.followed.wait_text("batch of 512");
-    assert_eq!(told.excerpt.why, LogWhy::Ooms);
-    assert_eq!(told.excerpt.text, "epoch 3, batch of 512\n");
+    let reported = log.followed.wait_text("batch of 512");
+    assert_eq!(reported.excerpt.why, LogWhy::Ooms);
+    assert_eq!(reported.excerpt.text, "epoch 3, batch of 512\n");
     // Once.
     log.followed.logs.ooms_rose(log.key);
     log.write("CUDA error: x\n");
     log.followed.wait_text("error: x");
     let texts: Vec<String> = log
         .followed
-        .told()
+        .reported()
         .into_iter()
         .map(|t| t.excerpt.text)
         .collect();
@@ -694,12 +703,12 @@ fn new_process_log_is_read_from_its_beginning() {
     wait_until("its error", || {
         fs::metadata(&file).is_ok_and(|m| m.len() > 10)
     });
-    let followed = Followed::start();
+    let followed = LogFollower::start();
     let key = key_of(process.0.id());
     followed.logs.watch(&[key]);
-    let told = followed.wait_text("at once").excerpt;
+    let reported = followed.wait_text("at once").excerpt;
     assert_eq!(
-        (told.first_line.get(), told.offset.get()),
+        (reported.first_line.get(), reported.offset.get()),
         (Some(1), Some(Bytes(0)))
     );
 }
@@ -708,18 +717,21 @@ fn new_process_log_is_read_from_its_beginning() {
 fn output_of_a_process_that_exits_during_the_search_is_sent() {
     let log = tempfile::tempdir().unwrap();
     let file = log.path().join("new.log");
-    let mut process = parrot(|command| {
+    let mut process = echo_process(|command| {
         command.stdout(File::create(&file).unwrap());
     });
     say(&mut process, "no error, but the last words\n");
     wait_size(&file, 20);
-    let followed = Followed::start();
+    let followed = LogFollower::start();
     let key = key_of(process.0.id());
     followed.logs.watch(&[key]);
     followed.logs.exited(key);
     followed.logs.watch(&[]);
-    let told = followed.wait_text("the last words");
-    assert_eq!((told.process, told.excerpt.why), (Some(key), LogWhy::Ended));
+    let reported = followed.wait_text("the last words");
+    assert_eq!(
+        (reported.process, reported.excerpt.why),
+        (Some(key), LogWhy::Ended)
+    );
 }
 
 #[test]
@@ -738,7 +750,7 @@ fn a_process_whose_files_never_answer_costs_the_others_nothing() {
     fs::create_dir_all(root.path().join("1/fd")).unwrap();
     let fifo = root.path().join("1/stat");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let followed = Followed::with(|settings| settings.proc_root = root.path().into());
+    let followed = LogFollower::with(|settings| settings.proc_root = root.path().into());
     followed.logs.watch(&[stuck, key]);
     followed.wait_attached(key);
     File::options()
@@ -829,8 +841,8 @@ impl Drop for Tmux {
 }
 
 /// Waits until the pane is read: text echoed by a process in it has appeared.
-fn followed_in(tmux: &Tmux, key: ProcessKey) -> Followed {
-    let followed = Followed::with(|settings| {
+fn followed_in(tmux: &Tmux, key: ProcessKey) -> LogFollower {
+    let followed = LogFollower::with(|settings| {
         settings.tmux_socket = Some(tmux.socket.clone());
         settings.tmux_folders.clear();
     });
@@ -853,24 +865,24 @@ fn error_in_a_tmux_pane_is_sent_with_wrapped_lines_joined() {
     let followed = followed_in(&tmux, key);
     // Longer than the pane is wide, and with more lines than it is high.
     let error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of";
-    let said = Instant::now();
+    let message = Instant::now();
     tmux.say(error);
-    let told = followed.wait_text("Tried to allocate");
+    let reported = followed.wait_text("Tried to allocate");
     assert!(
-        said.elapsed() < Duration::from_millis(2_000),
+        message.elapsed() < Duration::from_millis(2_000),
         "{:?}",
-        said.elapsed()
+        message.elapsed()
     );
     assert_eq!(
-        (told.process, told.excerpt.origin),
+        (reported.process, reported.excerpt.origin),
         (Some(key), LogOrigin::Pane)
     );
     assert!(
-        told.excerpt.text.lines().any(|line| line == error),
-        "{told:?}"
+        reported.excerpt.text.lines().any(|line| line == error),
+        "{reported:?}"
     );
     assert_eq!(
-        told.excerpt.file.value().map(String::as_str),
+        reported.excerpt.file.value().map(String::as_str),
         Some("tmux pane %0")
     );
     for n in 0..30 {
@@ -886,7 +898,7 @@ fn error_in_a_tmux_pane_is_sent_with_wrapped_lines_joined() {
             .is_some_and(|text| text.contains("after it"))
     });
     let all: String = followed
-        .told()
+        .reported()
         .iter()
         .map(|t| t.excerpt.text.clone())
         .collect();
@@ -940,7 +952,7 @@ fn a_tmux_server_that_hangs_costs_nothing_else() {
     let file = log.path().join("train.log");
     let process = old_log(&file);
     let key = key_of(process.0.id());
-    let followed = Followed::with(|settings| {
+    let followed = LogFollower::with(|settings| {
         // The socket accepts connections but never answers.
         settings.tmux_folders = vec![folder];
         settings.tmux_socket = None;
@@ -953,12 +965,12 @@ fn a_tmux_server_that_hangs_costs_nothing_else() {
         .unwrap()
         .write_all(b"CUDA error: seen\n")
         .unwrap();
-    let said = Instant::now();
+    let message = Instant::now();
     followed.wait_text("seen");
     assert!(
-        said.elapsed() < Duration::from_millis(1_000),
+        message.elapsed() < Duration::from_millis(1_000),
         "{:?}",
-        said.elapsed()
+        message.elapsed()
     );
     let why = "the output goes to a terminal, and the tmux server that may own it does not answer";
     wait_until("the reason", || {
@@ -979,13 +991,13 @@ fn program(dir: &Path, name: &str, script: &str) -> PathBuf {
 }
 
 /// Starts a process whose output is a socket that its environment names as the journal's.
-fn service() -> (Guarded, std::os::unix::net::UnixStream) {
+fn journal_process() -> (Guarded, std::os::unix::net::UnixStream) {
     let (socket, other) = std::os::unix::net::UnixStream::pair().unwrap();
     let fd: std::os::fd::OwnedFd = socket.into();
     let file = File::from(fd.try_clone().unwrap());
     let metadata = file.metadata().unwrap();
     let stream = format!("{}:{}", metadata.dev(), metadata.ino());
-    let process = parrot(|command| {
+    let process = echo_process(|command| {
         command
             .env("JOURNAL_STREAM", stream)
             .stdout(fd.try_clone().unwrap())
@@ -1004,9 +1016,9 @@ fn the_journal_of_a_service_is_followed() {
         dir.path().display(),
         entries.display()
     );
-    let (process, _other) = service();
+    let (process, _other) = journal_process();
     let key = key_of(process.0.id());
-    let followed = Followed::with(|settings| {
+    let followed = LogFollower::with(|settings| {
         settings.journalctl = program(dir.path(), "journalctl", &script);
     });
     followed.logs.watch(&[key]);
@@ -1014,11 +1026,11 @@ fn the_journal_of_a_service_is_followed() {
     wait_until("the entry", || {
         let mut file = File::options().append(true).open(&entries).unwrap();
         file.write_all(OOM.as_bytes()).unwrap();
-        !followed.told().is_empty()
+        !followed.reported().is_empty()
     });
-    let told = followed.wait_text("Tried to allocate");
+    let reported = followed.wait_text("Tried to allocate");
     assert_eq!(
-        (told.process, told.excerpt.origin),
+        (reported.process, reported.excerpt.origin),
         (Some(key), LogOrigin::Journal)
     );
     let args = fs::read_to_string(dir.path().join("args")).unwrap();
@@ -1031,14 +1043,14 @@ fn the_journal_of_a_service_is_followed() {
 #[test]
 fn a_journalctl_that_hangs_or_is_not_there_costs_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let (process, _other) = service();
+    let (process, _other) = journal_process();
     let key = key_of(process.0.id());
     for program in [
         program(dir.path(), "journalctl", "exec sleep 1000"),
         dir.path().join("none"),
     ] {
         let is_there = program.exists();
-        let followed = Followed::with(|settings| settings.journalctl = program);
+        let followed = LogFollower::with(|settings| settings.journalctl = program);
         followed.logs.watch(&[key]);
         followed.wait_attached(key);
         let view = followed.view(key);
@@ -1050,8 +1062,8 @@ fn a_journalctl_that_hangs_or_is_not_there_costs_nothing() {
 }
 
 /// Starts a process under a fake /proc. Its output is a pipe that nobody reads.
-fn piped(root: &Path, environ: &str, cgroup: &str) -> (Guarded, ProcessKey) {
-    let process = parrot(|command| {
+fn process_with_unread_pipe(root: &Path, environ: &str, cgroup: &str) -> (Guarded, ProcessKey) {
+    let process = echo_process(|command| {
         command.stdout(Stdio::piped()).stderr(Stdio::null());
     });
     let key = key_of(process.0.id());
@@ -1075,12 +1087,12 @@ fn docker_log_is_read_as_plain_text() {
     let file = docker.join(id).join(format!("{id}-json.log"));
     fs::write(&file, "{\"log\":\"CUDA error: too old\\n\"}\n").unwrap();
     wait_old(&file);
-    let (_process, key) = piped(
+    let (_process, key) = process_with_unread_pipe(
         root.path(),
         "",
         &format!("0::/system.slice/docker-{id}.scope\n"),
     );
-    let followed = Followed::with(|settings| {
+    let followed = LogFollower::with(|settings| {
         settings.proc_root = root.path().into();
         settings.docker_root = docker;
     });
@@ -1089,13 +1101,13 @@ fn docker_log_is_read_as_plain_text() {
     let line = r#"{"log":"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate \"2\"\n","stream":"stderr"}"#;
     let mut log = File::options().append(true).open(&file).unwrap();
     log.write_all(format!("{line}\n").as_bytes()).unwrap();
-    let told = followed.wait_text("Tried to allocate");
+    let reported = followed.wait_text("Tried to allocate");
     assert_eq!(
-        told.excerpt.text,
+        reported.excerpt.text,
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate \"2\"\n"
     );
     assert_eq!(
-        (told.process, told.excerpt.origin),
+        (reported.process, reported.excerpt.origin),
         (Some(key), LogOrigin::Docker)
     );
 }
@@ -1110,18 +1122,18 @@ fn slurms_output_file_is_found_by_the_job() {
         "SLURM_JOB_ID=81240\0SLURM_ARRAY_JOB_ID=81234\0SLURM_ARRAY_TASK_ID=7\0SLURM_SUBMIT_DIR={}\0",
         root.path().display()
     );
-    let (_process, key) = piped(root.path(), &environ, "0::/\n");
-    let followed = Followed::with(|settings| settings.proc_root = root.path().into());
+    let (_process, key) = process_with_unread_pipe(root.path(), &environ, "0::/\n");
+    let followed = LogFollower::with(|settings| settings.proc_root = root.path().into());
     followed.logs.watch(&[key]);
     followed.wait_attached(key);
     let mut log = File::options().append(true).open(&file).unwrap();
     log.write_all(OOM.as_bytes()).unwrap();
-    let told = followed.wait_text("Tried to allocate");
+    let reported = followed.wait_text("Tried to allocate");
     assert_eq!(
-        (told.process, told.excerpt.origin),
+        (reported.process, reported.excerpt.origin),
         (Some(key), LogOrigin::Slurm)
     );
-    assert_eq!(told.excerpt.text, OOM);
+    assert_eq!(reported.excerpt.text, OOM);
 }
 
 #[test]
@@ -1142,25 +1154,31 @@ fn the_log_that_screen_keeps_is_followed() {
         .stdout(pty.slave)
         .stderr(Stdio::piped());
     let mut above = Guarded(command.spawn().unwrap());
-    let mut said = BufReader::new(above.0.stderr.take().unwrap()).lines();
-    let pid: u32 = said.next().unwrap().unwrap().parse().unwrap();
+    let mut message = BufReader::new(above.0.stderr.take().unwrap()).lines();
+    let pid: u32 = message.next().unwrap().unwrap().parse().unwrap();
     // `sleep` holds the shell's pipe open, and is killed with it.
-    let _below = Ended(pid);
+    let _below = KillOnDrop(pid);
     let key = key_of(pid);
-    let followed = Followed::start();
+    let followed = LogFollower::start();
     followed.logs.watch(&[key]);
     followed.wait_attached(key);
     let mut log = File::options().append(true).open(&file).unwrap();
     log.write_all(OOM.as_bytes()).unwrap();
-    let told = followed.wait_text("Tried to allocate");
-    assert_eq!((told.process, told.excerpt.text.as_str()), (Some(key), OOM));
-    assert_eq!(told.excerpt.file.value().map(String::as_str), file.to_str());
+    let reported = followed.wait_text("Tried to allocate");
+    assert_eq!(
+        (reported.process, reported.excerpt.text.as_str()),
+        (Some(key), OOM)
+    );
+    assert_eq!(
+        reported.excerpt.file.value().map(String::as_str),
+        file.to_str()
+    );
 }
 
 /// A process that is not our child, killed when this is dropped.
-struct Ended(u32);
+struct KillOnDrop(u32);
 
-impl Drop for Ended {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let pid = nix::unistd::Pid::from_raw(self.0.cast_signed());
         let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
@@ -1182,14 +1200,14 @@ fn recycled() {
     let [first_log, second_log] = ["first.log", "second.log"].map(|name| dir.path().join(name));
     let into = |file: &Path| {
         let file = File::create(file).unwrap();
-        parrot(|command| {
+        echo_process(|command| {
             command.stdout(file).stderr(Stdio::null());
         })
     };
     let mut first = into(&first_log);
     let pid = first.0.id();
     let key = key_of(pid);
-    let followed = Followed::start();
+    let followed = LogFollower::start();
     followed.logs.watch(&[key]);
     followed.wait_attached(key);
     say(&mut first, "CUDA error: its own\n");
@@ -1217,13 +1235,13 @@ fn recycled() {
     say(&mut next, "its last words\n");
     followed.logs.exited(other);
     followed.wait_text("its last words");
-    for told in followed.told() {
-        let is_own = told.excerpt.text.contains("its own");
-        let whose = (told.process, told.excerpt.writers.len());
+    for reported in followed.reported() {
+        let is_own = reported.excerpt.text.contains("its own");
+        let whose = (reported.process, reported.excerpt.writers.len());
         let expected = if is_own { key } else { other };
-        assert_eq!(whose, (Some(expected), 0), "{:?}", told.excerpt.why);
+        assert_eq!(whose, (Some(expected), 0), "{:?}", reported.excerpt.why);
     }
-    say_so();
+    report_finished();
 }
 
 #[test]
@@ -1270,16 +1288,19 @@ fn the_log_of_a_process_in_a_container_is_read_from_outside() {
         );
         return;
     };
-    let _inner = Ended(pid);
+    let _inner = KillOnDrop(pid);
     let key = key_of(pid);
-    let followed = Followed::start();
+    let followed = LogFollower::start();
     followed.logs.watch(&[key]);
     followed.wait_attached(key);
     assert!(!Path::new("/mnt/train.log").exists());
     say(&mut outer, OOM);
-    let told = followed.wait_text("Tried to allocate");
-    assert_eq!((told.process, told.excerpt.text.as_str()), (Some(key), OOM));
-    let name = told.excerpt.file.value().map(String::as_str);
+    let reported = followed.wait_text("Tried to allocate");
+    assert_eq!(
+        (reported.process, reported.excerpt.text.as_str()),
+        (Some(key), OOM)
+    );
+    let name = reported.excerpt.file.value().map(String::as_str);
     assert_eq!(name, Some("/mnt/train.log"));
 }
 

@@ -16,7 +16,7 @@ use jiff::tz::TimeZone;
 use crate::disconnect_day::Telling;
 use crate::fake_hosts::Hosts;
 use crate::fake_machine::wait_until;
-use crate::heap_bytes::taken;
+use crate::heap_bytes::allocated_bytes;
 use crate::terminal::{Launch, Terminal};
 use crate::training_day::Day;
 
@@ -43,7 +43,7 @@ fn held(pid: u32) -> [usize; 3] {
     [count("fd"), count("task"), children.sum()]
 }
 
-fn far_threads(pid: u32) -> usize {
+fn remote_threads(pid: u32) -> usize {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let names = tasks.map(|task| fs::read_to_string(task.path().join("comm")).unwrap_or_default());
     names.filter(|name| name.starts_with("remote")).count()
@@ -110,7 +110,9 @@ fn hundred_closed_links_leave_nothing_behind() {
     let terminal = dashboard(&hosts);
     terminal.wait_text(&format!("{HOSTS} hosts"));
     // Each host has a waiting command and three threads: for its stdout, its stderr, and requests to it.
-    wait_until("all to wait", || far_threads(terminal.pid()) == 3 * HOSTS);
+    wait_until("all to wait", || {
+        remote_threads(terminal.pid()) == 3 * HOSTS
+    });
     let before = held(terminal.pid());
     hosts.hold(false);
     wait_until("a hundred links", || hosts.opened() >= 4 * HOSTS);
@@ -150,13 +152,13 @@ fn background_host_keeps_an_hour_of_gpu_history() {
 }
 
 /// Data retained for a host that is not on the screen, allocated by the measuring thread.
-struct Kept {
+struct BackgroundHost {
     app: App,
     observer: Observer,
-    telling: Telling,
+    update_generator: Telling,
 }
 
-impl Kept {
+impl BackgroundHost {
     fn new() -> Self {
         let keymap = Keymap::default();
         let theme = Theme::new(Palette::None, false, TimeZone::UTC);
@@ -166,12 +168,12 @@ impl Kept {
         Self {
             app,
             observer: Observer::default(),
-            telling: Telling::of(0),
+            update_generator: Telling::of(0),
         }
     }
 
-    fn see(&mut self, told: Vec<Update>) {
-        for update in told {
+    fn see(&mut self, reported: Vec<Update>) {
+        for update in reported {
             let found = match &update {
                 Update::Hello(hello) => {
                     self.observer.hello(hello.clone());
@@ -195,29 +197,32 @@ const INCIDENT: usize = 20 << 10;
 
 #[test]
 fn background_host_grows_only_with_incidents() {
-    let mut kept = Kept::new();
-    let mut of_hours = Vec::new();
+    let mut stored = BackgroundHost::new();
+    let mut hourly_bytes = Vec::new();
     for _ in 0..24 {
-        let told = kept.telling.hour();
-        kept.see(told);
-        of_hours.push(taken());
+        let reported = stored.update_generator.hour();
+        stored.see(reported);
+        hourly_bytes.push(allocated_bytes());
     }
-    assert_eq!(kept.app.incidents.unread(), 24);
-    let grew = of_hours[23] - of_hours[1];
+    assert_eq!(stored.app.incidents.unread(), 24);
+    let grew = hourly_bytes[23] - hourly_bytes[1];
     assert!(grew < 22 * INCIDENT, "{grew} bytes in 22 hours");
     // At one frame per second, early warnings retain the last ten minutes of each pool.
-    let told = kept.telling.ten_minutes();
-    kept.see(told);
-    let grew = taken() - of_hours[23];
+    let reported = stored.update_generator.ten_minutes();
+    stored.see(reported);
+    let grew = allocated_bytes() - hourly_bytes[23];
     assert!(grew < 192 << 10, "{grew} bytes in ten minutes");
-    let Kept { app, observer, .. } = kept;
-    let before = taken();
+    let BackgroundHost { app, observer, .. } = stored;
+    let before = allocated_bytes();
     drop(observer);
-    let judging = before - taken();
-    assert!(judging < 256 << 10, "{judging} bytes for who judges");
-    let before = taken();
+    let observer_bytes = before - allocated_bytes();
+    assert!(
+        observer_bytes < 256 << 10,
+        "{observer_bytes} bytes for who judges"
+    );
+    let before = allocated_bytes();
     drop(app);
-    let showing = before - taken();
+    let app_bytes = before - allocated_bytes();
     let most = 24 * INCIDENT + (256 << 10);
-    assert!(showing < most, "{showing} bytes for who shows it");
+    assert!(app_bytes < most, "{app_bytes} bytes for who shows it");
 }

@@ -105,13 +105,13 @@ pub fn frame(gpus: u32, members: &[Member]) -> Frame {
 }
 
 /// The state of a screen: the app, the view, and the requests that keys caused.
-pub struct Desk {
+pub struct TestApp {
     pub app: App,
     pub view: View,
     pub asked: Vec<Request>,
 }
 
-impl Desk {
+impl TestApp {
     pub fn new(gpus: u32, members: &[Member]) -> Self {
         Self::of_frame(frame(gpus, members))
     }

@@ -258,7 +258,7 @@ fn press(view: &mut View, app: &mut App, code: KeyCode) -> Vec<Request> {
 }
 
 /// Returns the view after these keys.
-fn after(app: &mut App, keys: &str) -> View {
+fn view_after_keys(app: &mut App, keys: &str) -> View {
     let mut view = View::default();
     view.follow(app);
     for key in keys.chars() {
@@ -281,7 +281,7 @@ fn drawn(view: &View, app: &App, width: u16, height: u16) -> Buffer {
 }
 
 fn text(app: &mut App, keys: &str, width: u16, height: u16) -> String {
-    let view = after(app, keys);
+    let view = view_after_keys(app, keys);
     text_of(&drawn(&view, app, width, height))
 }
 
@@ -489,7 +489,7 @@ fn eight_gpus_in_a_small_pane() {
 #[test]
 fn the_memory_is_copied_as_figures() {
     let mut app = app(true, true);
-    let mut view = after(&mut app, "M");
+    let mut view = view_after_keys(&mut app, "M");
     let copy = KeyEvent::new(KeyCode::Char('y'), KeyModifiers::NONE);
     let (outcome, _) = view.key(copy, &mut app);
     let gputop::tui::effect::Effect::Copy(copied) = outcome else {
@@ -573,7 +573,7 @@ fn the_python_stack_is_asked_for_by_a_key_and_shown_with_its_lag() {
     let mut app = app(true, false);
     let wanted = Request::Stacks(key(418));
     for open in [KeyCode::Char('M'), KeyCode::Enter] {
-        let mut view = after(&mut app, "\t");
+        let mut view = view_after_keys(&mut app, "\t");
         assert!(!press(&mut view, &mut app, open).contains(&wanted));
         let asked = press(&mut view, &mut app, KeyCode::Char('S'));
         assert!(asked.contains(&wanted), "{asked:?}");
@@ -600,7 +600,7 @@ fn the_python_stack_is_asked_for_by_a_key_and_shown_with_its_lag() {
     let memory = text(&mut app, "M", 120, 24);
     assert!(memory.contains("only its own user may look"), "{memory}");
     let process = |app: &mut App| {
-        let mut view = after(app, "\t");
+        let mut view = view_after_keys(app, "\t");
         press(&mut view, app, KeyCode::Enter);
         text_of(&drawn(&view, app, 120, 60))
     };
@@ -651,12 +651,12 @@ fn brackets_switch_the_device_of_a_process_on_several() {
 }
 
 /// One process on one GPU, with pools reported by its JAX and its TensorFlow.
-fn with_told(told: Vec<ReportedPool>) -> App {
+fn app_with_reported_pools(reports: Vec<ReportedPool>) -> App {
     let mut app = app(true, false);
     let mut frame = frame(600);
     frame.gpus.truncate(1);
     frame.pools = Some(Pools {
-        reported: Arc::new(told),
+        reported: Arc::new(reports),
         ..Pools::default()
     });
     app.update(Update::Frame(Arc::new(frame)));
@@ -682,7 +682,7 @@ fn jax() -> ReportedPool {
 
 #[test]
 fn reported_pool_is_shown_on_every_screen() {
-    let mut app = with_told(vec![jax()]);
+    let mut app = app_with_reported_pools(vec![jax()]);
     let overview = text(&mut app, "", 120, 40);
     let row = overview.lines().find(|line| line.contains("418")).unwrap();
     let figures: Vec<&str> = row.split_whitespace().collect();
@@ -720,7 +720,12 @@ fn partial_framework_figures_are_not_summed() {
         reserved: Reading::default(),
         ..jax()
     };
-    let overview = text(&mut with_told(vec![jax(), tensorflow]), "", 120, 40);
+    let overview = text(
+        &mut app_with_reported_pools(vec![jax(), tensorflow]),
+        "",
+        120,
+        40,
+    );
     let row = overview.lines().find(|line| line.contains("418")).unwrap();
     let figures: Vec<&str> = row.split_whitespace().collect();
     assert!(
@@ -735,7 +740,7 @@ fn partial_framework_figures_are_not_summed() {
 fn map_cursor_describes_the_cell() {
     let mut app = app(true, true);
     let area = Rect::new(0, 0, 100, 30);
-    let mut view = after(&mut app, "M");
+    let mut view = view_after_keys(&mut app, "M");
     let mut seen = Vec::new();
     for keys in ["", "l", "j", "G", "h"] {
         for key in keys.chars() {
@@ -751,7 +756,7 @@ fn map_cursor_describes_the_cell() {
 fn click_on_the_map_moves_the_cursor() {
     let mut app = app(true, true);
     let area = Rect::new(0, 0, 100, 30);
-    let mut view = after(&mut app, "M");
+    let mut view = view_after_keys(&mut app, "M");
     let under = |view: &View, app: &App| {
         let text = text_of(&drawn(view, app, area.width, area.height));
         let line = |from: &str| text.lines().position(|line| line.starts_with(from));
@@ -796,7 +801,7 @@ fn memory_screens_draw_in_ascii_and_at_any_size() {
         ("!", false),
     ] {
         let mut plain = app_with(Palette::None, true, 100, with_map);
-        let view = after(&mut plain, keys);
+        let view = view_after_keys(&mut plain, keys);
         for width in (0..=130).step_by(7).chain([40, 60, 80, 100, 200, 400]) {
             for height in (0..=45).chain([60, 100]) {
                 let buffer = drawn(&view, &plain, width, height);
@@ -806,7 +811,7 @@ fn memory_screens_draw_in_ascii_and_at_any_size() {
             }
         }
         let mut coloured = app_with(Palette::Dark, false, 50, with_map);
-        let view = after(&mut coloured, keys);
+        let view = view_after_keys(&mut coloured, keys);
         let _ = drawn(&view, &coloured, 120, 40);
     }
 }

@@ -4,12 +4,12 @@
 use std::process::Command;
 
 /// Set for the process inside the namespace.
-const OWN: &str = "GPUTOP_TEST_NAMESPACE";
+const IN_NAMESPACE_VARIABLE: &str = "GPUTOP_TEST_NAMESPACE";
 
 /// Returns true inside a namespace created by `unshare` with `flag`. Otherwise runs the test `test` again in one, and
 /// fails if it fails there. The test is skipped if `probe` cannot run that way.
 pub fn is_own(flag: &str, probe: &[&str], test: &str) -> bool {
-    if std::env::var_os(OWN).is_some() {
+    if std::env::var_os(IN_NAMESPACE_VARIABLE).is_some() {
         return true;
     }
     let can = Command::new("unshare").arg(flag).args(probe).output();
@@ -19,7 +19,9 @@ pub fn is_own(flag: &str, probe: &[&str], test: &str) -> bool {
     }
     let mut again = Command::new("unshare");
     again.arg(flag).arg(std::env::current_exe().unwrap());
-    again.args([test, "--exact", "--nocapture"]).env(OWN, "1");
+    again
+        .args([test, "--exact", "--nocapture"])
+        .env(IN_NAMESPACE_VARIABLE, "1");
     let output = again.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout);

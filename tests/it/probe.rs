@@ -146,12 +146,12 @@ fn bytes(value: &Value) -> u64 {
 }
 
 /// For slow machines. The limit bounds the time in the driver, which is simulated with a file here.
-const AMPLE: &[&str] = &["--limit", "30s"];
+const LONG_LIMIT: &[&str] = &["--limit", "30s"];
 
 #[test]
 fn fill_allocates_all_but_the_headroom_and_returns_it() {
     let card = Card::new("");
-    let probe = card.probe(AMPLE);
+    let probe = card.probe(LONG_LIMIT);
     let fill = &probe["driver"];
     assert_eq!(probe["outcome"], "done");
     assert_eq!(bytes(&fill["held_bytes"]), 16 * GIB - 512 * MIB - GIB);
@@ -162,18 +162,18 @@ fn fill_allocates_all_but_the_headroom_and_returns_it() {
     let failed = fill["latency"].as_array().unwrap();
     assert!(failed.iter().all(|size| size["failed"] == 0), "{fill}");
     card.assert_all_returned();
-    let text = card.run(AMPLE);
+    let text = card.run(LONG_LIMIT);
     assert!(text.out.contains("not fragmented"), "{}", text.out);
 }
 
 #[test]
 fn refused_large_allocations_are_reported_as_fragmentation() {
     let card = Card::new("largest_mib = 1024");
-    let probe = card.probe(AMPLE);
+    let probe = card.probe(LONG_LIMIT);
     let fill = &probe["driver"];
     assert_eq!(bytes(&fill["largest_bytes"]), GIB);
     assert_eq!(bytes(&fill["held_bytes"]), 16 * GIB - 512 * MIB - GIB);
-    let text = card.run(AMPLE);
+    let text = card.run(LONG_LIMIT);
     assert!(
         text.out.contains("8192.00 MiB")
             || text
@@ -188,7 +188,7 @@ fn refused_large_allocations_are_reported_as_fragmentation() {
 #[test]
 fn every_policy_runs_the_same_pattern_within_its_arena() {
     let card = Card::new("");
-    let probe = card.probe(AMPLE);
+    let probe = card.probe(LONG_LIMIT);
     let runs = probe["patterns"].as_array().unwrap();
     let names: Vec<&str> = runs
         .iter()
@@ -262,7 +262,7 @@ fn shared_gpu_keeps_a_tenth_free() {
         GIB
     );
     let card = Card::with("used_mib = 1024", &nvml);
-    let probe = card.probe(AMPLE);
+    let probe = card.probe(LONG_LIMIT);
     assert_eq!(bytes(&probe["headroom_bytes"]), 16 * GIB / 10);
 }
 
@@ -327,7 +327,7 @@ fn has_driver() -> bool {
 #[test]
 fn old_driver_loses_only_unsupported_policies() {
     let card = Card::new("version = 11010").without("cuMemPoolCreate");
-    let probe = card.probe(AMPLE);
+    let probe = card.probe(LONG_LIMIT);
     assert_eq!(probe["outcome"], "done");
     for run in probe["patterns"].as_array().unwrap() {
         let why = run["missing"].as_str().unwrap_or_default();
@@ -441,7 +441,7 @@ fn mig_mode_names_the_device_to_probe() {
         "not probed: the GPU is in MIG mode; probe one of its MIG devices instead: \
          --gpu MIG-fa4e0000-0001-5000-8000-000000000000",
     );
-    let mut args = AMPLE.to_vec();
+    let mut args = LONG_LIMIT.to_vec();
     args.extend(["--gpu", "MIG-fa4e"]);
     assert_eq!(card.probe(&args)["outcome"], "done");
 }
@@ -540,7 +540,7 @@ fn a_process_gives_its_sizes_and_shows_its_free_blocks_beside() {
         "used_mib = 1024",
         &format!("[[process]]\npid = {pid}\ngpu = 0\nused = {GIB}\n"),
     );
-    let mut args = AMPLE.to_vec();
+    let mut args = LONG_LIMIT.to_vec();
     args.extend(["--pid", &pid]);
     let probe = card.probe(&args);
     let side = &probe["process"];
@@ -571,7 +571,7 @@ fn a_process_without_an_allocator_is_said_to_have_none_and_the_pattern_is_synthe
     let process = crate::fake_machine::RealProcess::start("train.py");
     let pid = process.pid().to_string();
     let card = Card::new("");
-    let mut args = AMPLE.to_vec();
+    let mut args = LONG_LIMIT.to_vec();
     args.extend(["--pid", &pid]);
     let probe = card.probe(&args);
     let why = probe["process"]["missing"].as_str().unwrap();
@@ -581,7 +581,7 @@ fn a_process_without_an_allocator_is_said_to_have_none_and_the_pattern_is_synthe
 
 #[test]
 fn doctor_says_whether_a_probe_would_work_and_takes_nothing() {
-    let told = |card: &Card| {
+    let reported = |card: &Card| {
         let mut doctor = command(&card.nvml, ["doctor", "--json"]);
         let doctor = doctor.envs(card.envs()).env_remove("CUDA_VISIBLE_DEVICES");
         let json: Value = serde_json::from_slice(&doctor.output().unwrap().stdout).unwrap();
@@ -593,10 +593,10 @@ fn doctor_says_whether_a_probe_would_work_and_takes_nothing() {
         (check["works"] == true, found)
     };
     assert_eq!(
-        told(&Card::new("")),
+        reported(&Card::new("")),
         (true, "available, leaves 1024.00 MiB free".to_owned())
     );
-    let (works, found) = told(&Card::new("lacks = [102]"));
+    let (works, found) = reported(&Card::new("lacks = [102]"));
     assert!(works);
     assert!(
         found.ends_with(
@@ -614,7 +614,7 @@ fn doctor_says_whether_a_probe_would_work_and_takes_nothing() {
             "not assigned to this container or job",
         ),
     ] {
-        let (works, found) = told(&Card::with(cuda, nvml));
+        let (works, found) = reported(&Card::with(cuda, nvml));
         assert!(!works && found.contains(why), "{found}");
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use gputop::protocol::Update;
 use ratatui::crossterm::event::KeyCode;
 
-use crate::many_processes::{Desk, Member, frame};
+use crate::many_processes::{Member, TestApp, frame};
 
 fn throng(count: u32) -> Vec<Member> {
     let member = |i: u32| {
@@ -23,7 +23,7 @@ fn throng(count: u32) -> Vec<Member> {
 }
 
 /// Returns the time from receiving a frame to drawing it, with a filter and a non-default sort order.
-fn shown(desk: &mut Desk, update: Update) -> Duration {
+fn shown(desk: &mut TestApp, update: Update) -> Duration {
     let start = Instant::now();
     desk.update(update);
     desk.text(200, 60);
@@ -44,7 +44,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 fn how_long_five_hundred_take() {
     for (count, limit) in [(500, 5), (10_000, 100)] {
         let members = throng(count);
-        let mut desk = Desk::new(8, &members);
+        let mut desk = TestApp::new(8, &members);
         desk.send("/user:ana vram>1g\n");
         desk.press(KeyCode::F(6));
         desk.send("\n");
@@ -65,7 +65,7 @@ fn how_long_five_hundred_take() {
 fn ten_thousand_processes_are_counted_sorted_and_filtered() {
     const COUNT: u32 = 10_000;
     let members = throng(COUNT);
-    let mut desk = Desk::new(8, &members);
+    let mut desk = TestApp::new(8, &members);
     assert_eq!(desk.pids().len(), COUNT as usize);
     desk.send("\tG");
     let last = *desk.pids().last().unwrap();

@@ -49,7 +49,7 @@ fn versions() -> Vec<(u32, PathBuf)> {
 }
 
 /// Returns the recorded agent output of a version, with file names.
-fn said(folder: &Path) -> Vec<(String, PathBuf)> {
+fn agent_outputs(folder: &Path) -> Vec<(String, PathBuf)> {
     files(folder, "said")
 }
 
@@ -71,7 +71,7 @@ fn every_recorded_protocol_version_is_read() {
     assert!(versions.iter().any(|(version, _)| *version == PROTOCOL));
     for (version, folder) in versions {
         let mut bytes = 0;
-        for (name, file) in said(&folder) {
+        for (name, file) in agent_outputs(&folder) {
             bytes += file.metadata().unwrap().len();
             let (updates, why) = wire::read(&file);
             let lines: Vec<String> = updates.iter().map(summary).collect();
@@ -121,7 +121,7 @@ fn summary(update: &Update) -> String {
             format!("detail of {process:?}: {arguments:?}")
         }
         Update::Probed(probe) => format!("probe of {:?}", probe.gpu),
-        Update::RemoteIncident(kept) => format!("kept {} {}", kept.uid, kept.record),
+        Update::RemoteIncident(stored) => format!("kept {} {}", stored.uid, stored.record),
         Update::Log(log) => format!("log of {:?}: {:?}", log.process, log.text),
         update => format!("{update:?}"),
     }
@@ -132,15 +132,15 @@ fn frame_summary(frame: &Frame) -> String {
     let processes = frame.processes.iter().flat_map(|list| &*list.list);
     let pools = frame.pools.iter().flat_map(|pools| &*pools.list);
     let pools = pools.map(|pool| (pool.process.pid, pool.stats.reserved.last()));
-    let told = frame.pools.iter().flat_map(|pools| &*pools.reported);
-    let told = told.map(|pool| (pool.framework.words(), pool.allocated.value().copied()));
-    let told = told.collect::<Vec<_>>();
-    let told = match told.is_empty() {
+    let reports = frame.pools.iter().flat_map(|pools| &*pools.reported);
+    let reports = reports.map(|pool| (pool.framework.words(), pool.allocated.value().copied()));
+    let reports = reports.collect::<Vec<_>>();
+    let reports = match reports.is_empty() {
         true => String::new(),
-        false => format!(", told {told:?}"),
+        false => format!(", told {reports:?}"),
     };
     format!(
-        "{} at {:?}: GPUs {:?}, processes {:?}, pools {:?}{told}",
+        "{} at {:?}: GPUs {:?}, processes {:?}, pools {:?}{reports}",
         frame.seq,
         frame.mono,
         used.collect::<Vec<_>>(),
@@ -180,7 +180,7 @@ fn map_summary(map: &gputop::model::pool::PoolMap) -> String {
 }
 
 /// Returns true if `new` contains everything in `old`. It may contain more.
-fn says_all(new: &Value, old: &Value) -> bool {
+fn contains_all(new: &Value, old: &Value) -> bool {
     match (new, old) {
         // A null field may also be missing.
         (Value::Object(new), Value::Object(old)) => old.iter().all(|(name, old)| {
@@ -191,10 +191,10 @@ fn says_all(new: &Value, old: &Value) -> bool {
                 name
             };
             let new = new.get(name);
-            new.map_or(old.is_null(), |new| says_all(new, old))
+            new.map_or(old.is_null(), |new| contains_all(new, old))
         }),
         (Value::Array(new), Value::Array(old)) => {
-            new.len() == old.len() && new.iter().zip(old).all(|(new, old)| says_all(new, old))
+            new.len() == old.len() && new.iter().zip(old).all(|(new, old)| contains_all(new, old))
         }
         // A number may be stored with fewer digits.
         (Value::Number(new), Value::Number(old)) => {
@@ -208,11 +208,11 @@ fn says_all(new: &Value, old: &Value) -> bool {
 #[test]
 fn no_recorded_field_is_lost() {
     for (_, folder) in versions() {
-        for (name, file) in said(&folder) {
+        for (name, file) in agent_outputs(&folder) {
             for old in lines(&file) {
                 let read = Line::read(old.to_string().as_bytes()).unwrap();
                 let new = serde_json::to_value(read.update().unwrap()).unwrap();
-                assert!(says_all(&new, &old), "{name}\n{old:.2000}\n{new:.2000}");
+                assert!(contains_all(&new, &old), "{name}\n{old:.2000}\n{new:.2000}");
             }
         }
     }
@@ -234,7 +234,7 @@ fn lines(file: &Path) -> Vec<Value> {
 }
 
 /// Returns these lines as an agent would send them.
-fn packed(lines: &[Value]) -> Vec<u8> {
+fn encode_lines(lines: &[Value]) -> Vec<u8> {
     let mut bytes = greeting().into_bytes();
     let mut encoder = zstd::stream::write::Encoder::new(&mut bytes, 3).unwrap();
     let window = zstd::zstd_safe::CParameter::WindowLog(WINDOW_LOG);
@@ -247,7 +247,7 @@ fn packed(lines: &[Value]) -> Vec<u8> {
     bytes
 }
 
-fn heard(bytes: &[u8]) -> (Vec<String>, String) {
+fn decoded_updates(bytes: &[u8]) -> (Vec<String>, String) {
     let (updates, why) = wire::read_bytes(bytes);
     let updates = updates.iter().map(|update| format!("{update:?}"));
     (updates.collect(), why)
@@ -279,9 +279,9 @@ fn add_fields(value: &mut Value, name: &str) {
 
 #[test]
 fn unknown_fields_of_a_later_version_are_ignored() {
-    for (name, file) in said(&versions().pop().unwrap().1) {
+    for (name, file) in agent_outputs(&versions().pop().unwrap().1) {
         let lines = lines(&file);
-        let expected = heard(&packed(&lines));
+        let expected = decoded_updates(&encode_lines(&lines));
         assert!(!expected.0.is_empty());
         let mut more = Vec::new();
         for mut line in lines {
@@ -291,7 +291,7 @@ fn unknown_fields_of_a_later_version_are_ignored() {
             more.push(serde_json::json!({"from": 3, "frame": {"seq": 999}}));
             more.push(line);
         }
-        let later = heard(&packed(&more));
+        let later = decoded_updates(&encode_lines(&more));
         assert_eq!(later.0.len(), expected.0.len(), "{name}");
         for (one, other) in later.0.iter().zip(&expected.0) {
             assert!(one == other, "{name}\n{one:.2000}\n{other:.2000}");
@@ -333,7 +333,7 @@ fn without(value: &Value, at: &[String]) -> Value {
 /// Messages of an earlier version lack newer fields. No frame, greeting or event is lost because of a missing field.
 #[test]
 fn missing_fields_of_an_earlier_version_are_accepted() {
-    for (_, file) in said(&versions().pop().unwrap().1) {
+    for (_, file) in agent_outputs(&versions().pop().unwrap().1) {
         for line in lines(&file) {
             let kind = ["frame", "hello", "event"];
             let Some(kind) = kind.into_iter().find(|kind| line.get(kind).is_some()) else {
@@ -361,16 +361,17 @@ fn missing_fields_of_an_earlier_version_are_accepted() {
 #[test]
 fn another_version_works_or_is_refused_in_one_sentence() {
     let (_, folder) = versions().pop().unwrap();
-    let (_, file) = said(&folder).remove(0);
+    let (_, file) = agent_outputs(&folder).remove(0);
     let bytes = fs::read(file).unwrap();
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap();
     let after = |greeting: &str| {
-        let (heard, why) = heard(&[greeting.as_bytes(), &bytes[end..]].concat());
-        (heard.len() > 1, why)
+        let (decoded_updates, why) =
+            decoded_updates(&[greeting.as_bytes(), &bytes[end..]].concat());
+        (decoded_updates.len() > 1, why)
     };
     for version in ["0.0.1", "9.9", "9.9 and=more", "", "\u{1b}[2J"] {
-        let said = format!("gputop-agent protocol={PROTOCOL} version={version}");
-        assert!(after(&said).0, "{version}");
+        let agent_outputs = format!("gputop-agent protocol={PROTOCOL} version={version}");
+        assert!(after(&agent_outputs).0, "{version}");
     }
     let here = env!("CARGO_PKG_VERSION");
     for (greeting, there) in [
@@ -384,7 +385,7 @@ fn another_version_works_or_is_refused_in_one_sentence() {
         assert_eq!(after(greeting), (false, why));
     }
     let needs = serde_json::json!({"hello": {"host": "x", "requires": ["telepathy"]}});
-    let refused = heard(&packed(&[needs]));
+    let refused = decoded_updates(&encode_lines(&[needs]));
     let why = "the remote gputop requires telepathy, which this version does not support";
     assert_eq!(refused, (Vec::new(), why.to_owned()));
 }
@@ -427,7 +428,7 @@ fn orders() -> Vec<RequestLine> {
 const STORED: &str = "01kq3v7-x2c9";
 
 /// Returns a request for one stored incident.
-fn store_orders() -> Vec<RequestLine> {
+fn store_requests() -> Vec<RequestLine> {
     vec![RequestLine::Incident(STORED.into())]
 }
 
@@ -444,14 +445,14 @@ fn store() -> Vec<Value> {
         bytes: 812,
         is_read: true,
     };
-    let kept = RemoteIncident {
+    let stored = RemoteIncident {
         uid: STORED.into(),
         is_read: true,
         record,
     };
     let lines = [
         Update::IncidentList(vec![list]),
-        Update::RemoteIncident(Arc::new(kept)),
+        Update::RemoteIncident(Arc::new(stored)),
     ];
     let lines = lines.iter().map(serde_json::to_value);
     lines.collect::<Result<_, _>>().unwrap()
@@ -463,15 +464,19 @@ fn records() {
     assert!(is_host(), "PIDs have to be the driver's");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("protocol");
     fs::create_dir_all(&folder).unwrap();
-    for (name, orders) in [("kinds", orders()), ("store", store_orders())] {
+    for (name, orders) in [("kinds", orders()), ("store", store_requests())] {
         let lines = orders.iter().map(serde_json::to_string);
         let lines: Vec<String> = lines.map(|line| line.unwrap() + "\n").collect();
         fs::write(folder.join(name).with_extension("asked"), lines.concat()).unwrap();
     }
-    fs::write(folder.join("kinds.said"), wire::written(kinds())).unwrap();
-    fs::write(folder.join("failures.said"), wire::written(failures())).unwrap();
-    fs::write(folder.join("store.said"), packed(&store())).unwrap();
-    fs::write(folder.join("session.said"), packed(&session())).unwrap();
+    fs::write(folder.join("kinds.said"), wire::encode_updates(kinds())).unwrap();
+    fs::write(
+        folder.join("failures.said"),
+        wire::encode_updates(failures()),
+    )
+    .unwrap();
+    fs::write(folder.join("store.said"), encode_lines(&store())).unwrap();
+    fs::write(folder.join("session.said"), encode_lines(&session())).unwrap();
 }
 
 /// One of each kind of update, and of observation.
@@ -596,9 +601,9 @@ fn session() -> Vec<Value> {
     let mut input = agent.0.stdin.take().unwrap();
     let mut output = BufReader::new(agent.0.stdout.take().unwrap());
     let mut order = |order: Value| writeln!(input, "{order}").unwrap();
-    let mut said = String::new();
-    output.read_line(&mut said).unwrap();
-    assert_eq!(said, greeting());
+    let mut agent_outputs = String::new();
+    output.read_line(&mut agent_outputs).unwrap();
+    assert_eq!(agent_outputs, greeting());
     let mut text = BufReader::new(zstd::stream::read::Decoder::with_buffer(output).unwrap());
     let (mut lines, mut frames) = (Vec::new(), 0);
     let mut until = |order: &mut dyn FnMut(Value), wanted: &mut dyn FnMut(&Update) -> bool| {

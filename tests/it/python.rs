@@ -33,7 +33,7 @@ fn find() -> Vec<PathBuf> {
 
 /// Returns the path that Python reports for itself, since a shim in front of it would have its own environment.
 fn executable(name: &str) -> Option<PathBuf> {
-    let said = Command::new(name)
+    let message = Command::new(name)
         .args([
             "-I",
             "-c",
@@ -42,7 +42,7 @@ fn executable(name: &str) -> Option<PathBuf> {
         .stderr(Stdio::null())
         .output()
         .ok()?;
-    let path = String::from_utf8(said.stdout).ok()?;
+    let path = String::from_utf8(message.stdout).ok()?;
     let path = PathBuf::from(path.trim());
-    (said.status.success() && path.is_absolute()).then_some(path)
+    (message.status.success() && path.is_absolute()).then_some(path)
 }

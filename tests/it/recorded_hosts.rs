@@ -12,14 +12,14 @@ use crate::screen_tables::gpu_shows;
 use crate::terminal::{Launch, Terminal};
 
 /// Two hosts with distinct names.
-struct Two {
+struct TwoHosts {
     home: tempfile::TempDir,
     fakes: [FakeNvml; 2],
 }
 
 const HOSTS: [&str; 2] = ["via:exec $H/one", "via:exec $H/two"];
 
-impl Two {
+impl TwoHosts {
     fn start(sms: [u32; 2]) -> Self {
         let home = tempfile::tempdir().unwrap();
         let fakes = sms.map(|sm| FakeNvml::new(&format!("[[gpu]]\nsm = {sm}\n")));
@@ -80,7 +80,7 @@ fn row(screen: &vt100::Screen, of: &str, words: &[&str]) -> bool {
 
 #[test]
 fn two_hosts_are_a_folder_and_play_side_by_side() {
-    let hosts = Two::start([91, 92]);
+    let hosts = TwoHosts::start([91, 92]);
     let folder = hosts.folder();
     let output = hosts
         .record()
@@ -88,27 +88,30 @@ fn two_hosts_are_a_folder_and_play_side_by_side() {
         .args(["via:echo No route to host >&2; exit 255"])
         .output()
         .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
     // The output says that a host is missing, and why.
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert_eq!(output.status.code(), Some(2), "{message}");
     assert!(
-        said.contains("exit 255: connection lost (No route to host)"),
-        "{said}"
+        message.contains("exit 255: connection lost (No route to host)"),
+        "{message}"
     );
     assert!(
-        said.contains("not recorded: the host was not reached"),
-        "{said}"
+        message.contains("not recorded: the host was not reached"),
+        "{message}"
     );
-    assert!(said.contains(" frames from 2 of 3 hosts to "), "{said}");
+    assert!(
+        message.contains(" frames from 2 of 3 hosts to "),
+        "{message}"
+    );
     let written = files(&folder);
     assert_eq!(written.len(), 2, "{written:?}");
     assert!(written[0].ends_with("exec-H-one.gpt.zst"));
     // Existing files are overwritten only on request.
     let again = hosts.record().args(["--for", "1s"]).output().unwrap();
-    let said = String::from_utf8(again.stderr).unwrap();
+    let message = String::from_utf8(again.stderr).unwrap();
     assert!(
-        said.contains("the file exists. Choose another directory"),
-        "{said}"
+        message.contains("the file exists. Choose another directory"),
+        "{message}"
     );
 
     let terminal = replay(&folder);
@@ -147,7 +150,7 @@ fn two_hosts_are_a_folder_and_play_side_by_side() {
 
 #[test]
 fn what_a_killed_recorder_wrote_plays_up_to_its_last_second() {
-    let hosts = Two::start([93, 94]);
+    let hosts = TwoHosts::start([93, 94]);
     let folder = hosts.folder();
     let mut recorder = hosts.record();
     let mut recorder = Guarded(recorder.stderr(Stdio::null()).spawn().unwrap());
@@ -193,17 +196,17 @@ fn empty_folder_and_file_target_are_reported() {
     let home = tempfile::tempdir().unwrap();
     let shown = home.path().display();
     let outcome = gputop(["replay"]).arg(home.path()).output().unwrap();
-    let said = String::from_utf8(outcome.stderr).unwrap();
+    let message = String::from_utf8(outcome.stderr).unwrap();
     assert_eq!(
-        said,
+        message,
         format!("gputop: no recording in directory {shown}: no file name ends with .gpt.zst\n")
     );
     let file = home.path().join("x");
     fs::write(&file, "").unwrap();
     let outcome = record(&file).args(["gpu1", "gpu2"]).output().unwrap();
-    let said = String::from_utf8(outcome.stderr).unwrap();
+    let message = String::from_utf8(outcome.stderr).unwrap();
     assert_eq!(
-        said,
+        message,
         format!(
             "gputop: cannot record to {}: it is a file, but several hosts need a directory. Choose another name\n",
             file.display()

@@ -13,7 +13,7 @@ use gputop::protocol::{Play, Request, Update};
 use gputop::source::map_schedule::{Every, Rounds};
 use gputop::source::record::Recorder;
 
-use crate::recording::{PAUSED, Seen, frame, minute_of, start};
+use crate::recording::{PAUSED, ReplayClient, frame, minute_of, start};
 use crate::training_day::{self, Day};
 use crate::training_model::Trainer;
 
@@ -26,15 +26,15 @@ fn pool(rank: u32) -> PoolKey {
 }
 
 /// Requests a map as the screen does with every frame. Returns the answer that comes before the replay's position.
-fn want(seen: &mut Seen, pool: PoolKey) -> Option<Result<Arc<PoolMap>, Missing>> {
+fn request_map(seen: &mut ReplayClient, pool: PoolKey) -> Option<Result<Arc<PoolMap>, Missing>> {
     seen.updates.clear();
     seen.source.send(Request::Map(Some(pool)));
     seen.position(|_| true);
-    told(seen)
+    newest_map_update(seen)
 }
 
 /// Returns the newest answer about maps.
-fn told(seen: &Seen) -> Option<Result<Arc<PoolMap>, Missing>> {
+fn newest_map_update(seen: &ReplayClient) -> Option<Result<Arc<PoolMap>, Missing>> {
     seen.updates.iter().rev().find_map(|update| match update {
         Update::Map(map) => Some(Ok(Arc::clone(map))),
         Update::NoMap(_, why) => Some(Err(why.clone())),
@@ -43,7 +43,7 @@ fn told(seen: &Seen) -> Option<Result<Arc<PoolMap>, Missing>> {
 }
 
 /// Returns the time half a second after this frame.
-fn behind(seq: u64) -> Mono {
+fn map_time(seq: u64) -> Mono {
     Mono(frame(seq).mono.0 + 500)
 }
 
@@ -56,7 +56,7 @@ fn recording(frames: u64, with_maps: impl Fn(u64) -> bool) -> (Vec<u8>, Vec<Pool
         recorder.frame(&frame(seq)).unwrap();
         if with_maps(seq) {
             for trainer in &mut trainers {
-                let map = trainer.map(behind(seq));
+                let map = trainer.map(map_time(seq));
                 recorder.map(&map).unwrap();
                 maps.push(map);
             }
@@ -66,16 +66,16 @@ fn recording(frames: u64, with_maps: impl Fn(u64) -> bool) -> (Vec<u8>, Vec<Pool
 }
 
 /// Steps by `by` frames, to frame `to`, and returns the map.
-fn step(seen: &mut Seen, by: i32, to: u64) -> Option<Result<Arc<PoolMap>, Missing>> {
+fn step(seen: &mut ReplayClient, by: i32, to: u64) -> Option<Result<Arc<PoolMap>, Missing>> {
     seen.ask(Play::Step(by));
-    seen.position(|position| position.now == moment(to));
-    told(seen)
+    seen.position(|position| position.now == frame_time(to));
+    newest_map_update(seen)
 }
 
 /// Returns the time of the map that is shown after a move.
-fn map_after(seen: &mut Seen, play: Play) -> Option<Mono> {
+fn map_after(seen: &mut ReplayClient, play: Play) -> Option<Mono> {
     seen.go(play);
-    Some(told(seen)?.ok()?.at)
+    Some(newest_map_update(seen)?.ok()?.at)
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_map_comes_back_as_it_was_with_the_frame_behind_it() {
     for (rank, map) in RANKS.into_iter().zip(&maps) {
         let mut seen = start(bytes.clone(), PAUSED);
         seen.position(|_| true);
-        let why = want(&mut seen, pool(rank)).unwrap().unwrap_err();
+        let why = request_map(&mut seen, pool(rank)).unwrap().unwrap_err();
         assert!(
             why.to_string()
                 .contains("no map of this pool up to this time"),
@@ -103,21 +103,21 @@ fn a_jump_shows_the_newest_map_before_it_wherever_that_is() {
     let (bytes, _) = recording(600, |seq| [5, 70, 95, 400].contains(&seq));
     let mut seen = start(bytes, PAUSED);
     seen.position(|_| true);
-    assert!(want(&mut seen, pool(1)).unwrap().is_err());
-    let mut at = |frame: u64| map_after(&mut seen, Play::To(moment(frame)));
+    assert!(request_map(&mut seen, pool(1)).unwrap().is_err());
+    let mut at = |frame: u64| map_after(&mut seen, Play::To(frame_time(frame)));
     // The newest map is in the same minute, in the minute before, or several minutes before. Jumps back work as well.
-    assert_eq!(at(75), Some(behind(70)));
-    assert_eq!(at(60), Some(behind(5)));
-    assert_eq!(at(119), Some(behind(95)));
-    assert_eq!(at(350), Some(behind(95)));
-    assert_eq!(at(401), Some(behind(400)));
-    assert_eq!(at(400), Some(behind(95)));
-    assert_eq!(at(599), Some(behind(400)));
-    assert_eq!(at(6), Some(behind(5)));
+    assert_eq!(at(75), Some(map_time(70)));
+    assert_eq!(at(60), Some(map_time(5)));
+    assert_eq!(at(119), Some(map_time(95)));
+    assert_eq!(at(350), Some(map_time(95)));
+    assert_eq!(at(401), Some(map_time(400)));
+    assert_eq!(at(400), Some(map_time(95)));
+    assert_eq!(at(599), Some(map_time(400)));
+    assert_eq!(at(6), Some(map_time(5)));
     assert_eq!(at(5), None);
 }
 
-fn moment(seq: u64) -> Mono {
+fn frame_time(seq: u64) -> Mono {
     frame(seq).mono
 }
 
@@ -126,10 +126,10 @@ fn a_screen_that_opens_later_gets_the_map_and_nothing_else_again() {
     let (bytes, maps) = recording(130, |seq| [5, 20, 90, 129].contains(&seq));
     let mut seen = start(bytes, PAUSED);
     seen.position(|_| true);
-    seen.go(Play::To(moment(21)));
+    seen.go(Play::To(frame_time(21)));
     for rank in RANKS {
-        let map = want(&mut seen, pool(rank)).unwrap().unwrap();
-        assert_eq!((map.at, map.process), (behind(20), pool(rank).0));
+        let map = request_map(&mut seen, pool(rank)).unwrap().unwrap();
+        assert_eq!((map.at, map.process), (map_time(20), pool(rank).0));
         let others = seen.updates.iter().filter(|update| {
             matches!(
                 update,
@@ -138,16 +138,16 @@ fn a_screen_that_opens_later_gets_the_map_and_nothing_else_again() {
         });
         assert_eq!(others.count(), 0);
         assert!(
-            want(&mut seen, pool(rank)).is_none(),
+            request_map(&mut seen, pool(rank)).is_none(),
             "said again with every frame"
         );
     }
     assert_eq!(seen.go(Play::Step(1)), 22);
     // At the very end, where the last map follows the last frame.
     seen.source.send(Request::Map(None));
-    seen.ask(Play::To(moment(129)));
+    seen.ask(Play::To(frame_time(129)));
     seen.position(|position| position.at_end);
-    let last = want(&mut seen, pool(0)).unwrap().unwrap();
+    let last = request_map(&mut seen, pool(0)).unwrap().unwrap();
     assert!(*last == maps[6], "taken at {}", last.at.0);
 }
 
@@ -156,7 +156,7 @@ fn a_recording_without_maps_says_so() {
     let (bytes, _) = recording(3, |_| false);
     let mut seen = start(bytes, PAUSED);
     seen.position(|_| true);
-    let why = want(&mut seen, pool(0)).unwrap().unwrap_err();
+    let why = request_map(&mut seen, pool(0)).unwrap().unwrap_err();
     assert!(why.to_string().contains("contains no maps"), "{why}");
 }
 
@@ -166,11 +166,14 @@ fn truncated_recording_keeps_earlier_maps() {
     for cut in (1..8).map(|eighth| bytes.len() * eighth / 8) {
         let mut seen = start(bytes[..cut].to_vec(), PAUSED);
         seen.position(|_| true);
-        want(&mut seen, pool(1));
+        request_map(&mut seen, pool(1));
         let last = seen.go(Play::To(Mono(u64::MAX)));
         let at = map_after(&mut seen, Play::Step(-1));
         // At most the map at the cut is lost.
-        let newest = (10..last.saturating_sub(1)).step_by(20).last().map(behind);
+        let newest = (10..last.saturating_sub(1))
+            .step_by(20)
+            .last()
+            .map(map_time);
         assert_eq!(at, newest, "cut at {cut}, frame {last}");
     }
 }
@@ -197,7 +200,7 @@ fn invalid_map_is_damage_and_the_previous_map_stays() {
         seen.ask(Play::Step(2));
         seen.position(|p| p.at_end);
         assert_eq!(seen.notices().len(), 0);
-        let map = want(&mut seen, pool(0)).unwrap().unwrap();
+        let map = request_map(&mut seen, pool(0)).unwrap().unwrap();
         assert_eq!(map.segments[0].blocks[0].address, 512);
         assert_eq!(
             seen.notices().len(),
@@ -236,7 +239,7 @@ fn the_map_of_a_live_process_plays_as_it_was_read() {
     recorder.frame(&frame(0)).unwrap();
     let maps = [0, 1].map(|ordinal| PoolMap {
         process,
-        at: behind(0),
+        at: map_time(0),
         ..attached.map(ordinal).unwrap()
     });
     for map in &maps {
@@ -248,7 +251,9 @@ fn the_map_of_a_live_process_plays_as_it_was_read() {
     seen.go(Play::Step(1));
     for map in maps {
         assert!(map.exact && !map.segments.is_empty());
-        let read = want(&mut seen, (process, map.ordinal)).unwrap().unwrap();
+        let read = request_map(&mut seen, (process, map.ordinal))
+            .unwrap()
+            .unwrap();
         assert!(*read == map, "not the map that was read");
     }
 }

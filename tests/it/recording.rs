@@ -74,18 +74,18 @@ fn open(bytes: Vec<u8>) -> Result<Recording, OpenError> {
     Recording::from_bytes(bytes.into())
 }
 
-pub fn start(bytes: Vec<u8>, options: Options) -> Seen {
-    Seen::new(play(open(bytes).unwrap(), options))
+pub fn start(bytes: Vec<u8>, options: Options) -> ReplayClient {
+    ReplayClient::new(play(open(bytes).unwrap(), options))
 }
 
 /// A source and its updates so far. Waits for updates instead of sleeping.
-pub struct Seen {
+pub struct ReplayClient {
     pub source: Source,
     runtime: tokio::runtime::Runtime,
     pub updates: Vec<Update>,
 }
 
-impl Seen {
+impl ReplayClient {
     fn new(source: Source) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -164,7 +164,7 @@ fn all_frames(bytes: Vec<u8>) -> Vec<u64> {
     let Ok(recording) = open(bytes) else {
         return Vec::new();
     };
-    let mut seen = Seen::new(play(recording, PAUSED));
+    let mut seen = ReplayClient::new(play(recording, PAUSED));
     let mut frames = Vec::new();
     let mut wanted = 1;
     loop {
@@ -269,7 +269,7 @@ fn a_repeated_recording_starts_over() {
     };
     for frames in [1, 3] {
         let mut seen = start(recording(frames), options);
-        let starts = |seen: &Seen| seen.frames().iter().filter(|&&f| f == 0).count();
+        let starts = |seen: &ReplayClient| seen.frames().iter().filter(|&&f| f == 0).count();
         while starts(&seen) < 3 {
             seen.next();
         }

@@ -20,7 +20,7 @@ use crate::run_explained::{EXPLAINED, OOM};
 const TABLE: &str = include_str!("../data/redaction.txt");
 
 /// Every secret in the table contains one of these.
-const MARKS: [&str; 2] = ["quokka", "c0ffee42"];
+const SECRET_MARKERS: [&str; 2] = ["quokka", "c0ffee42"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -104,7 +104,10 @@ fn words(line: &str) -> Vec<String> {
 
 fn marks_in(bytes: &[u8]) -> usize {
     let text = String::from_utf8_lossy(bytes).to_lowercase();
-    MARKS.iter().map(|mark| text.matches(mark).count()).sum()
+    SECRET_MARKERS
+        .iter()
+        .map(|mark| text.matches(mark).count())
+        .sum()
 }
 
 #[track_caller]
@@ -230,14 +233,14 @@ fn explain_redacts_unless_raw_is_given() {
     };
     let log = secret_log();
     // The quote is cut at the secret: the flag before it is missing, or the end of a token.
-    let far = "step 1, ".repeat(40);
+    let filler = "step 1, ".repeat(40);
     let oom = file(
         "oom-token=quokka901.log",
         &format!("{log}[hf_quokkaABCDEFGHIJKLMNOP --pw quokka902] {OOM} token=quokka903\n{log}"),
     );
     let cut = file(
         "cut.log",
-        &format!("{far} --token quokka904 {}{OOM}\n", "x ".repeat(98)),
+        &format!("{filler} --token quokka904 {}{OOM}\n", "x ".repeat(98)),
     );
     let plain = file(
         "plain.log",

@@ -108,17 +108,20 @@ fn completions_offer_ssh_hosts_and_groups() {
     ] {
         let script = at("bash").display().to_string();
         let words: Vec<&str> = line.split(' ').collect();
-        let told = run("bash", &[&["-c", BASH, "bash", &script], &*words].concat());
+        let completions = run("bash", &[&["-c", BASH, "bash", &script], &*words].concat());
         // The script completes file names by itself; there are none here.
-        assert_eq!(told, offered, "{line}");
+        assert_eq!(completions, offered, "{line}");
     }
     if fake_machine::has("fish") {
         let ask = format!(
             "source {}; complete -C 'gputop record g'",
             at("fish").display()
         );
-        let told = run("fish", &["-c", &ask]);
-        assert_eq!(told, "gpu1\tHost\ngpu2\tHost\ngpu3\tHost\ngpus\tHost\n");
+        let completions = run("fish", &["-c", &ask]);
+        assert_eq!(
+            completions,
+            "gpu1\tHost\ngpu2\tHost\ngpu3\tHost\ngpus\tHost\n"
+        );
     }
     // zsh completes nothing without a terminal, but its script names the hosts in all three places.
     let zsh = std::fs::read_to_string(at("zsh")).unwrap();

@@ -16,15 +16,15 @@ use nix::unistd::Pid;
 
 use crate::fake_machine::{Guarded, gputop, is_host, wait_until};
 use crate::fake_nvml::FakeNvml;
-use crate::remote_incidents::Far;
+use crate::remote_incidents::RemoteHost;
 use crate::run_explained::{EXPLAINED, OOM};
 use crate::sshd;
 use crate::terminal::Terminal;
-use crate::training_day::Dice;
+use crate::training_day::Random;
 
 /// Observer of the program besides the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Launcher {
     Run,
     /// `gputop run` of a script that starts the program.
     RunOfScript,
@@ -32,9 +32,9 @@ enum Kind {
 }
 
 /// A remote program that fails on command.
-struct Doomed {
+struct FailingProgram {
     _child: Guarded,
-    kind: Kind,
+    kind: Launcher,
     pid: u32,
     /// The script that starts it, or its parent process.
     parent: u32,
@@ -42,9 +42,9 @@ struct Doomed {
     log: PathBuf,
 }
 
-impl Doomed {
+impl FailingProgram {
     /// Starts a program that writes its error message in one piece or in two.
-    fn start(far: &Far, name: &str, kind: Kind, is_whole: bool) -> Self {
+    fn start(far: &RemoteHost, name: &str, kind: Launcher, is_whole: bool) -> Self {
         let [pid, go, log, script] =
             ["pid", "go", "log", "sh"].map(|end| far.sshd.at(&format!("{name}.{end}")));
         nix::unistd::mkfifo(&go, Mode::S_IRWXU).unwrap();
@@ -58,11 +58,11 @@ impl Doomed {
         fs::write(&script, text).unwrap();
         let script = script.display().to_string();
         let mut command = match kind {
-            Kind::Run => gputop(["run", "--", "sh", &script]),
-            Kind::RunOfScript => {
+            Launcher::Run => gputop(["run", "--", "sh", &script]),
+            Launcher::RunOfScript => {
                 gputop(["run", "--", "sh", "-c", &format!("sh {script}; exit $?")])
             }
-            Kind::Nobody => {
+            Launcher::Nobody => {
                 let mut plain = Command::new("sh");
                 plain.arg(&script);
                 plain
@@ -95,16 +95,16 @@ impl Doomed {
 }
 
 /// A remote host whose link is cut, and a local dashboard for it.
-struct Cut<'a> {
+struct CutLink<'a> {
     fake: &'a FakeNvml,
-    far: Far,
+    far: RemoteHost,
     terminal: Terminal,
     number: usize,
 }
 
-impl<'a> Cut<'a> {
+impl<'a> CutLink<'a> {
     fn start(fake: &'a FakeNvml) -> Self {
-        let far = Far::start(fake);
+        let far = RemoteHost::start(fake);
         let launch = far.sshd.dashboard().args(["far"]).size(60, 120);
         let terminal = launch.env("XDG_STATE_HOME", far.near.0.path()).start();
         Self {
@@ -116,13 +116,13 @@ impl<'a> Cut<'a> {
     }
 
     /// Starts programs on the remote GPU, each visible in the local dashboard.
-    fn begin(&mut self, kinds: &[Kind]) -> Vec<Doomed> {
-        let start = |kind: &Kind| {
+    fn begin(&mut self, kinds: &[Launcher]) -> Vec<FailingProgram> {
+        let start = |kind: &Launcher| {
             self.number += 1;
             let is_whole = self.number.is_multiple_of(2);
-            Doomed::start(&self.far, &self.number.to_string(), *kind, is_whole)
+            FailingProgram::start(&self.far, &self.number.to_string(), *kind, is_whole)
         };
-        let doomed: Vec<Doomed> = kinds.iter().map(start).collect();
+        let doomed: Vec<FailingProgram> = kinds.iter().map(start).collect();
         let mut scenario = "[[gpu]]\nsm = 31\n".to_owned();
         for one in &doomed {
             scenario += &format!(
@@ -136,10 +136,10 @@ impl<'a> Cut<'a> {
     }
 
     /// Waits until their rows are on the screen and the current agent follows their logs.
-    fn wait_seen(&self, doomed: &[Doomed]) {
+    fn wait_seen(&self, doomed: &[FailingProgram]) {
         let all_there = |screen: &vt100::Screen| {
             let shown = screen.contents();
-            let is_there = |one: &Doomed| shown.contains(&one.pid.to_string());
+            let is_there = |one: &FailingProgram| shown.contains(&one.pid.to_string());
             shown.contains("live") && doomed.iter().all(is_there)
         };
         self.terminal.wait_for(all_there, "the programs");
@@ -151,8 +151,8 @@ impl<'a> Cut<'a> {
 
     fn agents(&self) -> Vec<u32> {
         let connections = self.far.sshd.connections();
-        let below = connections.into_iter().flat_map(below);
-        let agents = below.filter(|(_, line)| line.ends_with("gputop agent "));
+        let descendants = connections.into_iter().flat_map(descendants);
+        let agents = descendants.filter(|(_, line)| line.ends_with("gputop agent "));
         agents.map(|(pid, _)| pid).collect()
     }
 
@@ -164,7 +164,7 @@ impl<'a> Cut<'a> {
         match what {
             0 => self.far.cut(),
             1 => self.agents().into_iter().for_each(end),
-            _ => below(self.terminal.pid())
+            _ => descendants(self.terminal.pid())
                 .into_iter()
                 .filter(|(_, line)| line.contains("ssh"))
                 .for_each(|(pid, _)| end(pid)),
@@ -172,9 +172,9 @@ impl<'a> Cut<'a> {
     }
 
     /// Returns the headlines of the locally stored incidents, by PID.
-    fn kept(&self) -> BTreeMap<u32, Vec<String>> {
+    fn stored_headlines(&self) -> BTreeMap<u32, Vec<String>> {
         let mut all: BTreeMap<u32, Vec<String>> = BTreeMap::new();
-        for one in self.far.kept() {
+        for one in self.far.local_incidents() {
             let pid = one["fields"]["pid"]
                 .as_u64()
                 .and_then(|pid| pid.try_into().ok());
@@ -185,16 +185,20 @@ impl<'a> Cut<'a> {
     }
 
     /// Waits until each failure is stored. For `gputop run` alone, only the script is known.
-    fn wait_kept<'d>(&self, doomed: impl IntoIterator<Item = &'d Doomed>) {
+    fn wait_kept<'d>(&self, doomed: impl IntoIterator<Item = &'d FailingProgram>) {
         for one in doomed {
             let what = format!("the failure of {} ({:?})", one.pid, one.kind);
             wait_until(&what, || {
-                let kept = self.kept();
+                let stored_headlines = self.stored_headlines();
                 let names = [one.pid, one.parent].into_iter();
-                let of_it: Vec<&String> =
-                    names.filter_map(|pid| kept.get(&pid)).flatten().collect();
-                assert!(of_it.len() < 2, "{what}: {of_it:?}");
-                of_it.first().is_some_and(|headline| *headline == EXPLAINED)
+                let headlines: Vec<&String> = names
+                    .filter_map(|pid| stored_headlines.get(&pid))
+                    .flatten()
+                    .collect();
+                assert!(headlines.len() < 2, "{what}: {headlines:?}");
+                headlines
+                    .first()
+                    .is_some_and(|headline| *headline == EXPLAINED)
             });
         }
     }
@@ -204,10 +208,18 @@ impl<'a> Cut<'a> {
         self.terminal.send("i");
         // The latest incidents may still be missing in both.
         wait_until("the list of those that are kept", || {
-            let (kept, shown) = (self.kept(), self.terminal.text());
-            assert!(kept.values().all(|of_it| of_it.len() == 1), "{kept:?}");
+            let (stored_headlines, shown) = (self.stored_headlines(), self.terminal.text());
+            assert!(
+                stored_headlines
+                    .values()
+                    .all(|headlines| headlines.len() == 1),
+                "{stored_headlines:?}"
+            );
             let rows = shown.lines().filter(|line| line.contains(" fatal "));
-            rows.count() == kept.len() && kept.keys().all(|pid| shown.contains(&pid.to_string()))
+            rows.count() == stored_headlines.len()
+                && stored_headlines
+                    .keys()
+                    .all(|pid| shown.contains(&pid.to_string()))
         });
         self.terminal.send("\x1b");
     }
@@ -222,7 +234,7 @@ fn open_files(pid: u32) -> Vec<PathBuf> {
 }
 
 /// Returns the processes below this one, with their command lines.
-fn below(pid: u32) -> Vec<(u32, String)> {
+fn descendants(pid: u32) -> Vec<(u32, String)> {
     // Each thread has its own list of children.
     let threads = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -235,22 +247,27 @@ fn below(pid: u32) -> Vec<(u32, String)> {
         .flat_map(|child: u32| {
             let line = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
             let line = String::from_utf8_lossy(&line).replace('\0', " ");
-            [(child, line)].into_iter().chain(below(child))
+            [(child, line)].into_iter().chain(descendants(child))
         })
         .collect()
 }
 
 #[test]
 fn observation_is_reported_once_across_reconnects() {
-    if !sshd::is_here() || !is_host() {
+    if !sshd::is_available() || !is_host() {
         return;
     }
     let fake = FakeNvml::new("[[gpu]]\nsm = 31\n");
-    let mut far = Cut::start(&fake);
+    let mut far = CutLink::start(&fake);
     for what in 0..3 {
-        let kinds = [Kind::Nobody, Kind::Run, Kind::RunOfScript, Kind::Nobody];
+        let kinds = [
+            Launcher::Nobody,
+            Launcher::Run,
+            Launcher::RunOfScript,
+            Launcher::Nobody,
+        ];
         let doomed = far.begin(&kinds);
-        doomed[..3].iter().for_each(Doomed::fail);
+        doomed[..3].iter().for_each(FailingProgram::fail);
         far.wait_kept(&doomed[..3]);
         far.cut(what);
         far.terminal.wait_text("no link");
@@ -265,25 +282,25 @@ fn observation_is_reported_once_across_reconnects() {
 #[test]
 fn failure_is_reported_once_whenever_the_link_is_cut() {
     const SPAN: i64 = 2_500;
-    if !sshd::is_here() || !is_host() {
+    if !sshd::is_available() || !is_host() {
         return;
     }
     let number = |name: &str, or| std::env::var(name).map_or(or, |text| text.parse().unwrap());
-    let mut dice = Dice(number("GPUTOP_TEST_SEED", 7));
+    let mut dice = Random(number("GPUTOP_TEST_SEED", 7));
     let fake = FakeNvml::new("[[gpu]]\nsm = 31\n");
-    let mut far = Cut::start(&fake);
-    let mut moment = || Duration::from_millis(dice.between(0, SPAN).unsigned_abs());
+    let mut far = CutLink::start(&fake);
+    let mut random_delay = || Duration::from_millis(dice.between(0, SPAN).unsigned_abs());
     for round in 0..number("GPUTOP_TEST_ROUNDS", 3) {
         let kinds = [
-            Kind::Run,
-            Kind::Nobody,
-            Kind::Run,
-            Kind::RunOfScript,
-            Kind::Nobody,
+            Launcher::Run,
+            Launcher::Nobody,
+            Launcher::Run,
+            Launcher::RunOfScript,
+            Launcher::Nobody,
         ];
         let doomed = far.begin(&kinds);
-        let mut moments: Vec<(Duration, Option<&Doomed>)> = vec![(moment(), None)];
-        moments.extend(doomed.iter().map(|one| (moment(), Some(one))));
+        let mut moments: Vec<(Duration, Option<&FailingProgram>)> = vec![(random_delay(), None)];
+        moments.extend(doomed.iter().map(|one| (random_delay(), Some(one))));
         moments.sort_by_key(|(at, _)| *at);
         let begun = Instant::now();
         for (at, who) in moments {
@@ -293,11 +310,16 @@ fn failure_is_reported_once_whenever_the_link_is_cut() {
                 None => far.cut(usize::try_from(round % 3).unwrap()),
             }
         }
-        far.wait_kept(doomed.iter().filter(|one| one.kind != Kind::Nobody));
+        far.wait_kept(doomed.iter().filter(|one| one.kind != Launcher::Nobody));
         let is_live = |screen: &vt100::Screen| screen.contents().contains("live");
         far.terminal.wait_for(is_live, "the link");
-        let kept = far.kept();
-        assert!(kept.values().all(|of_it| of_it.len() == 1), "{kept:?}");
+        let stored_headlines = far.stored_headlines();
+        assert!(
+            stored_headlines
+                .values()
+                .all(|headlines| headlines.len() == 1),
+            "{stored_headlines:?}"
+        );
     }
     far.assert_each_once();
 }

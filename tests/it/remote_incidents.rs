@@ -18,12 +18,12 @@ use crate::sshd::{self, Sshd};
 use crate::terminal::{Launch, Terminal};
 
 /// The remote user and the local one.
-pub struct Far {
+pub struct RemoteHost {
     pub sshd: Sshd,
     pub near: User,
 }
 
-impl Far {
+impl RemoteHost {
     pub fn start(fake: &FakeNvml) -> Self {
         let sshd = Sshd::start(fake, "");
         sshd.install();
@@ -55,10 +55,10 @@ impl Far {
     }
 
     /// Returns the incidents in the local store.
-    pub fn kept(&self) -> Vec<Value> {
+    pub fn local_incidents(&self) -> Vec<Value> {
         let (_, out, _) = self.near.incidents(["list", "--json"]);
-        let told: Value = serde_json::from_str(&out).unwrap();
-        told["incidents"].as_array().unwrap().clone()
+        let reported: Value = serde_json::from_str(&out).unwrap();
+        reported["incidents"].as_array().unwrap().clone()
     }
 }
 
@@ -87,11 +87,11 @@ fn is_calm(screen: &vt100::Screen) -> bool {
 
 #[test]
 fn unobserved_remote_failure_is_explained_once_and_store_unchanged() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let fake = FakeNvml::new("[[gpu]]\nsm = 31\n");
-    let far = Far::start(&fake);
+    let far = RemoteHost::start(&fake);
     far.fail(&oom());
     let before = files(&far.sshd.at("home"));
     let terminal = far.dashboard();
@@ -107,12 +107,12 @@ fn unobserved_remote_failure_is_explained_once_and_store_unchanged() {
     far.cut();
     terminal.wait_text("no link");
     terminal.wait_for(is_calm, "the link without it");
-    let kept = far.kept();
-    assert_eq!(kept.len(), 1, "{kept:?}");
+    let local_incidents = far.local_incidents();
+    assert_eq!(local_incidents.len(), 1, "{local_incidents:?}");
     assert_eq!(files(&far.sshd.at("home")), before);
 
     // The local copy of the incident is complete.
-    let uid = kept[0]["uid"].as_str().unwrap();
+    let uid = local_incidents[0]["uid"].as_str().unwrap();
     let file = |state: &Path| {
         let file = state.join(format!("gputop/incidents/{uid}.json"));
         serde_json::from_slice::<Value>(&fs::read(file).unwrap()).unwrap()
@@ -137,23 +137,23 @@ fn unobserved_remote_failure_is_explained_once_and_store_unchanged() {
     terminal.send("i");
     terminal.wait_text("HEADLINE");
     terminal.wait_text(EXPLAINED);
-    assert_eq!(far.kept().len(), 2);
+    assert_eq!(far.local_incidents().len(), 2);
     assert!(!far.state().join("gputop/incidents/state.json").exists());
 }
 
 #[test]
 fn incident_read_on_the_remote_host_is_listed_without_notice() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let fake = FakeNvml::new("[[gpu]]\nsm = 31\n");
-    let far = Far::start(&fake);
+    let far = RemoteHost::start(&fake);
     far.fail(&oom());
     let store = gputop::incident::Store::at(&far.state().join("gputop/incidents"));
     let listed = store.list().unwrap().entries;
     store.mark_read(&[listed[0].uid.clone()]).unwrap();
     let terminal = far.dashboard();
-    wait_until("the incident", || far.kept().len() == 1);
+    wait_until("the incident", || far.local_incidents().len() == 1);
     terminal.send("i");
     terminal.wait_text(EXPLAINED);
     terminal.send("\x1b");
@@ -162,11 +162,11 @@ fn incident_read_on_the_remote_host_is_listed_without_notice() {
 
 #[test]
 fn run_watched_locally_and_saved_remotely_is_one_incident() {
-    if !sshd::is_here() || !is_host() {
+    if !sshd::is_available() || !is_host() {
         return;
     }
     let fake = FakeNvml::new("[[gpu]]\nsm = 31\n");
-    let far = Far::start(&fake);
+    let far = RemoteHost::start(&fake);
     let [pid, go] = ["pid", "go"].map(|name| far.sshd.at(name));
     nix::unistd::mkfifo(&go, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let script = format!(
@@ -192,15 +192,16 @@ fn run_watched_locally_and_saved_remotely_is_one_incident() {
         // The stored incident contains the remote data, even if it was first observed locally. There are never two
         // incidents.
         wait_until("what was kept there", || {
-            let kept = far.kept();
-            assert!(kept.len() < 2, "{kept:?}");
+            let local_incidents = far.local_incidents();
+            assert!(local_incidents.len() < 2, "{local_incidents:?}");
             let file = |uid: &Value| {
                 let file = format!("gputop/incidents/{}.json", uid.as_str().unwrap());
                 let file = fs::read(far.near.0.path().join(file)).unwrap();
                 serde_json::from_slice::<Value>(&file).unwrap()
             };
-            kept.first().is_some_and(|kept| {
-                file(&kept["uid"])["environment"].is_array() && kept["headline"] == EXPLAINED
+            local_incidents.first().is_some_and(|local_incidents| {
+                file(&local_incidents["uid"])["environment"].is_array()
+                    && local_incidents["headline"] == EXPLAINED
             })
         });
     });
@@ -208,20 +209,23 @@ fn run_watched_locally_and_saved_remotely_is_one_incident() {
 
 #[test]
 fn remote_incident_saved_during_recording_is_in_the_recording() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let fake = FakeNvml::new("[[gpu]]\nsm = 31\n");
-    let far = Far::start(&fake);
+    let far = RemoteHost::start(&fake);
     far.fail(&oom());
     let file = far.sshd.at("run.gpt.zst");
     let mut record = gputop(["record", "-i", "250ms", "-o"]);
-    record.arg(&file).arg("far").envs(far.sshd.near());
+    record
+        .arg(&file)
+        .arg("far")
+        .envs(far.sshd.local_environment());
     record.env("XDG_STATE_HOME", far.near.0.path());
     let mut record = Guarded(record.stderr(Stdio::null()).spawn().unwrap());
-    wait_until("what had been kept", || far.kept().len() == 1);
+    wait_until("what had been kept", || far.local_incidents().len() == 1);
     far.fail("kill -9 $$");
-    wait_until("what is kept now", || far.kept().len() == 2);
+    wait_until("what is kept now", || far.local_incidents().len() == 2);
     let recorder = Pid::from_raw(record.0.id().cast_signed());
     kill(recorder, Signal::SIGINT).unwrap();
     assert!(record.0.wait().unwrap().success());

@@ -32,19 +32,19 @@ fn wait_sm(terminal: &Terminal, sm: &str) {
 }
 
 /// Returns the number of processes that the remote shell started, including descendants.
-fn far_processes(sshd: &Sshd) -> usize {
+fn remote_processes(sshd: &Sshd) -> usize {
     let home = format!("HOME={}\0", sshd.at("home").display());
     let pids = fs::read_dir("/proc").unwrap().flatten();
-    let of_it = pids.filter(|pid| {
+    let processes_of_host = pids.filter(|pid| {
         let environment = fs::read(pid.path().join("environ")).unwrap_or_default();
         String::from_utf8_lossy(&environment).contains(&home)
     });
-    of_it.count()
+    processes_of_host.count()
 }
 
 #[test]
 fn host_without_gputop_is_shown_through_nvidia_smi() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let (sshd, smi) = host();
@@ -82,14 +82,14 @@ fn host_without_gputop_is_shown_through_nvidia_smi() {
     assert_eq!(sshd.connections(), connections);
     terminal.resize(6, 40);
     terminal.wait_text("nvidia-smi");
-    assert!(far_processes(&sshd) > 0);
+    assert!(remote_processes(&sshd) > 0);
     terminal.signal(Signal::SIGKILL);
-    wait_until("the loop's end", || far_processes(&sshd) == 0);
+    wait_until("the loop's end", || remote_processes(&sshd) == 0);
 }
 
 #[test]
 fn nvidia_smi_reports_process_shares_and_graphics_processes() {
-    if !sshd::is_here() || !is_host() {
+    if !sshd::is_available() || !is_host() {
         return;
     }
     let (sshd, smi) = host();
@@ -134,12 +134,12 @@ fn nvidia_smi_reports_process_shares_and_graphics_processes() {
 
 #[test]
 fn the_instances_of_mig_are_rows_with_their_memory() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let (sshd, smi) = host();
-    smi.be_mig(2_048);
-    smi.be_old();
+    smi.set_mig(2_048);
+    smi.set_old_driver();
     let terminal = sshd
         .dashboard()
         .size(40, 160)
@@ -153,7 +153,7 @@ fn the_instances_of_mig_are_rows_with_their_memory() {
 
 #[test]
 fn hanging_nvidia_smi_goes_stale_and_ends_with_the_client() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let (sshd, smi) = host();
@@ -172,14 +172,14 @@ fn hanging_nvidia_smi_goes_stale_and_ends_with_the_client() {
     wait_sm(&terminal, "33");
     smi.hang(true);
     terminal.wait_text("no answer");
-    assert!(far_processes(&sshd) > 0);
+    assert!(remote_processes(&sshd) > 0);
     terminal.signal(Signal::SIGKILL);
-    wait_until("the hanging one's end", || far_processes(&sshd) == 0);
+    wait_until("the hanging one's end", || remote_processes(&sshd) == 0);
 }
 
 #[test]
 fn nvidia_smi_that_hangs_at_start_is_awaited() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let (sshd, smi) = host();
@@ -194,39 +194,39 @@ fn nvidia_smi_that_hangs_at_start_is_awaited() {
 
 #[test]
 fn failing_nvidia_smi_is_quoted() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let (sshd, smi) = host();
     smi.fail("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. \x1b[31mMake sure\n\n");
     let output = fake_machine::gputop(["--no-push", "far"])
-        .envs(sshd.near())
+        .envs(sshd.local_environment())
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8(output.stderr).unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
     assert!(
-        said.ends_with(
+        message.ends_with(
             "nvidia-smi reports: NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. ^[[31mMake sure.\n"
         ),
-        "{said}"
+        "{message}"
     );
 }
 
 #[test]
 fn throttle_reasons_are_read_by_their_old_name_too() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let (sshd, smi) = host();
-    smi.be_old();
+    smi.set_old_driver();
     let terminal = dashboard(&sshd);
     terminal.wait_text("too hot");
 }
 
 #[test]
 fn unusable_remote_gputop_falls_back_to_nvidia_smi() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let (sshd, _smi) = host();
@@ -248,7 +248,7 @@ fn unusable_remote_gputop_falls_back_to_nvidia_smi() {
 
 #[test]
 fn fleet_marks_nvidia_smi_hosts_and_recordings_contain_them() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let (sshd, _smi) = host();
@@ -272,7 +272,10 @@ fn fleet_marks_nvidia_smi_hosts_and_recordings_contain_them() {
     terminal.wait_text(" live ");
     let recording = sshd.at("far.gpt.zst");
     let mut record = fake_machine::gputop(["record", "--no-push", "--for", "3s", "-o"]);
-    record.arg(&recording).arg("far").envs(sshd.near());
+    record
+        .arg(&recording)
+        .arg("far")
+        .envs(sshd.local_environment());
     assert!(record.stderr(Stdio::null()).status().unwrap().success());
     let text = zstd::stream::decode_all(fs::File::open(&recording).unwrap());
     let text = String::from_utf8(text.unwrap()).unwrap();
@@ -296,7 +299,7 @@ fn mount(args: &[&str], sshd: &Sshd) {
 
 #[test]
 fn failed_push_leaves_nothing_and_falls_back_to_nvidia_smi() {
-    if !sshd::is_here()
+    if !sshd::is_available()
         || !namespace::is_own(
             "-m",
             &["true"],
@@ -319,14 +322,14 @@ fn failed_push_leaves_nothing_and_falls_back_to_nvidia_smi() {
     mount(&["-o", "remount,ro"], &sshd);
     let output = fake_machine::gputop(["record", "--push", "--for", "1s", "far", "-o"])
         .arg(sshd.at("x.gpt.zst"))
-        .envs(sshd.near())
+        .envs(sshd.local_environment())
         .output()
         .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{message}");
     assert!(
-        said.contains("cannot copy gputop to far, or run it there; see the error above. Using nvidia-smi on far instead\n"),
-        "{said}"
+        message.contains("cannot copy gputop to far, or run it there; see the error above. Using nvidia-smi on far instead\n"),
+        "{message}"
     );
     let home = sshd.at("home");
     assert!(Command::new("umount").arg(home).status().unwrap().success());

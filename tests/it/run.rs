@@ -124,13 +124,13 @@ fn unrunnable_command_is_one_sentence() {
         (path(&file), 126, "permission denied"),
     ];
     for (command, code, why) in table {
-        let said = format!("gputop: {command}: {why}");
+        let message = format!("gputop: {command}: {why}");
         let result = output([&command]);
         assert_eq!(result.status.code(), Some(code), "{result:?}");
-        assert_eq!(text(&result.stderr), format!("{said}\n"));
+        assert_eq!(text(&result.stderr), format!("{message}\n"));
         let terminal = on_terminal([&command]).size(24, 200).start();
         assert_eq!(terminal.wait_exit().exit_code(), code.cast_unsigned());
-        assert_eq!(terminal.text().trim_end(), said);
+        assert_eq!(terminal.text().trim_end(), message);
         terminal.assert_restored();
     }
 }
@@ -602,7 +602,7 @@ fn closed_terminal_is_passed_on_to_the_command() {
     use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
     use std::os::unix::fs::OpenOptionsExt;
     let folder = tempfile::tempdir().unwrap();
-    let told = folder.path().join("told");
+    let result_file = folder.path().join("told");
     let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let mut master = posix_openpt(flags).unwrap();
     grantpt(&master).unwrap();
@@ -616,7 +616,7 @@ fn closed_terminal_is_passed_on_to_the_command() {
     };
     let text = format!(
         "trap 'echo HUP > {0}; exit 4' HUP; echo ready; while :; do sleep 0.01; done",
-        told.display()
+        result_file.display()
     );
     let child = Command::new("setsid")
         .args(["-c", env!("CARGO_BIN_EXE_gputop"), "run", "sh", "-c", &text])
@@ -634,7 +634,7 @@ fn closed_terminal_is_passed_on_to_the_command() {
         status.is_some()
     });
     assert_eq!(status.unwrap().code(), Some(4), "{status:?}");
-    assert_eq!(wait_file(&told), "HUP");
+    assert_eq!(wait_file(&result_file), "HUP");
 }
 
 #[test]

@@ -21,7 +21,7 @@ const TROUBLE: &[u8] = include_bytes!("../data/recordings/trouble.gpt.zst");
 const SIZES: [(u16, u16); 4] = [(40, 6), (80, 24), (120, 40), (200, 60)];
 
 /// Name, recording, seconds into it, and whether to draw in ASCII only.
-const MOMENTS: &[(&str, &[u8], u64, bool)] = &[
+const CASES: &[(&str, &[u8], u64, bool)] = &[
     ("start", DEMO, 0, false),
     ("training", DEMO, 140, false),
     ("ended", DEMO, 500, true),
@@ -30,7 +30,7 @@ const MOMENTS: &[(&str, &[u8], u64, bool)] = &[
 
 #[test]
 fn every_screen_at_every_size_from_recorded_frames() {
-    for (moment, recording, seconds, ascii) in MOMENTS {
+    for (moment, recording, seconds, ascii) in CASES {
         let app = app_at(recording, *seconds, Palette::None, *ascii, false);
         for def in openable(&app) {
             for (width, height) in SIZES {
@@ -83,7 +83,7 @@ fn every_screen_can_be_drawn_at_any_size() {
 
 #[test]
 fn every_theme_draws_every_screen_with_the_same_characters() {
-    for (moment, recording, seconds, ascii) in MOMENTS {
+    for (moment, recording, seconds, ascii) in CASES {
         let mut app = app_at(recording, *seconds, Palette::None, *ascii, false);
         for def in openable(&app) {
             for (width, height) in SIZES {
@@ -160,7 +160,7 @@ fn a_compact_overview_is_its_tables() {
 }
 
 /// The command line of one process in the recording. Text of other programs is not converted to ASCII.
-const FOREIGN: &str = "数据集训练";
+const UNCONVERTED_TEXT: &str = "数据集训练";
 
 #[test]
 fn in_ascii_the_program_draws_only_ascii() {
@@ -169,7 +169,7 @@ fn in_ascii_the_program_draws_only_ascii() {
         for def in openable(&app) {
             for (width, height) in SIZES {
                 let text = text_of(&draw(&app, def.id, width, height));
-                let own = text.replace(|c| FOREIGN.contains(c), "");
+                let own = text.replace(|c| UNCONVERTED_TEXT.contains(c), "");
                 assert!(own.is_ascii(), "{} at {width}x{height}:\n{text}", def.id);
             }
         }

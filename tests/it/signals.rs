@@ -11,7 +11,7 @@ use gputop::protocol::{Request, Update};
 
 use crate::fake_machine::{RealProcess, dashboard, is_host, on_gpu};
 use crate::fake_nvml::FakeNvml;
-use crate::many_processes::{Desk, Member, frame, key};
+use crate::many_processes::{Member, TestApp, frame, key};
 use crate::screen_tables::shows;
 use crate::terminal::Launch;
 
@@ -226,8 +226,8 @@ fn recordings_offer_no_signals() {
     terminal.wait_text("cannot send signals to the processes of a recording");
 }
 
-fn desk() -> Desk {
-    Desk::new(
+fn test_app() -> TestApp {
+    TestApp::new(
         2,
         &[
             Member::new(418, "ana", "train.py", &[(0, 20), (1, 30)]),
@@ -236,8 +236,8 @@ fn desk() -> Desk {
     )
 }
 
-fn signals(desk: &Desk) -> Vec<&Request> {
-    let asked = desk.asked.iter();
+fn signals(test_app: &TestApp) -> Vec<&Request> {
+    let asked = test_app.asked.iter();
     asked
         .filter(|r| matches!(r, Request::Signal { .. }))
         .collect()
@@ -245,46 +245,50 @@ fn signals(desk: &Desk) -> Vec<&Request> {
 
 #[test]
 fn only_y_confirms_and_sends_with_the_start_time() {
-    let mut desk = desk();
-    desk.send("\tx");
-    desk.send("y");
-    desk.send("K\n\n \tKx");
-    assert_eq!(signals(&desk), Vec::<&Request>::new());
-    desk.send("y");
+    let mut test_app = test_app();
+    test_app.send("\tx");
+    test_app.send("y");
+    test_app.send("K\n\n \tKx");
+    assert_eq!(signals(&test_app), Vec::<&Request>::new());
+    test_app.send("y");
     let sent = Request::Signal {
         signal: Signal::Kill,
         processes: vec![key(418)],
     };
-    assert_eq!(signals(&desk), [&sent]);
+    assert_eq!(signals(&test_app), [&sent]);
     // On a process's screen, that process is signalled. On a GPU's screen, none is selected.
-    desk.send("\t\n");
-    desk.send("\x1bx");
-    assert!(desk.text(100, 30).contains("no process selected"));
-    desk.send("G\n");
-    desk.send("x");
-    assert!(desk.text(100, 30).contains("Signal to 421 eval.py"));
+    test_app.send("\t\n");
+    test_app.send("\x1bx");
+    assert!(test_app.text(100, 30).contains("no process selected"));
+    test_app.send("G\n");
+    test_app.send("x");
+    assert!(test_app.text(100, 30).contains("Signal to 421 eval.py"));
 }
 
 #[test]
 fn a_process_on_two_gpus_is_tagged_and_signalled_once() {
-    let mut desk = desk();
-    desk.send("\t ");
-    assert_eq!(desk.app.tags.len(), 1);
-    let text = desk.text(100, 30);
+    let mut test_app = test_app();
+    test_app.send("\t ");
+    assert_eq!(test_app.app.tags.len(), 1);
+    let text = test_app.text(100, 30);
     let marked = text.lines().filter(|line| line.starts_with('◆'));
     assert_eq!(marked.count(), 2, "{text}");
     // A filter hides the process, but it stays tagged, and the question names it.
-    desk.send("/user:bob\n");
-    desk.send("T\n");
-    assert!(desk.text(100, 30).contains("Send TERM to 418 train.py?"));
-    desk.send("y");
+    test_app.send("/user:bob\n");
+    test_app.send("T\n");
+    assert!(
+        test_app
+            .text(100, 30)
+            .contains("Send TERM to 418 train.py?")
+    );
+    test_app.send("y");
     let sent = Request::Signal {
         signal: Signal::Term,
         processes: vec![key(418)],
     };
-    assert_eq!(signals(&desk), [&sent]);
-    desk.send("U");
-    assert!(desk.app.tags.is_empty());
+    assert_eq!(signals(&test_app), [&sent]);
+    test_app.send("U");
+    assert!(test_app.app.tags.is_empty());
 }
 
 #[test]
@@ -302,51 +306,51 @@ fn processes_outside_the_namespace_are_not_signalled() {
         (frame(1, &unreadable), "cannot identify process 418"),
     ];
     for (frame, why) in table {
-        let mut desk = Desk::of_frame(frame);
+        let mut test_app = TestApp::of_frame(frame);
         for keys in ["\tx", " "] {
-            desk.send(keys);
-            let text = desk.text(80, 24);
+            test_app.send(keys);
+            let text = test_app.text(80, 24);
             assert!(text.contains(why), "{text}");
         }
-        assert!(desk.app.tags.is_empty());
-        assert_eq!(signals(&desk), Vec::<&Request>::new());
+        assert!(test_app.app.tags.is_empty());
+        assert_eq!(signals(&test_app), Vec::<&Request>::new());
     }
 }
 
 #[test]
 fn refusal_is_shown_in_the_smallest_pane() {
-    let mut desk = desk();
-    desk.app.permissions = gputop::model::permissions::Permissions::readonly(true);
-    desk.send("\tx");
+    let mut test_app = test_app();
+    test_app.app.permissions = gputop::model::permissions::Permissions::readonly(true);
+    test_app.send("\tx");
     for (width, height) in [(40, 6), (80, 24)] {
-        let text = desk.text(width, height);
+        let text = test_app.text(width, height);
         let last = text.lines().last().unwrap();
         assert!(
             last.contains("cannot send signals: gputop was started"),
             "{text}"
         );
     }
-    assert_eq!(signals(&desk), Vec::<&Request>::new());
+    assert_eq!(signals(&test_app), Vec::<&Request>::new());
 }
 
 #[test]
 fn each_signal_result_has_a_message() {
-    let mut desk = desk();
+    let mut test_app = test_app();
     let missing = |reason, hint: &str| Err(Missing::new(reason, hint));
-    let mut told = |outcomes: Vec<(ProcessKey, Result<(), Missing>)>| {
-        desk.update(Update::Signalled(Signalled {
+    let mut reported = |outcomes: Vec<(ProcessKey, Result<(), Missing>)>| {
+        test_app.update(Update::Signalled(Signalled {
             signal: Signal::Int,
             outcomes,
         }));
-        desk.app.message.clone().unwrap()
+        test_app.app.message.clone().unwrap()
     };
     assert_eq!(
-        told(vec![(key(418), Ok(()))]),
+        reported(vec![(key(418), Ok(()))]),
         "INT delivered to 418 train.py"
     );
     let denied = missing(Reason::Denied, "another's");
     assert_eq!(
-        told(vec![(key(9), denied.clone())]),
+        reported(vec![(key(9), denied.clone())]),
         "INT to 9 denied: another's"
     );
     let outcomes = vec![
@@ -355,24 +359,24 @@ fn each_signal_result_has_a_message() {
         (key(8), missing(Reason::Gone, "it has exited")),
     ];
     assert_eq!(
-        told(outcomes),
+        reported(outcomes),
         "INT: 1 delivered, 9 denied: another's, 8 not sent, process exited: it has exited"
     );
 }
 
 #[test]
 fn the_menu_is_whole_at_eighty_columns_and_survives_any_size() {
-    let mut desk = desk();
-    desk.send("\tx");
-    let text = desk.text(80, 24);
+    let mut test_app = test_app();
+    test_app.send("\tx");
+    let text = test_app.text(80, 24);
     for def in SIGNALS {
         assert!(text.contains(def.help), "{}\n{text}", def.help);
     }
     for step in ["", "\n"] {
-        desk.send(step);
+        test_app.send(step);
         for width in [0, 1, 3, 40, 200] {
             for height in [0, 1, 2, 3, 4, 6, 60] {
-                desk.text(width, height);
+                test_app.text(width, height);
             }
         }
     }

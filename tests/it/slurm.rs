@@ -25,18 +25,18 @@ struct Slurm {
 }
 
 /// Returns true if Slurm can run here. Otherwise the test is skipped, or fails if nothing may be skipped.
-fn is_here() -> bool {
-    let is_here = ["slurmctld", "slurmd", "munged"]
+fn is_available() -> bool {
+    let is_available = ["slurmctld", "slurmd", "munged"]
         .iter()
         .all(|daemon| Path::new("/usr/sbin").join(daemon).exists());
     assert!(
-        is_here || std::env::var_os("GPUTOP_TEST_REQUIRE").is_none(),
+        is_available || std::env::var_os("GPUTOP_TEST_REQUIRE").is_none(),
         "Slurm or munge is not here, and nothing may be skipped"
     );
-    if !is_here {
+    if !is_available {
         println!("skipped: Slurm is not here");
     }
-    is_here
+    is_available
 }
 
 fn free_port() -> u16 {
@@ -108,7 +108,8 @@ impl Slurm {
         ];
         self.daemons = daemons;
         wait_until("two idle nodes", || {
-            self.ask("sinfo", &["-h", "-o", "%D%T"]).contains("2idle")
+            self.run_client("sinfo", &["-h", "-o", "%D%T"])
+                .contains("2idle")
         });
         self
     }
@@ -119,7 +120,7 @@ impl Slurm {
         command
     }
 
-    fn ask(&self, program: &str, args: &[&str]) -> String {
+    fn run_client(&self, program: &str, args: &[&str]) -> String {
         let output = self.command(program).args(args).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     }
@@ -139,7 +140,7 @@ impl Slurm {
             "--wrap",
             "sleep 600",
         ];
-        self.ask("sbatch", &args).trim().to_owned()
+        self.run_client("sbatch", &args).trim().to_owned()
     }
 
     fn gputop(&self, job: &str) -> Output {
@@ -185,9 +186,9 @@ impl Drop for Slurm {
     fn drop(&mut self) {
         // A job's processes are not children of the daemons.
         let user = format!("--user={}", run("id", &["-un"]));
-        self.ask("scancel", &[&user]);
+        self.run_client("scancel", &[&user]);
         let end = Instant::now() + Duration::from_secs(5);
-        while Instant::now() < end && !self.ask("squeue", &["-h"]).is_empty() {
+        while Instant::now() < end && !self.run_client("squeue", &["-h"]).is_empty() {
             std::thread::sleep(Duration::from_millis(50));
         }
         for daemon in &mut self.daemons {
@@ -203,21 +204,23 @@ fn run(program: &str, args: &[&str]) -> String {
 }
 
 fn refused(output: &Output, sentence: &str) {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert_eq!(said, format!("gputop: {sentence}\n"));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert_eq!(message, format!("gputop: {sentence}\n"));
 }
 
 #[test]
 fn the_nodes_of_a_job_are_entered_through_slurm_itself() {
-    if !is_here() {
+    if !is_available() {
         return;
     }
     let slurm = Slurm::start();
     let fake = FakeNvml::new("[[gpu]]\nsm = 71\n");
     let job = slurm.submit("2");
     wait_until("the job", || {
-        slurm.ask("squeue", &["-h", "-o", "%T"]).contains("RUNNING")
+        slurm
+            .run_client("squeue", &["-h", "-o", "%T"])
+            .contains("RUNNING")
     });
     // A failure is reported in one sentence.
     refused(
@@ -225,17 +228,17 @@ fn the_nodes_of_a_job_are_entered_through_slurm_itself() {
         "no Slurm job 999. `squeue --me` lists your jobs",
     );
     let pending = slurm.submit("1");
-    let said = slurm.gputop(&pending);
-    let said = String::from_utf8_lossy(&said.stderr);
+    let message = slurm.gputop(&pending);
+    let message = String::from_utf8_lossy(&message.stderr);
     assert!(
-        said.starts_with(&format!(
+        message.starts_with(&format!(
             "gputop: job {pending} has no nodes yet: it is pending ("
         )),
-        "{said}"
+        "{message}"
     );
-    slurm.ask("scancel", &[&pending]);
+    slurm.run_client("scancel", &[&pending]);
     let expanded = "x[08-11,3],y,r[1-2]n[0-1]";
-    let by_slurm = slurm.ask("scontrol", &["show", "hostnames", expanded]);
+    let by_slurm = slurm.run_client("scontrol", &["show", "hostnames", expanded]);
     assert_eq!(
         names(expanded).unwrap(),
         by_slurm.lines().collect::<Vec<_>>()
@@ -250,8 +253,11 @@ fn the_nodes_of_a_job_are_entered_through_slurm_itself() {
         .envs(fake.env())
         .env("HOME", slurm.home.path());
     let recorded = record.output().unwrap();
-    let said = String::from_utf8_lossy(&recorded.stderr);
-    assert!(said.contains(" frames from 2 of 2 hosts to "), "{said}");
+    let message = String::from_utf8_lossy(&recorded.stderr);
+    assert!(
+        message.contains(" frames from 2 of 2 hosts to "),
+        "{message}"
+    );
     assert_eq!(fs::read_dir(folder).unwrap().count(), 2);
 
     let terminal = slurm.dashboard(&fake, &job).start();
@@ -272,10 +278,10 @@ fn the_nodes_of_a_job_are_entered_through_slurm_itself() {
     terminal.wait_text(" 72 ");
     terminal.signal(Signal::SIGKILL);
     wait_until("the agents' end", || slurm.agents() == 0);
-    slurm.ask("scancel", &[&job]);
+    slurm.run_client("scancel", &[&job]);
     wait_until("the job's end", || {
-        let said = slurm.gputop(&job);
-        String::from_utf8_lossy(&said.stderr).contains("has ended")
+        let message = slurm.gputop(&job);
+        String::from_utf8_lossy(&message.stderr).contains("has ended")
     });
 }
 

@@ -275,9 +275,9 @@ fn nothing_is_ever_executed() {
         (b"\x97".to_vec(), "(NEXT_BUFFER)"),
         (b"]\x98".to_vec(), "(READONLY_BUFFER)"),
     ] {
-        let said = fault(&pickle(&body));
-        assert!(said.contains(says), "{body:?}: {said}");
-        assert!(said.ends_with("gputop executes nothing from a file"));
+        let stderr_text = fault(&pickle(&body));
+        assert!(stderr_text.contains(says), "{body:?}: {stderr_text}");
+        assert!(stderr_text.ends_with("gputop executes nothing from a file"));
     }
 }
 
@@ -302,8 +302,8 @@ fn other_files_are_named_by_their_format() {
         (b"\x80\x04}.", "a dictionary without `segments`"),
         (b"\x80\x04\x8c\x01a.", "it is a string"),
     ] {
-        let said = fault(bytes);
-        assert!(said.contains(says), "{bytes:?}: {said}");
+        let stderr_text = fault(bytes);
+        assert!(stderr_text.contains(says), "{bytes:?}: {stderr_text}");
     }
 }
 
@@ -321,9 +321,9 @@ fn impossible_values_are_reported_with_their_position() {
         ("size", b"G?\xf0\0\0\0\0\0\0", "not a whole number of bytes"),
         ("action", b"K\x01", "the action of an event is a number"),
     ] {
-        let said = fault(&event(key, value));
-        assert!(said.starts_with("damaged at byte "), "{said}");
-        assert!(said.contains(says), "{key}: {said}");
+        let stderr_text = fault(&event(key, value));
+        assert!(stderr_text.starts_with("damaged at byte "), "{stderr_text}");
+        assert!(stderr_text.contains(says), "{key}: {stderr_text}");
     }
 }
 
@@ -331,10 +331,10 @@ fn impossible_values_are_reported_with_their_position() {
 fn truncated_snapshot_is_reported_as_truncated() {
     for whole in [LIST, &fs::read(data("protocols/0.pickle")).unwrap()] {
         for length in 1..whole.len() {
-            let said = fault(&whole[..length]);
+            let stderr_text = fault(&whole[..length]);
             assert!(
-                said.starts_with(&format!("truncated at byte {length}: ")),
-                "{length}: {said}"
+                stderr_text.starts_with(&format!("truncated at byte {length}: ")),
+                "{length}: {stderr_text}"
             );
         }
     }
@@ -394,8 +394,8 @@ fn claimed_sizes_allocate_nothing() {
         (b"a".to_vec(), "an instruction has no operand"),
         (b"](K\x01(a".to_vec(), "an instruction has no operand"),
     ] {
-        let said = fault(&pickle(&body));
-        assert!(said.contains(says), "{body:?}: {said}");
+        let stderr_text = fault(&pickle(&body));
+        assert!(stderr_text.contains(says), "{body:?}: {stderr_text}");
     }
 }
 
@@ -412,8 +412,11 @@ fn the_same_events_twice_are_refused() {
         b"u",
     ]
     .concat();
-    let said = fault(&pickle(&body));
-    assert!(said.contains("it contains the same event twice"), "{said}");
+    let stderr_text = fault(&pickle(&body));
+    assert!(
+        stderr_text.contains("it contains the same event twice"),
+        "{stderr_text}"
+    );
 }
 
 proptest! {
@@ -508,7 +511,7 @@ fn run(args: &[&str]) -> Output {
     gputop([&["snapshot"], args].concat()).output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn stderr_text(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
@@ -516,7 +519,7 @@ fn said(output: &Output) -> String {
 fn snapshot_prints_text_without_a_terminal() {
     let file = data("torch-2.15/native.pickle");
     let output = run(&[file.to_str().unwrap()]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     let printed = String::from_utf8(output.stdout).unwrap();
     let printed = printed.replace(file.to_str().unwrap(), "native.pickle");
     insta::assert_snapshot!("printed", printed);
@@ -605,10 +608,10 @@ fn a_packed_file_is_unpacked() {
     for bytes in [&packed, &zstd::encode_all(NATIVE, 1).unwrap()] {
         fs::write(&file, bytes).unwrap();
         let output = run(&[file.to_str().unwrap()]);
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", stderr_text(&output));
     }
     fs::write(&file, &packed[..packed.len() / 2]).unwrap();
-    assert!(said(&run(&[file.to_str().unwrap()])).contains("truncated at byte"));
+    assert!(stderr_text(&run(&[file.to_str().unwrap()])).contains("truncated at byte"));
 }
 
 #[test]
@@ -628,11 +631,13 @@ fn missing_file_is_reported_at_once() {
     ] {
         let output = run(&[&path(name)]);
         assert_eq!(output.status.code(), Some(2), "{name}");
-        let said = said(&output);
-        assert!(said.contains(says), "{name}: {said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
+        let stderr_text = stderr_text(&output);
+        assert!(stderr_text.contains(says), "{name}: {stderr_text}");
+        assert_eq!(stderr_text.lines().count(), 1, "{stderr_text}");
     }
     let file = data("torch-2.15/native.pickle");
     let output = run(&[file.to_str().unwrap(), "--device", "7"]);
-    assert!(said(&output).contains("--device 7: no such device; the snapshot has devices 0, 1"));
+    assert!(
+        stderr_text(&output).contains("--device 7: no such device; the snapshot has devices 0, 1")
+    );
 }

@@ -22,7 +22,7 @@ fn wait_sm(terminal: &Terminal, sm: &str) {
 /// Returns the exit code and the message of `gputop record` for a host that cannot be recorded.
 fn refusal(sshd: &Sshd, args: &[&str]) -> (Option<i32>, String) {
     let output = gputop([&["record"], args].concat())
-        .envs(sshd.near())
+        .envs(sshd.local_environment())
         .output()
         .unwrap();
     (
@@ -33,7 +33,7 @@ fn refusal(sshd: &Sshd, args: &[&str]) -> (Option<i32>, String) {
 
 #[test]
 fn a_host_of_the_users_configuration_is_shown_and_survives_a_cut() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let fake = FakeNvml::new("[[gpu]]\nsm = 31\n");
@@ -53,7 +53,7 @@ fn a_host_of_the_users_configuration_is_shown_and_survives_a_cut() {
 
 #[test]
 fn lost_packets_are_a_silence_and_the_agent_recovers() {
-    if !sshd::is_here()
+    if !sshd::is_available()
         || !test_network::is_own("ssh::lost_packets_are_a_silence_and_the_agent_recovers")
     {
         return;
@@ -82,7 +82,7 @@ fn lost_packets_are_a_silence_and_the_agent_recovers() {
 /// one agent is left.
 #[test]
 fn frozen_connection_is_replaced() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let fake = FakeNvml::new("[[gpu]]\nsm = 43\n");
@@ -147,7 +147,7 @@ fn reads_a_terminal(pid: u32) -> bool {
 
 #[test]
 fn a_link_that_wants_a_passphrase_again_asks_for_it_in_the_plain_terminal() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let fake = FakeNvml::new("[[gpu]]\nsm = 45\n");
@@ -200,7 +200,7 @@ fn a_link_that_wants_a_passphrase_again_asks_for_it_in_the_plain_terminal() {
 
 #[test]
 fn a_host_behind_another_and_one_whose_shell_talks_are_reached() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let fake = FakeNvml::new("[[gpu]]\nsm = 33\n");
@@ -220,7 +220,7 @@ fn a_host_behind_another_and_one_whose_shell_talks_are_reached() {
 
 #[test]
 fn a_forced_command_that_is_an_agent_is_all_it_takes() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let fake = FakeNvml::new("[[gpu]]\nsm = 34\n");
@@ -232,7 +232,7 @@ fn a_forced_command_that_is_an_agent_is_all_it_takes() {
 
 #[test]
 fn a_host_without_gputop_gets_it_when_asked_for_and_never_else() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let fake = FakeNvml::new("[[gpu]]\nsm = 35\n");
@@ -241,13 +241,13 @@ fn a_host_without_gputop_gets_it_when_asked_for_and_never_else() {
         .at("home/.cache/gputop")
         .join(env!("CARGO_PKG_VERSION"))
         .join("gputop");
-    let (code, said) = refusal(&sshd, &["--no-push", "far"]);
-    assert_eq!((code, copy.exists()), (Some(2), false), "{said}");
+    let (code, message) = refusal(&sshd, &["--no-push", "far"]);
+    assert_eq!((code, copy.exists()), (Some(2), false), "{message}");
     assert!(
-        said.ends_with(
+        message.ends_with(
             "no gputop found on far. Install this version there, or copy it with `gputop --push far`\n"
         ),
-        "{said}"
+        "{message}"
     );
     // On a terminal, gputop offers to copy itself.
     let terminal = sshd.dashboard().args(["far"]).start();
@@ -267,7 +267,7 @@ fn a_host_without_gputop_gets_it_when_asked_for_and_never_else() {
 
 #[test]
 fn other_protocol_is_reported_and_push_replaces_it() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let fake = FakeNvml::new("[[gpu]]\nsm = 38\n");
@@ -277,10 +277,10 @@ fn other_protocol_is_reported_and_push_replaces_it() {
     let greets = "#!/bin/sh\necho 'gputop-agent protocol=99 version=7.1'\n";
     fs::write(&there, greets).unwrap();
     fs::set_permissions(&there, fs::Permissions::from_mode(0o755)).unwrap();
-    let (code, said) = refusal(&sshd, &["--no-push", "far"]);
-    assert_eq!(code, Some(2), "{said}");
+    let (code, message) = refusal(&sshd, &["--no-push", "far"]);
+    assert_eq!(code, Some(2), "{message}");
     assert_eq!(
-        said,
+        message,
         "gputop: gputop 7.1 on far uses another protocol. Install this version there, or copy it with `gputop --push far`\n"
     );
     let terminal = sshd.dashboard().args(["--push", "far"]).start();
@@ -290,7 +290,7 @@ fn other_protocol_is_reported_and_push_replaces_it() {
 
 #[test]
 fn a_program_from_a_file_is_copied_where_it_fits_and_is_gputop() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let fake = FakeNvml::new("[[gpu]]\nsm = 36\n");
@@ -299,15 +299,15 @@ fn a_program_from_a_file_is_copied_where_it_fits_and_is_gputop() {
     let refused = |name: &str, program: &[u8]| {
         let path = sshd.at(name);
         fs::write(&path, program).unwrap();
-        let (code, said) = refusal(&sshd, &[&format!("--push={}", path.display()), "far"]);
-        assert_eq!(code, Some(2), "{said}");
-        said
+        let (code, message) = refusal(&sshd, &[&format!("--push={}", path.display()), "far"]);
+        assert_eq!(code, Some(2), "{message}");
+        message
     };
-    let said = refused(
+    let message = refused(
         "mac",
         b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01 and what else a Mac runs",
     );
-    assert!(said.contains("mac`: not a Linux program"), "{said}");
+    assert!(message.contains("mac`: not a Linux program"), "{message}");
     // The machine byte of an ELF file (elf(5)): here, one that the remote host cannot run.
     let mut other = own.clone();
     let (there, elsewhere) = match std::env::consts::ARCH {
@@ -315,12 +315,12 @@ fn a_program_from_a_file_is_copied_where_it_fits_and_is_gputop() {
         here => (here, "aarch64"),
     };
     other[18] = if elsewhere == "aarch64" { 183 } else { 62 };
-    let said = refused("other", &other);
+    let message = refused("other", &other);
     let expected = format!("it is for Linux {elsewhere}, but far is Linux {there}.");
-    assert!(said.contains(&expected), "{said}");
-    let said = refused("true", &fs::read("/bin/true").unwrap());
+    assert!(message.contains(&expected), "{message}");
+    let message = refused("true", &fs::read("/bin/true").unwrap());
     let expected = format!("that program is not gputop {}", env!("CARGO_PKG_VERSION"));
-    assert!(said.contains(&expected), "{said}");
+    assert!(message.contains(&expected), "{message}");
     let folder = sshd
         .at("home/.cache/gputop")
         .join(env!("CARGO_PKG_VERSION"));
@@ -336,7 +336,7 @@ fn a_program_from_a_file_is_copied_where_it_fits_and_is_gputop() {
 
 #[test]
 fn failed_copy_is_reported_and_leaves_nothing() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let fake = FakeNvml::new("[[gpu]]\n");
@@ -344,9 +344,9 @@ fn failed_copy_is_reported_and_leaves_nothing() {
     // A home that is a file cannot contain a folder, not even for root.
     fs::remove_dir(sshd.at("home")).unwrap();
     fs::write(sshd.at("home"), "").unwrap();
-    let (code, said) = refusal(&sshd, &["--push", "far"]);
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("cannot copy gputop to far"), "{said}");
+    let (code, message) = refusal(&sshd, &["--push", "far"]);
+    assert_eq!(code, Some(2), "{message}");
+    assert!(message.contains("cannot copy gputop to far"), "{message}");
 }
 
 /// A host whose login shell first runs lines from the test, like a startup file, and prints noise.
@@ -393,8 +393,8 @@ impl HostileHost {
     /// Pushes gputop, then checks and removes the copy below `home`.
     #[track_caller]
     fn assert_pushed(&self, lines: &str, home: &Path) {
-        let (code, said) = self.push(lines);
-        assert_eq!(code, Some(0), "{lines}: {said}");
+        let (code, message) = self.push(lines);
+        assert_eq!(code, Some(0), "{lines}: {message}");
         let cache = home.join(".cache/gputop");
         let folder = cache.join(env!("CARGO_PKG_VERSION"));
         let copy = folder.join("gputop");
@@ -413,7 +413,7 @@ impl HostileHost {
 
 #[test]
 fn a_pushed_program_is_private_and_whole_on_a_hostile_host() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let fake = FakeNvml::new("[[gpu]]\n");
@@ -451,7 +451,7 @@ fn a_pushed_program_is_private_and_whole_on_a_hostile_host() {
 
 #[test]
 fn existing_push_target_is_replaced_or_refused() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let fake = FakeNvml::new("[[gpu]]\n");
@@ -475,12 +475,12 @@ fn existing_push_target_is_replaced_or_refused() {
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
 
     let refused = |lines: &str, why: &str| {
-        let (code, said) = host.push(lines);
-        assert_eq!(code, Some(2), "{lines}: {said}");
-        assert!(said.contains(why), "{lines}: {said}");
+        let (code, message) = host.push(lines);
+        assert_eq!(code, Some(2), "{lines}: {message}");
+        assert!(message.contains(why), "{lines}: {message}");
         assert!(
-            said.contains("cannot copy gputop to far"),
-            "{lines}: {said}"
+            message.contains("cannot copy gputop to far"),
+            "{lines}: {message}"
         );
     };
     refused("unset HOME", "HOME is not set on that host");
@@ -496,30 +496,33 @@ fn existing_push_target_is_replaced_or_refused() {
 
 #[test]
 fn ssh_login_errors_are_passed_on() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let fake = FakeNvml::new("[[gpu]]\n");
     let sshd = Sshd::start(&fake, "");
     sshd.install();
     fs::write(sshd.at("authorized"), "").unwrap();
-    let (code, said) = refusal(&sshd, &["far"]);
+    let (code, message) = refusal(&sshd, &["far"]);
     assert_eq!(code, Some(2));
-    assert!(said.contains("Permission denied"), "{said}");
+    assert!(message.contains("Permission denied"), "{message}");
     assert!(
-        said.ends_with("gputop: ssh to far failed with exit code 255\n"),
-        "{said}"
+        message.ends_with("gputop: ssh to far failed with exit code 255\n"),
+        "{message}"
     );
     fs::write(sshd.at("known"), "").unwrap();
-    let (_, said) = refusal(&sshd, &["far"]);
-    assert!(said.contains("Host key verification failed"), "{said}");
-    let (_, said) = refusal(&sshd, &["127.0.0.1:1"]);
-    assert!(said.contains("Connection refused"), "{said}");
+    let (_, message) = refusal(&sshd, &["far"]);
+    assert!(
+        message.contains("Host key verification failed"),
+        "{message}"
+    );
+    let (_, message) = refusal(&sshd, &["127.0.0.1:1"]);
+    assert!(message.contains("Connection refused"), "{message}");
 }
 
 #[test]
 fn remote_agent_exits_when_the_client_is_killed() {
-    if !sshd::is_here() {
+    if !sshd::is_available() {
         return;
     }
     let fake = FakeNvml::new("[[gpu]]\nsm = 36\n");

@@ -22,16 +22,16 @@ pub struct Sshd {
 
 /// Returns true if a server and a client can run here. Otherwise the test is skipped, or fails if nothing may be
 /// skipped.
-pub fn is_here() -> bool {
-    let is_here = Path::new(SSHD).exists() && Command::new("ssh").arg("-V").output().is_ok();
+pub fn is_available() -> bool {
+    let is_available = Path::new(SSHD).exists() && Command::new("ssh").arg("-V").output().is_ok();
     assert!(
-        is_here || std::env::var_os("GPUTOP_TEST_REQUIRE").is_none(),
+        is_available || std::env::var_os("GPUTOP_TEST_REQUIRE").is_none(),
         "sshd or ssh is not here, and nothing may be skipped"
     );
-    if !is_here {
+    if !is_available {
         println!("skipped: sshd is not here");
     }
-    is_here
+    is_available
 }
 
 fn ssh_keygen(file: &Path) {
@@ -142,7 +142,7 @@ impl Sshd {
     }
 
     /// Returns the variables that the local gputop needs to find this client and a folder for its sockets.
-    pub fn near(&self) -> [(&'static str, std::ffi::OsString); 2] {
+    pub fn local_environment(&self) -> [(&'static str, std::ffi::OsString); 2] {
         let path = format!("{}:/usr/bin:/bin", self.at("client").display());
         // Socket paths must be short.
         let runtime = self.at("r");
@@ -153,7 +153,7 @@ impl Sshd {
     /// Returns a dashboard that can connect to the remote host.
     pub fn dashboard(&self) -> Launch {
         Launch::gputop()
-            .envs(self.near())
+            .envs(self.local_environment())
             .env("TZ", "UTC")
             .args(["--interval", "250ms"])
             .size(40, 120)

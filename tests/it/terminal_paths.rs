@@ -26,7 +26,7 @@ fn wait_overview(terminal: &Terminal) {
 
 /// Checks the exit code, that the terminal is restored, and that nothing of the dashboard is left on it.
 #[track_caller]
-fn assert_left(terminal: &Terminal, code: u32) {
+fn assert_exited_cleanly(terminal: &Terminal, code: u32) {
     assert_eq!(terminal.wait_exit().exit_code(), code);
     terminal.assert_restored();
     assert_eq!(terminal.text().trim(), "");
@@ -39,13 +39,13 @@ fn keys_and_signals_that_end_it_give_the_terminal_back() {
         let terminal = dashboard(&fake).start();
         wait_overview(&terminal);
         terminal.send(key);
-        assert_left(&terminal, 0);
+        assert_exited_cleanly(&terminal, 0);
     }
     for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
         let terminal = dashboard(&fake).start();
         wait_overview(&terminal);
         terminal.signal(signal);
-        assert_left(&terminal, 128 + signal as u32);
+        assert_exited_cleanly(&terminal, 128 + signal as u32);
     }
 }
 
@@ -111,7 +111,7 @@ fn keys_that_leave_work_also_while_a_line_is_typed() {
     wait_overview(&terminal);
     terminal.wait_text("filter: abc");
     terminal.send("\x03");
-    assert_left(&terminal, 0);
+    assert_exited_cleanly(&terminal, 0);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_signal_ends_it_also_on_an_inner_screen_and_under_a_menu() {
         terminal.send(keys);
         terminal.wait_for(|screen| screen.contents() != before, keys);
         terminal.signal(Signal::SIGTERM);
-        assert_left(&terminal, 143);
+        assert_exited_cleanly(&terminal, 143);
     }
 }
 
@@ -159,7 +159,7 @@ fn suspended_it_gives_the_terminal_back_and_takes_it_again() {
         assert!(terminal.screen().hide_cursor());
     }
     terminal.send("q");
-    assert_left(&terminal, 0);
+    assert_exited_cleanly(&terminal, 0);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn the_screen_is_drawn_anew_on_request() {
     wait_until("the whole screen once more", || whole(&terminal));
     wait_overview(&terminal);
     terminal.send("q");
-    assert_left(&terminal, 0);
+    assert_exited_cleanly(&terminal, 0);
 }
 
 #[test]
@@ -188,8 +188,8 @@ fn a_panic_gives_the_terminal_back_before_it_is_reported() {
     // Printed on the main screen, where it can be read, and with proper line ends.
     terminal.wait_text("a test asked for this panic");
     let raw = String::from_utf8_lossy(&terminal.raw()).into_owned();
-    let (left, said) = (raw.find("\x1b[?1049l"), raw.find("a test asked for"));
-    assert!(left.is_some() && left < said);
+    let (left, message) = (raw.find("\x1b[?1049l"), raw.find("a test asked for"));
+    assert!(left.is_some() && left < message);
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn a_panic_beside_the_loop_leaves_the_screen_alone() {
         "it was written over the screen"
     );
     terminal.send("\x03");
-    assert_left(&terminal, 0);
+    assert_exited_cleanly(&terminal, 0);
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn sizes_down_to_nothing_are_survived() {
 }
 
 /// Returns the process's peak resident memory, in KiB.
-fn most_resident(pid: u32) -> u64 {
+fn peak_resident_kib(pid: u32) -> u64 {
     let process = procfs::process::Process::new(pid.cast_signed()).unwrap();
     process.status().unwrap().vmhwm.unwrap()
 }
@@ -246,12 +246,12 @@ fn a_size_beyond_any_screen_costs_no_more_than_a_large_one() {
             fake.wait_calls("a tick", |calls| calls.of("memory") > before);
         }
     }
-    let most = most_resident(terminal.pid());
+    let most = peak_resident_kib(terminal.pid());
     assert!(most < 300 << 10, "{most} KiB");
     terminal.resize(24, 80);
     wait_overview(&terminal);
     terminal.send("q");
-    assert_left(&terminal, 0);
+    assert_exited_cleanly(&terminal, 0);
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn unknown_terminal_gets_no_colour() {
         let terminal = dashboard(&fake).env("TERM", term).start();
         wait_overview(&terminal);
         terminal.send("q");
-        assert_left(&terminal, 0);
+        assert_exited_cleanly(&terminal, 0);
     }
 }
 
@@ -306,7 +306,7 @@ fn without_an_input_of_its_own_it_asks_the_terminal_itself() {
         let terminal = behind_a_shell(&fake, line).start();
         wait_overview(&terminal);
         terminal.send("q");
-        assert_left(&terminal, 0);
+        assert_exited_cleanly(&terminal, 0);
     }
 }
 
@@ -510,7 +510,7 @@ fn without_a_driver_the_recording_plays_under_the_precise_reason() {
         terminal.wait_text("REPLAY demo");
         terminal.wait_for(|s| words(&s.contents()).contains(&words(reason)), reason);
         terminal.send("\x03");
-        assert_left(&terminal, 0);
+        assert_exited_cleanly(&terminal, 0);
 
         // Without a terminal, gputop prints the same reason and nothing else.
         let out = gputop([""; 0]).envs(variables).output().unwrap();

@@ -21,10 +21,10 @@ fn assumed(palette: Palette) -> Option<(Color, Color)> {
 }
 
 /// Linear red, green, blue, 0 to 1.
-type Light = [f64; 3];
+type LinearRgb = [f64; 3];
 
 /// Converts a colour. The 16 named colours are xterm's.
-fn light(colour: Color) -> Light {
+fn light(colour: Color) -> LinearRgb {
     let parts: [u8; 3] = match colour {
         Color::Rgb(red, green, blue) => [red, green, blue],
         Color::Black => [0, 0, 0],
@@ -46,18 +46,18 @@ fn light(colour: Color) -> Light {
     })
 }
 
-fn luminance([red, green, blue]: Light) -> f64 {
+fn luminance([red, green, blue]: LinearRgb) -> f64 {
     0.2126 * red + 0.7152 * green + 0.0722 * blue
 }
 
 /// Returns the contrast ratio of WCAG 2, from 1 to 21.
-fn contrast(a: Light, b: Light) -> f64 {
+fn contrast(a: LinearRgb, b: LinearRgb) -> f64 {
     let (a, b) = (luminance(a) + 0.05, luminance(b) + 0.05);
     a.max(b) / a.min(b)
 }
 
 /// Converts a colour to CIE L*a*b* under D65.
-fn lab(colour: Light) -> [f64; 3] {
+fn lab(colour: LinearRgb) -> [f64; 3] {
     let [red, green, blue] = colour;
     let x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.950_47;
     let z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.088_83;
@@ -73,9 +73,9 @@ fn lab(colour: Light) -> [f64; 3] {
 }
 
 /// A matrix for colour vision: Machado, Oliveira and Fernandes 2009, at severity 1.
-type Eye = [[f64; 3]; 3];
+type VisionMatrix = [[f64; 3]; 3];
 
-const EYES: [(&str, Eye); 3] = [
+const VISION_TYPES: [(&str, VisionMatrix); 3] = [
     (
         "most people",
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
@@ -98,7 +98,7 @@ const EYES: [(&str, Eye); 3] = [
     ),
 ];
 
-fn seen(colour: Light, eye: &Eye) -> Light {
+fn seen(colour: LinearRgb, eye: &VisionMatrix) -> LinearRgb {
     eye.map(|row| {
         let sum: f64 = row.iter().zip(colour).map(|(a, b)| a * b).sum();
         sum.clamp(0.0, 1.0)
@@ -106,7 +106,7 @@ fn seen(colour: Light, eye: &Eye) -> Light {
 }
 
 /// Returns the difference of two colours for an eye (CIE 1976): 2 is just noticeable, 100 is black against white.
-fn apart(a: Light, b: Light, eye: &Eye) -> f64 {
+fn colour_difference(a: LinearRgb, b: LinearRgb, eye: &VisionMatrix) -> f64 {
     let (a, b) = (lab(seen(a, eye)), lab(seen(b, eye)));
     let squares = a.iter().zip(b).map(|(a, b)| (a - b).powi(2));
     squares.sum::<f64>().sqrt()
@@ -117,7 +117,7 @@ fn theme(palette: Palette) -> Theme {
 }
 
 /// Returns the foreground and the background of a style.
-fn drawn(style: Style, (background, text): (Color, Color)) -> (Light, Light) {
+fn style_colours(style: Style, (background, text): (Color, Color)) -> (LinearRgb, LinearRgb) {
     let (front, back) = (
         light(style.fg.unwrap_or(text)),
         light(style.bg.unwrap_or(background)),
@@ -130,16 +130,16 @@ fn drawn(style: Style, (background, text): (Color, Color)) -> (Light, Light) {
 }
 
 #[track_caller]
-fn assert_apart(palette: Palette, roles: &[Role], eyes: &[(&str, Eye)], least: f64) {
+fn assert_apart(palette: Palette, roles: &[Role], eyes: &[(&str, VisionMatrix)], least: f64) {
     let theme = theme(palette);
     let colour = |role| light(theme.style(role).fg.expect("a colour"));
     for (name, eye) in eyes {
         for (i, a) in roles.iter().enumerate() {
             for b in &roles[i + 1..] {
-                let apart = apart(colour(*a), colour(*b), eye);
+                let colour_difference = colour_difference(colour(*a), colour(*b), eye);
                 assert!(
-                    apart >= least,
-                    "{palette:?}, {name}: {a:?} and {b:?}: {apart:.1}"
+                    colour_difference >= least,
+                    "{palette:?}, {name}: {a:?} and {b:?}: {colour_difference:.1}"
                 );
             }
         }
@@ -155,7 +155,7 @@ fn letters_and_shapes_stand_out_from_the_background() {
         };
         let theme = theme(def.palette);
         for role in ROLES {
-            let (front, back) = drawn(theme.style(role.role), assumed);
+            let (front, back) = style_colours(theme.style(role.role), assumed);
             let (is, least) = match role.contrast {
                 ContrastClass::Text => (contrast(front, back), 4.5),
                 ContrastClass::Shape => (contrast(front, back), 3.0),
@@ -204,17 +204,17 @@ const VRAM: [Role; 4] = [
 #[test]
 fn states_and_the_parts_of_a_bar_differ() {
     for palette in [Palette::Dark, Palette::Light, Palette::ColourBlind] {
-        assert_apart(palette, &STATES, &EYES[..1], 30.0);
-        assert_apart(palette, &MEMORY, &EYES[..1], 20.0);
-        assert_apart(palette, &VRAM, &EYES[..1], 20.0);
+        assert_apart(palette, &STATES, &VISION_TYPES[..1], 30.0);
+        assert_apart(palette, &MEMORY, &VISION_TYPES[..1], 20.0);
+        assert_apart(palette, &VRAM, &VISION_TYPES[..1], 20.0);
     }
 }
 
 #[test]
 fn colour_blind_theme_differs_for_every_eye() {
-    assert_apart(Palette::ColourBlind, &STATES, &EYES, 30.0);
-    assert_apart(Palette::ColourBlind, &MEMORY, &EYES, 15.0);
-    assert_apart(Palette::ColourBlind, &VRAM, &EYES, 15.0);
+    assert_apart(Palette::ColourBlind, &STATES, &VISION_TYPES, 30.0);
+    assert_apart(Palette::ColourBlind, &MEMORY, &VISION_TYPES, 15.0);
+    assert_apart(Palette::ColourBlind, &VRAM, &VISION_TYPES, 15.0);
 }
 
 #[test]
@@ -224,8 +224,11 @@ fn the_parts_of_memory_differ_in_lightness_alone() {
         let lightness = |role| lab(light(theme.style(role).fg.expect("a colour")))[0];
         for (i, a) in MEMORY[..4].iter().enumerate() {
             for b in &MEMORY[i + 1..4] {
-                let apart = (lightness(*a) - lightness(*b)).abs();
-                assert!(apart >= 6.0, "{palette:?}: {a:?} and {b:?}: {apart:.1}");
+                let colour_difference = (lightness(*a) - lightness(*b)).abs();
+                assert!(
+                    colour_difference >= 6.0,
+                    "{palette:?}: {a:?} and {b:?}: {colour_difference:.1}"
+                );
             }
         }
     }

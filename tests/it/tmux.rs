@@ -91,8 +91,8 @@ impl Tmux {
             stdout,
             stderr,
         } = self.command(args).output().unwrap();
-        let said = String::from_utf8_lossy(&stderr);
-        assert!(status.success(), "tmux {args:?}: {said}");
+        let message = String::from_utf8_lossy(&stderr);
+        assert!(status.success(), "tmux {args:?}: {message}");
         String::from_utf8(stdout).unwrap()
     }
 

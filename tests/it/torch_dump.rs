@@ -286,30 +286,30 @@ fn foreign_library_with_the_same_name_is_reported() {
 /// Offset of the first pool in torch 2.6.
 const LARGE_POOL: u64 = 1_016;
 /// Offset of the end of the last member that is read, the map of private pools.
-const BEHIND_POOLS: u64 = 1_584;
-const FURTHER: u64 = 24;
+const POOLS_END: u64 = 1_584;
+const SHIFT: u64 = 24;
 
 /// Returns a dump of an unknown build: everything after the statistics is shifted, by an offset that no real build has.
-fn unheard_build() -> Dump {
+fn unknown_build() -> Dump {
     let recorded = recorded()
         .find(|r| r.version == "2.6.0" && r.name == "mixed")
         .unwrap();
     let mut dump = recorded.dump;
     for truth in &recorded.truth.stats {
         let device = device_of(&mut dump, truth);
-        let pools = device + LARGE_POOL..device + BEHIND_POOLS;
+        let pools = device + LARGE_POOL..device + POOLS_END;
         for (_, bytes) in dump.bytes_mut() {
             for word in bytes.as_chunks_mut::<8>().0 {
                 let value = u64::from_le_bytes(*word);
                 if pools.contains(&value) {
-                    *word = (value + FURTHER).to_le_bytes();
+                    *word = (value + SHIFT).to_le_bytes();
                 }
             }
         }
         let (address, bytes) = range_at(&mut dump, device);
         let from = usize::try_from(pools.start - address).unwrap();
         let to = usize::try_from(pools.end - address).unwrap();
-        let further = usize::try_from(FURTHER).unwrap();
+        let further = usize::try_from(SHIFT).unwrap();
         bytes.copy_within(from..to - further, from + further);
     }
     dump
@@ -345,7 +345,7 @@ fn unknown_build_is_read_only_if_its_blocks_are_consistent() {
     let recorded = recorded()
         .find(|r| r.version == "2.6.0" && r.name == "mixed")
         .unwrap();
-    let mut attached = Attached::attach(unheard_build()).unwrap();
+    let mut attached = Attached::attach(unknown_build()).unwrap();
     assert!(attached.library().starts_with("unknown torch build"));
     for (stats, truth) in attached.stats().unwrap().iter().zip(&recorded.truth.stats) {
         assert_stats(stats, truth, "unheard");
@@ -353,7 +353,7 @@ fn unknown_build_is_read_only_if_its_blocks_are_consistent() {
         assert_segments(&map, &recorded.truth.segments, "unheard");
     }
 
-    let mut other = unheard_build();
+    let mut other = unknown_build();
     let block = recorded
         .truth
         .segments
@@ -375,9 +375,9 @@ fn unknown_build_is_read_only_if_its_blocks_are_consistent() {
 }
 
 /// Two dumps in one address space.
-struct Both(Dump, Dump);
+struct CombinedDumps(Dump, Dump);
 
-impl Memory for Both {
+impl Memory for CombinedDumps {
     fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError> {
         for range in ranges {
             let wanted = into.len() + range.len;
@@ -403,12 +403,12 @@ impl Memory for Both {
 #[test]
 fn torch_in_use_is_read_when_two_are_loaded() {
     let (idle, busy) = (dump("2.6.0", "fresh"), dump("2.13.0", "mixed"));
-    let attached = Attached::attach(Both(idle.clone(), busy)).unwrap();
+    let attached = Attached::attach(CombinedDumps(idle.clone(), busy)).unwrap();
     assert_eq!(attached.library(), "torch 2.13 to 2.15");
     let not_one = dump("2.6.0", "mixed");
-    let attached = Attached::attach(Both(other_backend(), not_one)).unwrap();
+    let attached = Attached::attach(CombinedDumps(other_backend(), not_one)).unwrap();
     assert_eq!(attached.library(), "torch 2.3 to 2.9");
-    let attached = Attached::attach(Both(idle, other_backend())).unwrap();
+    let attached = Attached::attach(CombinedDumps(idle, other_backend())).unwrap();
     assert_eq!(attached.library(), "torch 2.3 to 2.9");
 }
 
@@ -444,7 +444,7 @@ enum Damage {
     /// A pointer to a recorded place.
     Pointer(usize),
     /// A pointer to itself.
-    Circle,
+    SelfPointer,
     Flip(u32),
 }
 
@@ -455,7 +455,7 @@ fn damage() -> impl Strategy<Value = Damage> {
         any::<u64>().prop_map(Damage::Word),
         (0u64..1 << 20).prop_map(Damage::Word),
         any::<usize>().prop_map(Damage::Pointer),
-        Just(Damage::Circle),
+        Just(Damage::SelfPointer),
         (0u32..64).prop_map(Damage::Flip),
     ]
 }
@@ -474,7 +474,7 @@ fn inflict(dump: &mut Dump, places: &[(usize, Damage)]) {
             let new = match damage {
                 Damage::Word(new) => new,
                 Damage::Pointer(to) => starts[to % starts.len()],
-                Damage::Circle => at + 8 * index as u64,
+                Damage::SelfPointer => at + 8 * index as u64,
                 Damage::Flip(bit) => u64::from_le_bytes(*word) ^ 1 << bit,
             };
             *word = new.to_le_bytes();

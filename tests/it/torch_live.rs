@@ -24,7 +24,7 @@ use super::torch_target::Target;
 const PROC: &str = "/proc";
 const NOBODY: u32 = 65_534;
 /// Offset from the mutex to `allocated_bytes` in torch 2.6: 40 and four arrays of 96.
-const TO_ALLOCATED: u64 = 40 + 4 * 96;
+const ALLOCATED_BYTES_OFFSET: u64 = 40 + 4 * 96;
 
 pub fn dump_path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/torch/2.6.0/mixed.dump.zst")
@@ -79,7 +79,7 @@ fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-fn ask(sampler: &Sampler) -> Pools {
+fn request_pools(sampler: &Sampler) -> Pools {
     let (send, answer) = mpsc::channel();
     sampler.pools(move |pools| send.send(pools).unwrap());
     answer.recv().unwrap()
@@ -151,7 +151,7 @@ fn a_half_written_device_is_left_out_until_the_writer_is_done() {
     let mut live = open(&target);
     let whole = live.stats().unwrap();
     let at = allocated_bytes();
-    let mutex = at - TO_ALLOCATED;
+    let mutex = at - ALLOCATED_BYTES_OFFSET;
     let current = u64::try_from(whole[0].allocated_bytes.all.current).unwrap();
     target.poke(mutex, 1);
     target.poke(at, current - 512);
@@ -174,12 +174,12 @@ fn an_allocator_that_is_being_changed_is_attached_to_later() {
     let current = from_dump().stats().unwrap()[0].allocated_bytes.all.current;
     let current = u64::try_from(current).unwrap();
     let at = allocated_bytes();
-    target.poke(at - TO_ALLOCATED, 1);
+    target.poke(at - ALLOCATED_BYTES_OFFSET, 1);
     target.poke(at, current - 512);
     let opened = Attached::open(Path::new(PROC), target.pid());
     assert_eq!(opened.unwrap_err(), Failure::Busy);
     target.poke(at, current);
-    target.poke(at - TO_ALLOCATED, 0);
+    target.poke(at - ALLOCATED_BYTES_OFFSET, 0);
     assert!(open(&target).map(0).unwrap().exact);
 }
 
@@ -219,10 +219,10 @@ fn a_block_that_does_not_fit_makes_the_map_approximate() {
         target.poke(array + 24, 0);
     }
     let stats = live.stats().unwrap()[0].allocated_bytes;
-    target.poke(at - TO_ALLOCATED, 1);
+    target.poke(at - ALLOCATED_BYTES_OFFSET, 1);
     target.poke(at, u64::try_from(stats.all.current - 512).unwrap());
     target.poke(small, u64::try_from(stats.small.current - 512).unwrap());
-    target.poke(at - TO_ALLOCATED, 0);
+    target.poke(at - ALLOCATED_BYTES_OFFSET, 0);
     let map = live.map(0).unwrap();
     assert!(!map.exact && !map.segments.is_empty());
 }
@@ -235,17 +235,17 @@ fn process_is_detached_after_exec() {
     let key = key(target.pid());
     sampler.watch(vec![key]);
     wait_until("pools of both devices", || {
-        (ask(&sampler).list.len() == 2).then_some(())
+        (request_pools(&sampler).list.len() == 2).then_some(())
     });
     target.exec();
     wait_until("the other program", || {
-        let unread = ask(&sampler).unread;
+        let unread = request_pools(&sampler).unread;
         unread
             .iter()
             .any(|u| u.process == key && u.why.reason == Reason::Unsupported)
             .then_some(())
     });
-    assert!(ask(&sampler).list.is_empty());
+    assert!(request_pools(&sampler).list.is_empty());
     assert_eq!(live.stats(), Err(Failure::Changed));
     assert_eq!(
         ask_map(&sampler, key).unwrap_err(),
@@ -260,7 +260,7 @@ fn sampler_delivers_pools_maps_and_the_exit() {
     let key = key(target.pid());
     sampler.watch(vec![key]);
     let pools = wait_until("pools", || {
-        Some(ask(&sampler)).filter(|p| p.list.len() == 2)
+        Some(request_pools(&sampler)).filter(|p| p.list.len() == 2)
     });
     let truth = from_dump().stats().unwrap();
     for (pool, stats) in pools.list.iter().zip(&truth) {
@@ -279,14 +279,14 @@ fn sampler_delivers_pools_maps_and_the_exit() {
     assert!(map.exact && map.process == key);
     target.kill();
     let pools = wait_until("the end", || {
-        let pools = ask(&sampler);
+        let pools = request_pools(&sampler);
         let is_told = pools.unread.iter().any(|u| u.why.reason == Reason::Gone);
         is_told.then_some(pools)
     });
     assert!(pools.list.is_empty());
     sampler.watch(Vec::new());
     wait_until("nothing watched", || {
-        ask(&sampler).unread.is_empty().then_some(())
+        request_pools(&sampler).unread.is_empty().then_some(())
     });
     assert_eq!(
         ask_map(&sampler, key).unwrap_err(),

@@ -24,7 +24,7 @@ use nix::unistd::ForkResult;
 const PAGE: u64 = 4_096;
 /// Exit code of the child if an address is in use. The system lays out each process differently, so another attempt may
 /// work.
-const TAKEN: i32 = 77;
+const ADDRESS_IN_USE_EXIT_CODE: i32 = 77;
 
 pub struct Target {
     child: Child,
@@ -124,7 +124,7 @@ fn child() {
     inhabit(dump);
     say("ready");
     for line in std::io::stdin().lines() {
-        obey(&line.unwrap());
+        run_command(&line.unwrap());
     }
 }
 
@@ -135,7 +135,7 @@ fn say(word: &str) {
     out.flush().unwrap();
 }
 
-fn obey(line: &str) {
+fn run_command(line: &str) {
     let words: Vec<&str> = line.split(' ').collect();
     match words[..] {
         ["poke", address, value] => {
@@ -237,7 +237,7 @@ fn place(address: u64, len: u64, file: Option<(&File, u64)>) {
         )
     };
     if placed != wanted {
-        std::process::exit(TAKEN);
+        std::process::exit(ADDRESS_IN_USE_EXIT_CODE);
     }
 }
 

@@ -42,9 +42,9 @@ pub fn hello() -> Hello {
 }
 
 /// xorshift64*: the day must be the same on every run, and this needs no crate.
-pub struct Dice(pub u64);
+pub struct Random(pub u64);
 
-impl Dice {
+impl Random {
     fn roll(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -64,7 +64,7 @@ impl Dice {
 
 /// The day so far; each `next` is one second later.
 pub struct Day {
-    dice: Dice,
+    dice: Random,
     frame: Frame,
     second: u64,
     /// Seconds from one frame to the next.
@@ -74,7 +74,7 @@ pub struct Day {
 impl Day {
     pub fn new() -> Self {
         let mut day = Self {
-            dice: Dice(0x9E37_79B9_7F4A_7C15),
+            dice: Random(0x9E37_79B9_7F4A_7C15),
             frame: Frame {
                 interval: Millis(1_000),
                 driver: Some(Driver {
@@ -290,7 +290,7 @@ impl Day {
 }
 
 fn uuid(index: u32) -> String {
-    let mut dice = Dice(0xA5A5_0000 + u64::from(index));
+    let mut dice = Random(0xA5A5_0000 + u64::from(index));
     let (a, b) = (dice.roll(), dice.roll());
     format!(
         "GPU-{:08x}-{:04x}-4b1d-9c0e-{:012x}",

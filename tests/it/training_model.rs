@@ -10,7 +10,7 @@ use gputop::model::pool::{Block, BlockState, PoolKind, PoolMap, Segment};
 use gputop::model::process::ProcessKey;
 use gputop::model::units::{Bytes, Mono};
 
-use crate::training_day::{self, Dice};
+use crate::training_day::{self, Random};
 
 const MIB: u64 = 1 << 20;
 const LAYERS: usize = 24;
@@ -121,7 +121,7 @@ impl Held {
 /// One rank of a job.
 pub struct Trainer {
     rank: u32,
-    dice: Dice,
+    dice: Random,
     cache: Cache,
     parameters: Vec<u64>,
 }
@@ -138,7 +138,7 @@ impl Trainer {
         parameters.extend([50_257 * WIDTH * 2, 1_024 * WIDTH * 2]);
         let mut trainer = Self {
             rank,
-            dice: Dice(0x5EED_0000 + u64::from(rank)),
+            dice: Random(0x5EED_0000 + u64::from(rank)),
             cache: Cache {
                 next: 0x7f00_0000_0000 + u64::from(rank) * 0x123 * 2 * MIB,
                 ..Cache::default()

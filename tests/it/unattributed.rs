@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::fake_machine::{Guarded, RealProcess, dashboard, is_host, on_gpu, run, wait_until};
 use crate::fake_nvml::FakeNvml;
 
-fn told(fake: &FakeNvml) -> Vec<Value> {
+fn unattributed_parts(fake: &FakeNvml) -> Vec<Value> {
     let outcome = run(fake, ["once", "--json"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let document: Value = serde_json::from_str(&outcome.out).unwrap();
@@ -21,8 +21,8 @@ fn told(fake: &FakeNvml) -> Vec<Value> {
 
 /// Returns the only unattributed part: its cause, PIDs and sentence.
 #[track_caller]
-fn the_part(fake: &FakeNvml) -> (String, Vec<u64>, String) {
-    let parts = told(fake);
+fn single_part(fake: &FakeNvml) -> (String, Vec<u64>, String) {
+    let parts = unattributed_parts(fake);
     let [part] = &parts[..] else {
         panic!("{parts:?}");
     };
@@ -43,7 +43,7 @@ fn memory_of_living_processes_is_attributed() {
     let process = RealProcess::start("train.py");
     let fake = FakeNvml::new(&("[[gpu]]\n".to_owned() + &on_gpu(0, &process, "used = \"20 GiB\"")));
     if is_host() {
-        assert_eq!(told(&fake), Vec::<Value>::new());
+        assert_eq!(unattributed_parts(&fake), Vec::<Value>::new());
     }
 }
 
@@ -53,7 +53,7 @@ fn unclaimed_memory_says_what_is_known() {
         return;
     }
     let fake = FakeNvml::new("[[gpu]]\ncontext = \"5 GiB\"\n");
-    let (cause, pids, sentence) = the_part(&fake);
+    let (cause, pids, sentence) = single_part(&fake);
     assert_eq!((&*cause, pids), ("unknown", Vec::new()));
     assert!(
         sentence.starts_with("5.00 GiB are not used by any process that the driver lists; "),
@@ -73,7 +73,7 @@ fn unclaimed_memory_says_what_is_known() {
         let comm = std::fs::read_to_string(format!("/proc/{}/comm", server.pid()));
         comm.is_ok_and(|comm| comm == "nvidia-cuda-mps\n")
     });
-    let (cause, pids, _) = the_part(&FakeNvml::new("[[gpu]]\ncontext = \"5 GiB\"\n"));
+    let (cause, pids, _) = single_part(&FakeNvml::new("[[gpu]]\ncontext = \"5 GiB\"\n"));
     assert_eq!(
         (&*cause, pids),
         ("mps_server", vec![u64::from(server.pid())])
@@ -88,7 +88,7 @@ fn a_zombie_that_is_listed_is_named() {
     let zombie = Guarded(Command::new("true").spawn().unwrap());
     let pid = zombie.0.id();
     wait_until("a zombie", || state(pid) == Some('Z'));
-    let (cause, pids, sentence) = the_part(&listed(pid));
+    let (cause, pids, sentence) = single_part(&listed(pid));
     assert_eq!((&*cause, pids), ("zombie", vec![u64::from(pid)]));
     assert_eq!(
         sentence,
@@ -129,7 +129,7 @@ fn a_leader_that_left_its_threads_behind_is_counted_with_them() {
         .find_map(|line| line.strip_prefix("leader ")?.parse().ok());
     let pid: u32 = pid.expect("its PID");
     wait_until("a leader that has ended", || state(pid) == Some('Z'));
-    let (cause, pids, sentence) = the_part(&listed(pid));
+    let (cause, pids, sentence) = single_part(&listed(pid));
     assert_eq!((&*cause, pids), ("zombie", vec![u64::from(pid)]));
     assert!(
         sentence.ends_with("a zombie. 1 thread still runs and has the GPU open."),
@@ -140,7 +140,7 @@ fn a_leader_that_left_its_threads_behind_is_counted_with_them() {
 /// Forks a process whose first thread exits while another lives. Both exit when this process's input ends.
 #[test]
 #[ignore = "the child of the test above"]
-fn leader() {
+fn forks_process_with_exited_leader() {
     if std::env::var_os("GPUTOP_TEST_LEADER").is_none() {
         return;
     }
@@ -171,7 +171,7 @@ fn unknown_pid_is_reported_as_exited() {
         return;
     }
     // Above the kernel's maximum PID.
-    let (cause, pids, sentence) = the_part(&listed(4_194_305));
+    let (cause, pids, sentence) = single_part(&listed(4_194_305));
     assert_eq!((&*cause, pids), ("gone", vec![4_194_305]));
     assert!(
         sentence

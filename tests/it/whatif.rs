@@ -23,11 +23,11 @@ fn data(name: &str) -> String {
 
 fn json(args: &[&str]) -> Value {
     let out = whatif(&[args, &["--json"]].concat());
-    assert!(out.status.success(), "{}", said(&out));
+    assert!(out.status.success(), "{}", stderr_text(&out));
     serde_json::from_slice(&out.stdout).unwrap()
 }
 
-fn said(out: &Output) -> String {
+fn stderr_text(out: &Output) -> String {
     String::from_utf8_lossy(&out.stderr).into_owned()
 }
 
@@ -123,7 +123,7 @@ fn the_card_of_a_process_is_what_nvml_says_of_it() {
         let out = command(&fake, [&["whatif", &pid, "--json"], args].concat())
             .output()
             .unwrap();
-        assert!(out.status.success(), "{}", said(&out));
+        assert!(out.status.success(), "{}", stderr_text(&out));
         serde_json::from_slice::<Value>(&out.stdout).unwrap()["devices"][0].clone()
     };
     let device = run(&[]);
@@ -139,8 +139,8 @@ fn the_card_of_a_process_is_what_nvml_says_of_it() {
         "{device}"
     );
     // The size given by the user takes precedence.
-    let told = run(&["--card", "24GiB"]);
-    assert_eq!(told["card_bytes"], 24_u64 << 30);
+    let with_card_size = run(&["--card", "24GiB"]);
+    assert_eq!(with_card_size["card_bytes"], 24_u64 << 30);
     // Without a driver there is no limit, and the reason is reported.
     let none = gputop(["whatif", &pid, "--json"]).output().unwrap();
     let none: Value = serde_json::from_slice(&none.stdout).unwrap();
@@ -155,7 +155,7 @@ fn the_card_of_a_process_is_what_nvml_says_of_it() {
 #[test]
 fn mistyped_settings_get_the_nearest_name() {
     let file = data(NATIVE);
-    for (args, told) in [
+    for (args, with_card_size) in [
         (
             &["--conf", "expandable_segmets:True"][..],
             "unknown option `expandable_segmets`: did you mean `expandable_segments`?",
@@ -189,18 +189,26 @@ fn mistyped_settings_get_the_nearest_name() {
     ] {
         let out = whatif(&[&[file.as_str()], args].concat());
         assert_eq!(out.status.code(), Some(2), "{args:?}");
-        assert!(said(&out).contains(told), "{args:?}: {}", said(&out));
+        assert!(
+            stderr_text(&out).contains(with_card_size),
+            "{args:?}: {}",
+            stderr_text(&out)
+        );
     }
-    for (source, told) in [
+    for (source, with_card_size) in [
         ("no/such.pickle", "no such file"),
         ("4294967295", "process not found"),
         ("Cargo.toml", "Cargo.toml"),
     ] {
         let out = whatif(&[source]);
         assert_eq!(out.status.code(), Some(2), "{source}");
-        assert!(said(&out).contains(told), "{source}: {}", said(&out));
+        assert!(
+            stderr_text(&out).contains(with_card_size),
+            "{source}: {}",
+            stderr_text(&out)
+        );
     }
     let out = whatif(&[&file, "--device", "7"]);
     assert_eq!(out.status.code(), Some(1));
-    assert!(said(&out).contains("nothing was allocated on device 7"));
+    assert!(stderr_text(&out).contains("nothing was allocated on device 7"));
 }

@@ -39,10 +39,10 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// Returns the bytes that an agent writes for these updates, in order.
-pub fn written(updates: impl IntoIterator<Item = Update>) -> Vec<u8> {
+pub fn encode_updates(updates: impl IntoIterator<Item = Update>) -> Vec<u8> {
     let (feed, _requests, source) = stream();
     let mut output = Vec::new();
-    let telling = async {
+    let feeding = async {
         for update in updates {
             feed.push(update);
             // Wait until the agent has taken the update.
@@ -55,7 +55,7 @@ pub fn written(updates: impl IntoIterator<Item = Update>) -> Vec<u8> {
     let input = BufReader::new(Cursor::new(ALL_ARRIVED));
     let serving = serve(source, None, input, &mut output, || {});
     runtime()
-        .block_on(async { tokio::join!(telling, serving).1 })
+        .block_on(async { tokio::join!(feeding, serving).1 })
         .unwrap();
     output
 }
@@ -163,17 +163,17 @@ pub fn all_kinds() -> Vec<Update> {
 
 #[test]
 fn every_update_survives_the_wire() {
-    let told = all_kinds();
-    let (heard, why) = read_bytes(&written(told.clone()));
+    let reported = all_kinds();
+    let (received, why) = read_bytes(&encode_updates(reported.clone()));
     assert_eq!(why, "the remote command exited");
-    assert_eq!(heard.len(), told.len());
-    assert_same(&heard, &told);
+    assert_eq!(received.len(), reported.len());
+    assert_same(&received, &reported);
     // Only the newest map update is sent, so this one is sent separately.
     let no_map = [Update::NoMap(
         (key(), 3),
         Missing::new(Reason::Denied, "of another user"),
     )];
-    assert_same(&read_bytes(&written(no_map.clone())).0, &no_map);
+    assert_same(&read_bytes(&encode_updates(no_map.clone())).0, &no_map);
 }
 
 #[test]
@@ -186,14 +186,16 @@ fn event_is_reported_once_across_agent_restarts() {
         })
     };
     let hello = || Update::Hello(Arc::new(training_day::hello()));
-    let told = [hello(), event("a", 3), event("a", 4), event("b", 0)];
+    let reported = [hello(), event("a", 3), event("a", 4), event("b", 0)];
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), written(told.clone())).unwrap();
-    let (heard, _) = read_times(file.path(), 2);
-    let again = told.into_iter().chain([hello()]);
-    assert_same(&heard, &again.collect::<Vec<_>>());
+    std::fs::write(file.path(), encode_updates(reported.clone())).unwrap();
+    let (received, _) = read_times(file.path(), 2);
+    let again = reported.into_iter().chain([hello()]);
+    assert_same(&received, &again.collect::<Vec<_>>());
     // A slow reader may see the start of one more connection.
-    let events = heard.iter().filter(|one| matches!(one, Update::Event(_)));
+    let events = received
+        .iter()
+        .filter(|one| matches!(one, Update::Event(_)));
     assert_eq!(events.count(), 3);
 }
 
@@ -212,13 +214,13 @@ fn failed_allocations_during_a_lost_link_are_reported_later() {
             agent: agent.into(),
             ..training_day::hello()
         };
-        let told = [Update::Hello(hello.into()), Update::Frame(frame.into())];
-        std::fs::write(at(&format!("said{number}")), written(told)).unwrap();
+        let reported = [Update::Hello(hello.into()), Update::Frame(frame.into())];
+        std::fs::write(at(&format!("said{number}")), encode_updates(reported)).unwrap();
     }
-    let (starts, said) = (at("starts"), at("said"));
-    let via = format!("echo >> {starts}; exec cat {said}$(wc -l < {starts})");
-    let (heard, _) = read_via(via, 2);
-    let events: Vec<&Event> = heard
+    let (starts, message) = (at("starts"), at("said"));
+    let via = format!("echo >> {starts}; exec cat {message}$(wc -l < {starts})");
+    let (received, _) = read_via(via, 2);
+    let events: Vec<&Event> = received
         .iter()
         .filter_map(|update| match update {
             Update::Event(event) => Some(event),
@@ -243,13 +245,13 @@ fn a_machine_that_has_slept_connects_anew_at_once() {
     let at = |name: &str| folder.path().join(name).display().to_string();
     std::fs::write(
         at("said"),
-        written([Update::Hello(Arc::new(training_day::hello()))]),
+        encode_updates([Update::Hello(Arc::new(training_day::hello()))]),
     )
     .unwrap();
-    let (starts, said) = (at("starts"), at("said"));
+    let (starts, message) = (at("starts"), at("said"));
     // The remote host answers once and hangs. After that it never answers, and the delay between attempts grows.
     let via = format!(
-        "echo >> {starts}; test $(wc -l < {starts}) -eq 1 || exit 1; cat {said}; exec sleep 1000"
+        "echo >> {starts}; test $(wc -l < {starts}) -eq 1 || exit 1; cat {message}; exec sleep 1000"
     );
     let connection = Connection {
         target: Target::Via(via),
@@ -292,8 +294,8 @@ fn a_machine_that_has_slept_connects_anew_at_once() {
 
 /// Fails at the first difference, without filling the terminal.
 #[track_caller]
-fn assert_same(heard: &[Update], told: &[Update]) {
-    for (one, other) in heard.iter().zip(told) {
+fn assert_same(received: &[Update], reported: &[Update]) {
+    for (one, other) in received.iter().zip(reported) {
         let (one, other) = (format!("{one:?}"), format!("{other:?}"));
         assert!(one == other, "{one:.300}\n{other:.300}");
     }
@@ -303,9 +305,9 @@ fn assert_same(heard: &[Update], told: &[Update]) {
 fn eight_gpus_and_sixty_four_processes_take_less_than_10_kilobytes_a_second() {
     let mut day = Day::new();
     let frames = 200;
-    let one = written([Update::Frame(Arc::new(day.next().clone()))]).len();
+    let one = encode_updates([Update::Frame(Arc::new(day.next().clone()))]).len();
     let more = (0..frames).map(|_| Update::Frame(Arc::new(day.next().clone())));
-    let all = written(
+    let all = encode_updates(
         std::iter::once(Update::Hello(Arc::new(training_day::hello())))
             .chain(more.collect::<Vec<_>>()),
     );
@@ -339,8 +341,8 @@ fn a_large_map_that_is_open_takes_less_than_60_kilobytes_a_second() {
     let maps: Vec<Update> = (0..20)
         .map(|second| Update::Map(Arc::new(map(second))))
         .collect();
-    let one = written(maps.iter().take(1).cloned()).len();
-    let each = (written(maps.clone()).len() - one) / (maps.len() - 1);
+    let one = encode_updates(maps.iter().take(1).cloned()).len();
+    let each = (encode_updates(maps.clone()).len() - one) / (maps.len() - 1);
     println!("{blocks} blocks: {each} bytes a map");
     assert!(blocks >= 10_000, "{blocks}");
     assert!(each <= 60_000, "{each} bytes a map of {blocks} blocks");
@@ -351,21 +353,21 @@ fn remote_control_characters_are_escaped() {
     let mut day = Day::new();
     let mut frame = day.next().clone();
     frame.gpus[0].name = "H200\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}".into();
-    let (heard, _) = read_bytes(&written([Update::Frame(Arc::new(frame))]));
-    let [Update::Frame(frame)] = heard.as_slice() else {
-        panic!("{heard:?}");
+    let (received, _) = read_bytes(&encode_updates([Update::Frame(Arc::new(frame))]));
+    let [Update::Frame(frame)] = received.as_slice() else {
+        panic!("{received:?}");
     };
     assert_eq!(frame.gpus[0].name, r"H200^[]0;owned^G\u{9b}2J\u{202e}");
 }
 
 #[test]
 fn truncated_stream_delivers_complete_lines() {
-    let told = all_kinds();
-    let bytes = written(told.clone());
+    let reported = all_kinds();
+    let bytes = encode_updates(reported.clone());
     for cut in (0..bytes.len()).step_by(bytes.len() / 40) {
-        let (heard, why) = read_bytes(&bytes[..cut]);
-        assert!(heard.len() <= told.len(), "{why}");
-        assert_same(&heard, &told);
+        let (received, why) = read_bytes(&bytes[..cut]);
+        assert!(received.len() <= reported.len(), "{why}");
+        assert_same(&received, &reported);
     }
 }
 
@@ -383,8 +385,8 @@ fn endless_line_is_refused_without_memory() {
     let greeting = gputop::source::remote::greeting::greeting();
     let bytes = [greeting.as_bytes(), &encoder.finish().unwrap()].concat();
     assert!(bytes.len() < 1 << 20);
-    let (heard, why) = read_bytes(&bytes);
-    assert!(heard.is_empty());
+    let (received, why) = read_bytes(&bytes);
+    assert!(received.is_empty());
     assert_eq!(why, "a received line is longer than 16 MiB");
 }
 
@@ -419,7 +421,7 @@ proptest! {
             let packed = zstd::stream::encode_all(noise.as_slice(), 1).unwrap();
             [greeting.as_bytes(), &packed].concat()
         } else if is_inside {
-            let mut bytes = written(all_kinds().into_iter().take(1));
+            let mut bytes = encode_updates(all_kinds().into_iter().take(1));
             let at = at.index(bytes.len());
             bytes.splice(at..at, noise);
             bytes
