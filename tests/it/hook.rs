@@ -776,10 +776,9 @@ fn trace_adds_replay_results_to_fixes() {
          snapshot['device_traces'][0][-1].update(size=2 << 30, device_free=1 << 30)"
     );
     let said = run(&real);
-    assert!(
-        said.contains("(replayed: fails at the same request"),
-        "{said}"
-    );
+    // The setting that is usually best does not help here, so it is not among the first fixes.
+    assert!(said.contains("FRAGMENTED MEMORY"), "{said}");
+    assert!(!said.contains("expandable_segments"), "{said}");
     assert!(!said.contains("fits;"), "{said}");
     // The driver had enough memory. A memory fraction limited the program, to no less than what it had reserved.
     let said = run(&PINNED.replace("1085 * M", "9085 * M"));
