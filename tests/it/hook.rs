@@ -786,10 +786,9 @@ fn trace_adds_replay_results_to_fixes() {
          snapshot['device_traces'][0][-1].update(size=2 << 30, device_free=1 << 30)"
     );
     let message = run(&real);
-    assert!(
-        message.contains("(replayed: fails at the same request"),
-        "{message}"
-    );
+    // The setting that is usually best does not help here, so it is not among the first fixes.
+    assert!(message.contains("FRAGMENTED MEMORY"), "{message}");
+    assert!(!message.contains("expandable_segments"), "{message}");
     assert!(!message.contains("fits;"), "{message}");
     // The driver had enough memory. A memory fraction limited the program, to no less than what it had reserved.
     let message = run(&PINNED.replace("1085 * M", "9085 * M"));

@@ -185,7 +185,7 @@ fn nvidia_smi_that_hangs_at_start_is_awaited() {
     let (sshd, smi) = host();
     smi.hang(true);
     let terminal = dashboard(&sshd);
-    terminal.wait_text("nvidia-smi has not answered");
+    terminal.wait_text("nvidia-smi has not responded");
     smi.hang(false);
     wait_sm(&terminal, "31");
     terminal.send("q");
