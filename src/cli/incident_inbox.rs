@@ -87,7 +87,7 @@ fn unread_and_newest(store: &Store) -> Result<Vec<ListedIncident>, StoreError> {
     store.each(|entry| {
         count += 1;
         let time = entry.record.key.time;
-        // Old incidents are listed without their scene, which the store still has.
+        // Old incidents are listed without their scene, which is still in the store.
         if count <= MAX_NEWEST || !entry.is_read {
             let with_scene = count <= MAX_NEWEST;
             let listed = ListedIncident::of_record(entry.record, entry.is_read, with_scene);

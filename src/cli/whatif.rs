@@ -198,7 +198,7 @@ fn room(trace: &Trace, args: &Args) -> Result<Option<Room>> {
     let outside = known.or(inferred).unwrap_or_default();
     if card <= outside {
         bail!(
-            "no memory left for the allocator: {outside} of the GPU's {card} is outside it. Change --card or --outside"
+            "no memory left for the allocator: {outside} of the GPU's {card} is used outside it. Increase --card or reduce --outside"
         );
     }
     Ok(Some(Room { card, outside }))

@@ -371,7 +371,7 @@ fn repeat_key(one: &Match, writer: &str) -> String {
     key
 }
 
-/// Returns the first letters of a message, without its figures.
+/// Returns the start of a message without its digits.
 fn wording(message: &str) -> String {
     const MAX_LETTERS: usize = 24;
     let letters = message.chars().filter(|c| c.is_alphabetic());

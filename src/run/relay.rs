@@ -217,7 +217,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Copies available output, as far as the terminal accepts it.
+    /// Copies as much of the available output as the terminal accepts.
     fn copy_output(&mut self) {
         for _ in 0..MAX_CHUNKS_PER_TURN {
             if !self.copy_chunk() {

@@ -344,7 +344,7 @@ impl Hint {
     }
 }
 
-/// Returns true if an action of the footer can be used.
+/// Returns true if this footer action is available.
 fn is_available(action: Action, app: &App) -> bool {
     match action {
         Action::Signal => signal_targets::is_allowed(app).is_ok(),

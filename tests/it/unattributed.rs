@@ -113,7 +113,7 @@ fn a_leader_that_left_its_threads_behind_is_counted_with_them() {
         Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "unattributed::leader",
+                "unattributed::forks_process_with_exited_leader",
                 "--ignored",
                 "--nocapture",
             ])

@@ -6,7 +6,7 @@ use crate::model::units::{Pid as ModelPid, StartTicks};
 /// Upper limit for every wait in these tests, even on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A child process that is killed and collected when this is dropped.
+/// A child process that is killed and reaped on drop.
 struct Victim(Child);
 
 impl Drop for Victim {
@@ -237,7 +237,7 @@ fn a_reused_pid_is_two_exits() {
     first.0.wait().expect("its exit");
     let begun = Instant::now();
     loop {
-        assert!(begun.elapsed() < DEADLINE, "the PID did not come again");
+        assert!(begun.elapsed() < DEADLINE, "the PID was not reused");
         let next = (old.pid.0 - 1).to_string();
         std::fs::write("/proc/sys/kernel/ns_last_pid", next).expect("the next PID");
         let mut second = Victim::sh("read x; exit 2");

@@ -26,7 +26,7 @@ use crate::model::reading::{Missing, Reason};
 pub const KERNEL_LOG_VARIABLE: &str = "GPUTOP_KERNEL_LOG";
 pub const KERNEL_LOG: &str = "/dev/kmsg";
 
-/// Kernel records have at most 8 KiB; longer ones are skipped.
+/// Maximum size of a kernel record: 8 KiB. Longer records are skipped.
 const MAX_BYTES: usize = 16 << 10;
 /// Maximum number of records per call, because the caller has other work.
 const MAX_READS: usize = 1_024;

@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 const MAX_ANSWER: usize = 4 << 20;
 
-/// A child process that is killed and collected when this is dropped.
+/// A child process that is killed and reaped on drop.
 #[derive(Debug)]
 pub struct Running(pub Child);
 

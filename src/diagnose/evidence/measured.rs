@@ -65,7 +65,7 @@ pub struct FreeBlockSummary {
     pub lag: Millis,
 }
 
-/// Segments of which live blocks use less than a tenth.
+/// Segments in which live blocks use less than a tenth of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PinnedSegments {

@@ -359,10 +359,13 @@ fn non_pytorch(case: &Case<'_>) -> Finding {
     };
     let outside = this.saturating_sub(reserved);
     if outside >= GIB {
-        Finding::Hint(format!("{} of this process is outside PyTorch", b(outside)))
+        Finding::Hint(format!(
+            "{} of this process was allocated outside PyTorch",
+            b(outside)
+        ))
     } else {
         Finding::Against(format!(
-            "only {} of this process is outside PyTorch",
+            "only {} of this process was allocated outside PyTorch",
             b(outside)
         ))
     }
@@ -377,7 +380,7 @@ fn mostly_non_pytorch(case: &Case<'_>) -> Finding {
         .map(|(outside, total)| outside > total / 2);
     when(is_most, || {
         Some(format!(
-            "{} of this process is outside PyTorch",
+            "{} of this process was allocated outside PyTorch",
             b(outside()?)
         ))
     })

@@ -18,7 +18,7 @@ const VERDICT_WIDTH: usize = 11;
 pub enum Detail {
     /// The first incident, on one screen of 80 x 24.
     Short,
-    /// The first incident with all checks, and with advice to avoid.
+    /// The first incident with all suggested checks, and with the AVOID section.
     Full,
     /// All incidents in full.
     All,

@@ -15,7 +15,7 @@ impl Span {
         Self(self.0.min(other.0), self.1.max(other.1))
     }
 
-    /// Compares bits, so that two absent spans are equal.
+    /// Compares bit patterns, so that two absent spans (NaN) are equal.
     pub(super) fn is(self, other: Self) -> bool {
         self.0.to_bits() == other.0.to_bits() && self.1.to_bits() == other.1.to_bits()
     }

@@ -45,7 +45,7 @@ pub struct Reader {
     /// The newest map before the next frame.
     map: Option<Arc<PoolMap>>,
     notices: Vec<String>,
-    /// Minutes whose damage was reported.
+    /// Minutes of the recording that were already reported as damaged.
     reported_minutes: HashSet<usize>,
 }
 

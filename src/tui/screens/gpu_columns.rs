@@ -201,7 +201,7 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<Cell> {
 const BAR: &str = "VRAM";
 const SPARK: &str = "SM 2 MIN";
 
-/// The columns from the table of figures, between memory and notes.
+/// The metric columns, shown between the memory and notes columns.
 pub static GPU_COLUMNS: LazyLock<Vec<Column<GpuRow>>> = LazyLock::new(|| {
     let mut columns = Vec::from(MEMORY_COLUMNS);
     for figure in GPU_FIGURES {

@@ -30,7 +30,7 @@ use crate::tui::pools::unread_words;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{row, split_bottom, split_top};
-use crate::tui::widgets::cells::{put, put_all, put_line_right};
+use crate::tui::widgets::cells::{put, put_all, put_line, put_line_right};
 use crate::tui::widgets::table::scrolled;
 use crate::tui::widgets::time_axis::TimeAxis;
 use crate::tui::widgets::timeline::{Timeline, sparkline};
@@ -102,6 +102,8 @@ pub struct Overview {
 struct Layout {
     host: Rect,
     gpus: Rect,
+    /// The line between the tables that states the unit and explains the columns; empty if there is no room.
+    legend: Rect,
     processes: Rect,
     /// The line with the number of unreadable processes; empty if there are none.
     unread: Rect,
@@ -118,6 +120,10 @@ enum Below {
 /// Number of rows needed to show the memory of a process. With fewer rows, only the accounting would fit, and a chart
 /// of the GPU is more useful.
 const MIN_MEMORY_ROWS: u16 = 20;
+
+/// The unit of all memory on this screen, and what the columns of PyTorch's allocator mean.
+const LEGEND: &str =
+    " GiB  ALLOC tensors + IDLE cache = RESV  STUCK fragmented IDLE  FITS max request";
 
 impl Overview {
     fn anchor_at(app: &App, at: usize) -> Option<Anchor> {
@@ -212,7 +218,7 @@ impl Overview {
             spare => spare.min(14),
         };
         let gap = if compact { 0 } else { gap };
-        let [gpus, _, processes, below] = Areas::vertical([
+        let [gpus, legend, processes, below] = Areas::vertical([
             Constraint::Length(gpus),
             Constraint::Length(gap),
             Constraint::Fill(1),
@@ -222,6 +228,7 @@ impl Overview {
         Layout {
             host,
             gpus,
+            legend,
             processes,
             unread,
             below: match memory {
@@ -449,6 +456,9 @@ impl Screen for Overview {
             put(buffer, x, y, &why_no_gpus(&app.frame), area.width, style);
         }
         draw_range(&rows, offset, layout.gpus, app, buffer);
+        if !layout.legend.is_empty() {
+            put_line(buffer, layout.legend, LEGEND, Role::Dim, &app.theme);
+        }
         self.draw_processes(app, layout.processes, buffer);
         match (layout.below, &self.memory) {
             (Some(Below::Memory(rows)), Some(memory)) => memory.draw(app, rows, buffer),

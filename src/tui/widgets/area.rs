@@ -15,7 +15,7 @@ pub fn margin(area: Rect) -> Rect {
     }
 }
 
-/// Splits an area below its first rows. If there are fewer, the second part is empty.
+/// Splits an area after a number of rows. If the area is shorter, the second part is empty.
 pub fn split_top(area: Rect, height: u16) -> [Rect; 2] {
     Layout::vertical([Constraint::Length(height), Constraint::Fill(1)]).areas(area)
 }

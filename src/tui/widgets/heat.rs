@@ -13,7 +13,7 @@ use crate::tui::theme::{Role, Theme};
 /// Width of `<=   1M `.
 const LABEL: u16 = 8;
 
-/// Draws `columns`, newest first, each over powers of two. Needs a row for the title and one for each size.
+/// Draws `columns`, newest first. Each is a histogram with one row for each power-of-two size, below a title row.
 pub fn draw(title: &str, columns: &[Vec<Bucket>], area: Rect, buffer: &mut Buffer, theme: &Theme) {
     if area.height < 2 || area.width <= LABEL {
         return;
