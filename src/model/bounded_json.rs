@@ -5,8 +5,8 @@
 //! entry of a map is charged with the size of its Rust type. The text is rejected once the charges exceed the limit.
 //! Fields need no annotation, so no field can be forgotten.
 //!
-//! Strings are not charged, because they are never longer than the text. `serde_json` itself limits nesting to 128
-//! levels.
+//! Strings are charged with their length, because showing a long one takes several copies. `serde_json` itself limits
+//! nesting to 128 levels.
 
 use std::cell::Cell;
 use std::fmt;
@@ -41,7 +41,7 @@ impl Budget {
 
     fn refusal<E: Error>(&self) -> E {
         E::custom(format_args!(
-            "its lists need more than {} MiB of memory",
+            "its lists and texts need more than {} MiB of memory",
             self.max_bytes >> 20
         ))
     }
@@ -205,12 +205,24 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Metered<'_, V> {
         visit_f32: f32;
         visit_f64: f64;
         visit_char: char;
-        visit_str: &str;
-        visit_borrowed_str: &'de str;
-        visit_string: String;
         visit_bytes: &[u8];
         visit_borrowed_bytes: &'de [u8];
         visit_byte_buf: Vec<u8>;
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<V::Value, E> {
+        self.budget.charge(text.len())?;
+        self.inner.visit_str(text)
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<V::Value, E> {
+        self.budget.charge(text.len())?;
+        self.inner.visit_borrowed_str(text)
+    }
+
+    fn visit_string<E: Error>(self, text: String) -> Result<V::Value, E> {
+        self.budget.charge(text.len())?;
+        self.inner.visit_string(text)
     }
 
     fn visit_none<E: Error>(self) -> Result<V::Value, E> {
