@@ -144,8 +144,8 @@ fn no_incident(catalogue: &Catalogue, logs: &[LogFindings], raw: bool) -> String
     let mut out = match (bytes, logs.len()) {
         (_, 0) => return String::new(),
         (0, _) => "gputop: nothing to explain: the input is empty\n".to_owned(),
-        (_, 1) => "gputop: no GPU failure found in the log\n".to_owned(),
-        (_, n) => format!("gputop: no GPU failure found in {n} logs\n"),
+        (_, 1) => "gputop: no known GPU failure found in the log\n".to_owned(),
+        (_, n) => format!("gputop: no known GPU failure found in {n} logs\n"),
     };
     if let Some((log, traceback)) = last {
         let place = traceback.place().map_or_else(String::new, |frame| {
@@ -160,7 +160,7 @@ fn no_incident(catalogue: &Catalogue, logs: &[LogFindings], raw: bool) -> String
         let file = &log.file;
         let _ = writeln!(
             out,
-            "The last exception is not a GPU failure ({file}:{}{place}):\n{exception}",
+            "No card describes the last exception ({file}:{}{place}):\n{exception}",
             traceback.last_line
         );
     }
@@ -168,18 +168,22 @@ fn no_incident(catalogue: &Catalogue, logs: &[LogFindings], raw: bool) -> String
     out
 }
 
+/// Maximum number of cards to suggest for a text without a known failure.
+const MAX_SIMILAR_CARDS: usize = 3;
+
 /// Returns the cards that fit a short text best. It may be a question, or an error message with a typing mistake.
 fn cards_to_read(catalogue: &Catalogue, logs: &[LogFindings]) -> String {
     let text: Vec<&str> = logs
         .iter()
         .filter_map(|log| log.short_text.as_deref())
         .collect();
-    let found = cards::search(catalogue, &text.join("\n"));
+    let mut found = cards::search(catalogue, &text.join("\n"));
+    found.truncate(MAX_SIMILAR_CARDS);
     if found.is_empty() {
         return String::new();
     }
     format!(
-        "The text mentions errors that these cards describe. `gputop cards ID` shows one:\n{}",
+        "These cards share words with the text, and may not apply. `gputop cards ID` shows one:\n{}",
         cards::list(&found)
     )
 }

@@ -57,7 +57,7 @@ fn words(line: &[char]) -> Vec<(usize, String)> {
     words
 }
 
-/// Returns the lines below the first heading with these titles, up to an empty line.
+/// Returns the lines below the first heading with these titles, up to an empty line or the legend between the tables.
 fn rows_under(screen: &Screen, titles: &[&str]) -> Vec<Row> {
     let lines: Vec<Vec<char>> = screen
         .contents()
@@ -75,7 +75,7 @@ fn rows_under(screen: &Screen, titles: &[&str]) -> Vec<Row> {
     };
     lines[at + 1..]
         .iter()
-        .take_while(|line| !line.is_empty())
+        .take_while(|line| !line.is_empty() && !line.starts_with(&[' ', 'G', 'i', 'B', ' ']))
         .map(|line| Row {
             heading: lines[at].clone(),
             line: line.clone(),
