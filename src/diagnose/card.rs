@@ -262,7 +262,7 @@ pub struct FixRule {
     /// Remedy of `assets/remedies.toml`, instead of `change` and `kind`. The workload knows the change.
     #[serde(default)]
     pub remedy: Option<String>,
-    /// Formula of [`super::values`] for the remedy.
+    /// Formula of the remedy, as `values.rs` defines them.
     #[serde(default)]
     pub value: Option<String>,
     /// Evidence that is required for the fix.

@@ -71,7 +71,7 @@ pub struct LogFindings {
     pub bytes: u64,
     /// The whole text if it is short, as a question is.
     pub short_text: Option<String>,
-    /// Bytes of excerpts that were skipped, between the first [`MAX_SIGHTINGS`] and the end of the log.
+    /// Bytes of excerpts that were skipped, between the first sightings and the end of the log.
     pub skipped_bytes: u64,
 }
 

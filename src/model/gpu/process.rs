@@ -13,7 +13,7 @@ pub struct GpuProcess {
     /// PID in the driver's namespace, which is the host's.
     pub pid: Pid,
     /// The matching kernel process, if it was found at the same time. This is the only link between this entry and
-    /// [`Process`](super::process::Process). Absent inside a container, where PIDs do not match.
+    /// [`Process`](crate::model::process::Process). Absent inside a container, where PIDs do not match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessKey>,
     pub kind: ContextKind,
