@@ -314,7 +314,7 @@ pub enum Line {
     Update(Update),
     /// A map, which is expensive to parse and not always needed.
     Map(MapLine),
-    /// Of a kind that this version does not know, or of another host than the first.
+    /// A line of a kind that this version does not know, or from a host other than the first.
     Unknown,
 }
 

@@ -104,7 +104,7 @@ pub struct Workload {
     pub actions: BTreeMap<String, Action>,
 }
 
-/// What a program calls a remedy.
+/// A program's own flag or code for a remedy.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 pub enum Action {

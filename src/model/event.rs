@@ -330,7 +330,7 @@ pub struct HookException {
     /// The type with its module: `torch.OutOfMemoryError`.
     pub r#type: String,
     pub message: String,
-    /// Where the uncaught exception occurred: `program`, `thread`, `multiprocessing`, `cell`.
+    /// Origin of the uncaught exception: `program`, `thread`, `multiprocessing`, `cell`.
     pub r#where: String,
     /// The innermost line of the program's own code.
     pub file: String,

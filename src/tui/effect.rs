@@ -1,4 +1,4 @@
-//! What a key or a click does besides changing its screen or menu.
+//! Effects of a key or a click beyond its own screen or menu.
 
 use std::sync::Arc;
 

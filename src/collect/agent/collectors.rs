@@ -41,7 +41,7 @@ pub(super) trait Collector: Send + Sync {
     fn exited(&self, _process: ProcessKey) {}
 }
 
-/// What a collector needs to start.
+/// Everything a collector needs to start.
 pub(super) struct Context<'a> {
     pub options: &'a Options,
     pub sections: &'a Sender<Section>,

@@ -20,7 +20,7 @@ pub struct GpuFigure {
     pub nvidia_smi: &'static [&'static str],
     /// Its column in the table of GPUs, if it has one.
     pub column: Option<FigureColumn>,
-    /// Whether the user should act on the value.
+    /// True if the user should act on the value.
     pub is_bad: fn(&Gpu) -> bool,
 }
 

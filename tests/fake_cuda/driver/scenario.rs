@@ -26,7 +26,7 @@ pub struct Scenario {
     pub call: Vec<Call>,
 }
 
-/// What happens in every call of this name.
+/// Effect on every call of this name.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Call {

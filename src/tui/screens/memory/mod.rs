@@ -340,7 +340,7 @@ struct AnalysedMap {
     map: Arc<PoolMap>,
     fragmentation: Fragmentation,
     curve: Vec<(Bytes, f64)>,
-    /// What fits, cached with the limits outside the pool for which it was computed.
+    /// Largest request that fits, cached with the limits outside the pool for which it was computed.
     fits: RefCell<Option<(Around, Fits)>>,
 }
 
