@@ -18,6 +18,7 @@ pub mod event;
 pub mod frame;
 pub mod gpu;
 pub mod history;
+pub mod holders;
 pub mod host;
 pub mod incident;
 pub mod incident_key;
