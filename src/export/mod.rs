@@ -3,6 +3,7 @@
 pub mod cards;
 pub mod csv;
 pub mod explanation;
+pub mod holders;
 pub mod line;
 pub mod probe;
 pub mod snapshot;

@@ -146,6 +146,9 @@ impl Feed {
         if matches!(update, Update::Log(_)) {
             queue.updates.retain(|u| !matches!(u, Update::Log(_)));
         }
+        if matches!(update, Update::Holders(..)) {
+            queue.updates.retain(|u| !matches!(u, Update::Holders(..)));
+        }
         queue.updates.push_back(update);
         drop(queue);
         self.shared.arrived.notify_one();

@@ -29,6 +29,8 @@ const MAX_JUMP_FRAMES: u64 = 120;
 const MAX_FORWARD_STEPS: u64 = 16;
 
 const NO_STACK: &str = "recordings contain stacks only for failed allocations and new maxima";
+const NO_HOLDERS: &str =
+    "recordings do not contain the names of tensors, because they are private data of the program";
 const NO_LOG: &str = "recordings contain excerpts of logs only";
 
 impl Player {
@@ -48,6 +50,12 @@ impl Player {
                 Request::Stacks(key) => {
                     let why = Missing::new(Reason::NotRead, NO_STACK);
                     self.feed.push(Update::Stacks(key, Arc::new(Err(why))));
+                }
+                Request::Holders(wanted) => {
+                    if let Some(key) = wanted {
+                        let why = Missing::new(Reason::NotRead, NO_HOLDERS);
+                        self.feed.push(Update::Holders(key, Arc::new(Err(why))));
+                    }
                 }
                 Request::Log(process) => {
                     self.feed.push(Update::Log(Arc::new(LogView {
