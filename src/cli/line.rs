@@ -7,11 +7,11 @@ use color_eyre::eyre::{OptionExt, bail};
 
 use super::settings::agent_options;
 use super::{dashboard, print, runtime};
-use crate::export;
 use crate::model::gpu::Gpu;
 use crate::model::units::Millis;
 use crate::protocol::Update;
 use crate::source::local;
+use crate::tui::status_line;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -60,6 +60,6 @@ pub fn run(args: &Args) -> Result<u8> {
         let last = frame.gpus.iter().map(|gpu| gpu.index).max().unwrap_or(0);
         bail!("--gpu {index}: no such GPU; this host has GPUs 0 to {last}");
     }
-    print(&(export::line::of(&gpus, &frame, args.width) + "\n"))?;
+    print(&(status_line::of(&gpus, &frame, args.width) + "\n"))?;
     Ok(0)
 }

@@ -18,6 +18,7 @@ use crate::model::units::Millis;
 use crate::protocol::Update;
 use crate::source::local;
 use crate::source::stream::Source;
+use crate::tui::printed_tables;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -60,7 +61,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             let mut app = settings.app(None);
             app.update(Update::Hello(hello));
             app.update(Update::Frame(frame));
-            print(&export::table::app(&app, width()))?;
+            print(&printed_tables::text(&app, width()))?;
         }
     }
     Ok(0)

@@ -121,16 +121,6 @@ const RULES: &[Rule] = &[
         place: "export/whatif.rs",
         may: &["export", "model", "allocator"],
     },
-    // Draws tables with the code that draws the screen.
-    Rule {
-        place: "export/table.rs",
-        may: &["export", "model", "tui"],
-    },
-    // Describes GPU problems with the words of the overview.
-    Rule {
-        place: "export/line.rs",
-        may: &["export", "model", "tui"],
-    },
     Rule {
         place: "export",
         may: &["model"],

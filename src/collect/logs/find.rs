@@ -23,7 +23,7 @@ use crate::collect::clock::boot_time;
 use crate::collect::process::access::Access;
 use crate::collect::process::container::docker_id;
 use crate::collect::process::nul_list;
-use crate::collect::process::stat::{StatBuffer, StatFile};
+use crate::collect::process::stat::{start_time, with_ancestors};
 use crate::model::event::LogOrigin;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
@@ -42,8 +42,7 @@ const MAX_PIPES: u32 = 4;
 const MAX_READERS: usize = 4;
 /// A reader that writes more files than this does not just copy its input.
 const MAX_FILES: usize = 4;
-/// Maximum number of ancestors that are searched for `screen`.
-const MAX_PARENTS: usize = 8;
+const OPEN_FILES: &str = "its open files";
 
 /// A log that a process writes to.
 #[derive(Debug)]
@@ -165,10 +164,7 @@ struct Process<'a> {
 
 impl<'a> Process<'a> {
     fn new(settings: &'a Settings, pid: Pid) -> Self {
-        let stat = settings.proc_root.join(pid.to_string()).join("stat");
-        let start =
-            StatFile::open(&stat).and_then(|file| Ok(file.read(&mut StatBuffer::new())?.start));
-        let start = start.unwrap_or_default();
+        let start = start_time(&settings.proc_root, pid).unwrap_or_default();
         Self::of(settings, ProcessKey { pid, start })
     }
 
@@ -184,8 +180,11 @@ impl<'a> Process<'a> {
     fn descriptor(&self, link: PathBuf) -> LogLocation {
         LogLocation::Descriptor {
             link,
-            stat: self.dir.join("stat"),
-            start: self.start,
+            proc_root: self.settings.proc_root.clone(),
+            process: ProcessKey {
+                pid: self.pid,
+                start: self.start,
+            },
         }
     }
 
@@ -204,17 +203,11 @@ impl<'a> Process<'a> {
     }
 
     fn denied(&self, error: &io::Error) -> Missing {
-        Access::new(&self.settings.proc_root).missing("its open files", error)
+        Access::new(&self.settings.proc_root).missing(OPEN_FILES, error)
     }
 
     fn check(&self, key: ProcessKey) -> Result<(), Missing> {
-        let start = StatFile::open(&self.dir.join("stat"))
-            .and_then(|file| Ok(file.read(&mut StatBuffer::new())?.start));
-        match start {
-            Ok(start) if start == key.start => Ok(()),
-            Ok(_) => Err(Missing::new(Reason::Gone, "the process has exited")),
-            Err(error) => Err(self.denied(&error)),
-        }
+        Access::new(&self.settings.proc_root).check(key, OPEN_FILES)
     }
 
     /// Follows descriptor `fd` through at most `pipes` pipes.
@@ -344,21 +337,12 @@ impl<'a> Process<'a> {
     /// Returns the log of GNU screen (`screen -L`), a file written by the screen process that is an ancestor of this
     /// one. Requesting the text from screen itself would write a file and disturb the user.
     fn screen(&self) -> Option<Vec<LogTarget>> {
-        let mut pid = self.pid;
-        for _ in 0..MAX_PARENTS {
-            let process = Process::new(self.settings, pid);
-            let file = StatFile::open(&process.dir.join("stat")).ok()?;
-            let mut buffer = StatBuffer::new();
-            let stat = file.read(&mut buffer).ok()?;
-            if stat.name.eq_ignore_ascii_case(b"screen") {
-                let descriptors = pipe::descriptors(&self.settings.proc_root, pid);
-                let files = process.written(&descriptors);
-                let found: Vec<LogTarget> = files.into_iter().map(LogTarget::from).collect();
-                return (!found.is_empty()).then_some(found);
-            }
-            pid = stat.parent;
-        }
-        None
+        let mut ancestors = with_ancestors(&self.settings.proc_root, self.pid);
+        let (screen, _) = ancestors.find(|(_, name)| name.eq_ignore_ascii_case(b"screen"))?;
+        let descriptors = pipe::descriptors(&self.settings.proc_root, screen.pid);
+        let files = Process::of(self.settings, screen).written(&descriptors);
+        let found: Vec<LogTarget> = files.into_iter().map(LogTarget::from).collect();
+        (!found.is_empty()).then_some(found)
     }
 
     /// Returns Docker's log of the container that the process runs in, which only root can read.

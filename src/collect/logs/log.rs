@@ -351,14 +351,10 @@ impl Log {
         let first_line = self.first_line(&part);
         let excerpt = LogExcerpt {
             file: self.name.clone(),
-            first_line: first_line.map_or_else(
-                || {
-                    Reading::missing(
-                        Reason::NotRead,
-                        "line numbers are counted in short logs only",
-                    )
-                },
-                Reading::Value,
+            first_line: Reading::or_missing(
+                first_line,
+                Reason::NotRead,
+                "line numbers are counted in short logs only",
             ),
             text,
             origin: self.origin,

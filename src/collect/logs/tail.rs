@@ -17,8 +17,9 @@ use std::time::{Duration, SystemTime};
 use nix::libc::{O_CLOEXEC, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK};
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
-use crate::collect::process::stat::{StatBuffer, StatFile};
-use crate::model::units::{Millis, Mono, StartTicks};
+use crate::collect::process::stat::start_time;
+use crate::model::process::ProcessKey;
+use crate::model::units::{Millis, Mono};
 use crate::open_files::{LongLivedFile, room_for};
 
 /// Maximum size of one read; if more was written, text is skipped.
@@ -37,9 +38,8 @@ pub enum LogLocation {
     /// PID belongs to this process.
     Descriptor {
         link: PathBuf,
-        /// `/proc/PID/stat`.
-        stat: PathBuf,
-        start: StartTicks,
+        proc_root: PathBuf,
+        process: ProcessKey,
     },
     /// A path that the user named or gputop derived. It must not be a symbolic link, and must belong to one of `owners`.
     Path {
@@ -152,13 +152,13 @@ impl LogLocation {
 
     /// Checks that the process still exists, so that the data read before belongs to it.
     fn check_process(&self) -> io::Result<()> {
-        let Self::Descriptor { stat, start, .. } = self else {
-            return Ok(());
-        };
-        let now = StatFile::open(stat)?.read(&mut StatBuffer::new())?.start;
-        match now == *start {
-            true => Ok(()),
-            false => Err(io::ErrorKind::NotFound.into()),
+        match self {
+            Self::Descriptor {
+                proc_root, process, ..
+            } if start_time(proc_root, process.pid)? != process.start => {
+                Err(io::ErrorKind::NotFound.into())
+            }
+            _ => Ok(()),
         }
     }
 

@@ -74,8 +74,8 @@ impl Attached<Live> {
     /// Returns true if this process was forked after CUDA was in use: its devices have the same addresses as in the
     /// parent.
     pub fn is_forked_copy(&self, proc_root: &Path, pid: Pid) -> bool {
-        let stat = StatFile::open(&proc_root.join(pid.to_string()).join("stat"));
-        let parent = stat.and_then(|stat| Ok(stat.read(&mut StatBuffer::new())?.parent));
+        let parent = StatFile::of(proc_root, pid)
+            .and_then(|stat| Ok(stat.read(&mut StatBuffer::new())?.parent));
         let parent = parent
             .ok()
             .and_then(|parent| Self::open(proc_root, parent).ok());
