@@ -50,16 +50,21 @@ pub struct Recording {
 }
 
 /// One setting and its result.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Played {
     /// `present`, `default` or empty.
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub name: &'static str,
     pub conf: String,
+    #[serde(flatten)]
     pub outlook: WhatifResult,
     /// Largest request that would succeed at the end, if the memory size of the GPU is known.
+    #[serde(rename = "fits_bytes")]
     pub fits: Option<Bytes>,
     /// True if the requested size would fit at the end.
+    #[serde(rename = "wanted_fits", skip_serializing_if = "Option::is_none")]
     pub wanted: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub no_effect: Option<&'static str>,
 }
 
@@ -67,68 +72,6 @@ fn torch<S: Serializer>(torch: &Option<Torch>, to: S) -> Result<S::Ok, S::Error>
     match torch {
         Some((major, minor)) => to.collect_str(&format_args!("{major}.{minor}")),
         None => to.serialize_none(),
-    }
-}
-
-impl Serialize for Played {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Failed {
-            operation: usize,
-            requested_bytes: Bytes,
-            recorded: bool,
-        }
-        #[derive(Serialize)]
-        struct Curve<'a> {
-            operations_each: usize,
-            allocated_bytes: Vec<&'a Bytes>,
-            reserved_bytes: Vec<&'a Bytes>,
-        }
-        #[derive(Serialize)]
-        struct Fields<'a> {
-            #[serde(skip_serializing_if = "str::is_empty")]
-            name: &'static str,
-            conf: &'a str,
-            peak_reserved_bytes: Bytes,
-            peak_allocated_bytes: Bytes,
-            idle_at_peak_bytes: Bytes,
-            num_alloc_retries: u64,
-            num_ooms: u64,
-            oom: Option<Failed>,
-            operations_played: usize,
-            fits_bytes: Option<Bytes>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            wanted_fits: Option<bool>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            no_effect: Option<&'static str>,
-            curve: Curve<'a>,
-        }
-        let outlook = &self.outlook;
-        let points = &outlook.curve.points;
-        Fields {
-            name: self.name,
-            conf: &self.conf,
-            peak_reserved_bytes: outlook.peak_reserved,
-            peak_allocated_bytes: outlook.peak_allocated,
-            idle_at_peak_bytes: outlook.idle_at_peak,
-            num_alloc_retries: outlook.num_alloc_retries,
-            num_ooms: outlook.num_ooms,
-            oom: outlook.oom.map(|oom| Failed {
-                operation: oom.operation,
-                requested_bytes: oom.requested,
-                recorded: oom.recorded,
-            }),
-            operations_played: outlook.played,
-            fits_bytes: self.fits,
-            wanted_fits: self.wanted,
-            no_effect: self.no_effect,
-            curve: Curve {
-                operations_each: outlook.curve.each,
-                allocated_bytes: points.iter().map(|point| &point.allocated).collect(),
-                reserved_bytes: points.iter().map(|point| &point.reserved).collect(),
-            },
-        }
-        .serialize(to)
     }
 }
 

@@ -200,7 +200,6 @@ const RULES: &[Rule] = &[
 const UNSAFE: &[&str] = &[
     // Runs before the standard library.
     "cli/closed_stdout.rs",
-    "cli/malloc_tuning.rs",
     "collect/exits/pidfd_info.rs",
     "collect/memory/ptrace_call.rs",
     "collect/nvml/raw.rs",

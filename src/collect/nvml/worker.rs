@@ -3,17 +3,17 @@
 //! No other thread waits for a worker. If one hangs in a driver call, the agent sees that its section becomes stale.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 
+use super::ReceiverClosed;
 use super::device;
 use super::library::Library;
 use super::raw::Buffers;
 use super::schedule::{Group, Timer};
-use crate::collect::agent::Section;
 use crate::collect::clock::now_mono;
 use crate::model::gpu::{Gpu, Health, HealthState, Memory, Period};
 use crate::model::units::{GpuUuid, Millis};
@@ -31,13 +31,13 @@ pub enum WorkerCommand {
     Now,
 }
 
-/// Starts the worker of one GPU. It exits when the sender of `commands` is dropped.
+/// Starts the worker of one GPU, which passes its readings to `report`. It exits when the sender of `commands` is dropped.
 pub fn spawn(
     index: u32,
     library: Arc<Library>,
     interval: Millis,
     commands: Receiver<WorkerCommand>,
-    sections: Sender<Section>,
+    report: impl Fn(Gpu) -> Result<(), ReceiverClosed> + Send + 'static,
 ) -> std::io::Result<()> {
     let worker = Worker {
         index,
@@ -45,7 +45,7 @@ pub fn spawn(
         interval,
         focused: false,
         commands,
-        sections,
+        report: Box::new(report),
         gpu: Gpu {
             index,
             name: "GPU (not responding)".into(),
@@ -64,7 +64,7 @@ struct Worker {
     interval: Millis,
     focused: bool,
     commands: Receiver<WorkerCommand>,
-    sections: Sender<Section>,
+    report: Box<dyn Fn(Gpu) -> Result<(), ReceiverClosed> + Send>,
     /// The last readings. While the GPU is lost, they stay on the screen, marked as stale.
     gpu: Gpu,
 }
@@ -116,8 +116,7 @@ impl Worker {
     }
 
     fn report(&self) -> Result<(), End> {
-        let sent = self.sections.send(Section::Gpu(Box::new(self.gpu.clone())));
-        sent.map_err(|_| End::Closed)
+        (self.report)(self.gpu.clone()).map_err(|ReceiverClosed| End::Closed)
     }
 
     /// Finds the GPU by its UUID once the UUID is known. After a GPU was lost, the indices of the others may have
