@@ -128,7 +128,6 @@ pub enum Request {
 
 impl Request {
     /// Returns the reply to a request that cannot be fulfilled, or `None` if no reply is expected.
-    #[must_use]
     pub fn refused(&self, why: Missing) -> Option<Update> {
         Some(match self {
             Self::Detail(key) => Update::Detail(*key, Box::new(Err(why))),
@@ -324,7 +323,6 @@ impl Outcomes<()> {
 
 impl Update {
     /// Returns true if an agent sends this to other hosts. The others describe a recording or a connection.
-    #[must_use]
     pub fn is_sent(&self) -> bool {
         !matches!(
             self,

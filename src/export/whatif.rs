@@ -76,7 +76,6 @@ fn torch<S: Serializer>(torch: &Option<Torch>, to: S) -> Result<S::Ok, S::Error>
 }
 
 impl Document {
-    #[must_use]
     pub fn text(&self) -> String {
         let mut text = format!("{}\n", self.source);
         for device in &self.devices {
@@ -104,7 +103,6 @@ impl Device {
     }
 
     /// Returns the conditions of the replay: `torch 2.8, GPU memory 80.00 GiB, 1.20 GiB of it outside the allocator`.
-    #[must_use]
     pub fn circumstances(&self) -> String {
         let torch = match self.torch {
             Some((major, minor)) => format!("torch {major}.{minor}"),
@@ -124,7 +122,6 @@ impl Device {
     }
 
     /// Compares the best setting with the present one, or with the default.
-    #[must_use]
     pub fn verdict(&self) -> Option<String> {
         let first = self.settings.first()?;
         let order = |played: &&Played| (!played.outlook.fits(), played.outlook.peak_reserved);
@@ -143,7 +140,6 @@ impl Device {
 
 impl Recording {
     /// Returns a summary: `292 operations; recorded peak 388.00 MiB reserved`.
-    #[must_use]
     pub fn words(&self) -> String {
         let plural = |n: usize, what: &str| {
             let s = if n == 1 { "" } else { "s" };
@@ -172,7 +168,6 @@ impl Recording {
 
 impl Played {
     /// Returns name and setting: `present: max_split_size_mb:128`.
-    #[must_use]
     pub fn title(&self) -> String {
         match (self.name, self.conf.as_str()) {
             ("", conf) => conf.to_owned(),
@@ -182,7 +177,6 @@ impl Played {
     }
 
     /// Returns the largest request that fits at the end, if the replay reached the end.
-    #[must_use]
     pub fn fits(&self) -> Option<Bytes> {
         self.fits.filter(|_| self.outlook.fits())
     }
@@ -209,7 +203,6 @@ impl Played {
     }
 
     /// Returns remarks to print beside the values: the size of the failed request, and whether `want` fits.
-    #[must_use]
     pub fn remarks(&self, want: Option<Bytes>) -> Vec<String> {
         let mut remarks = Vec::new();
         if let Some(oom) = self.outlook.oom {

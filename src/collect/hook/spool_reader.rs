@@ -97,7 +97,6 @@ impl SpoolReader {
 }
 
 /// Returns the pools that one running process reports.
-#[must_use]
 pub fn reported_by(proc_root: &Path, pid: Pid) -> ReportedPools {
     let mut reported = ReportedPools::default();
     if let Some(spool) = Spool::own() {

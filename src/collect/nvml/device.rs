@@ -100,8 +100,6 @@ fn compute_mode(mode: &ComputeMode) -> &'static str {
 }
 
 /// Reads the values needed on every tick.
-///
-/// # Errors
 /// Fails only if the GPU or the driver as a whole is unavailable. Any other failure becomes the reason for its missing
 /// value.
 pub fn tick(device: &Device<'_>, gpu: &mut Gpu) -> Result<(), NvmlError> {

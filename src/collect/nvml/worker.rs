@@ -200,19 +200,19 @@ struct Reader {
 
 impl Reader {
     fn new() -> Self {
-        let mut utilization = Timer::default();
+        let mut utilization = Timer::new(Group::ProcessUtilization);
         // Utilisation is not needed in the first frame; it is read for the second.
         utilization.postpone(now_mono().0.saturating_sub(4_500));
         Self {
-            processes: Timer::default(),
+            processes: Timer::new(Group::Processes),
             utilization,
-            board: Timer::default(),
-            slow: Timer::default(),
-            traffic: Timer::default(),
+            board: Timer::new(Group::Figures(Period::Once)),
+            slow: Timer::new(Group::Figures(Period::Slow)),
+            traffic: Timer::new(Group::Figures(Period::WhileShown)),
             buffers: Buffers::default(),
             last_memory: Memory::default(),
             graphics_seen: false,
-            graphics: Timer::default(),
+            graphics: Timer::new(Group::Processes),
             newest_sample: 0,
             counters: None,
         }
@@ -223,13 +223,8 @@ impl Reader {
         device::tick(device, gpu)?;
         let changed = gpu.memory != self.last_memory;
         self.last_memory = gpu.memory.clone();
-        if self
-            .processes
-            .due(Group::Processes, now.0, changed, focused)
-        {
-            let graphics = self
-                .graphics
-                .due(Group::Processes, now.0, self.graphics_seen, focused);
+        if self.processes.due(now.0, changed, focused) {
+            let graphics = self.graphics.due(now.0, self.graphics_seen, focused);
             device::processes(
                 device,
                 gpu,
@@ -241,18 +236,12 @@ impl Reader {
                 self.graphics_seen = device::any_graphics(gpu);
             }
         }
-        if self
-            .utilization
-            .due(Group::ProcessUtilization, now.0, false, focused)
-        {
+        if self.utilization.due(now.0, false, focused) {
             self.newest_sample =
                 device::utilization(device, gpu, self.newest_sample, &mut self.buffers);
             gpu.utilization_at = Some(now);
         }
-        if self
-            .traffic
-            .due(Group::Figures(Period::WhileShown), now.0, false, focused)
-        {
+        if self.traffic.due(now.0, false, focused) {
             gpu.traffic = Some(device::traffic(device, now, &mut self.counters));
         } else if !focused {
             (gpu.traffic, self.counters) = (None, None);
@@ -263,16 +252,10 @@ impl Reader {
     /// Reads the groups that rarely or never change. They are sent with the next report.
     fn read_rare(&mut self, device: &Device<'_>, gpu: &mut Gpu) {
         let now = now_mono();
-        if self
-            .board
-            .due(Group::Figures(Period::Once), now.0, false, false)
-        {
+        if self.board.due(now.0, false, false) {
             device::describe(device, gpu);
         }
-        if self
-            .slow
-            .due(Group::Figures(Period::Slow), now.0, false, false)
-        {
+        if self.slow.due(now.0, false, false) {
             device::slow(device, gpu);
         }
     }

@@ -33,13 +33,9 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::model::units::StartTicks;
 
     fn key(pid: u32) -> ProcessKey {
-        ProcessKey {
-            pid: Pid(pid),
-            start: StartTicks(u64::from(pid) * 10),
-        }
+        ProcessKey::new(pid, u64::from(pid) * 10)
     }
 
     #[test]

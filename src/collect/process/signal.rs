@@ -136,10 +136,7 @@ mod tests {
 
     #[test]
     fn rejects_pid_1_own_process_and_unknown_start_time() {
-        let of = |pid, start| ProcessKey {
-            pid: crate::model::units::Pid(pid),
-            start: StartTicks(start),
-        };
+        let of = |pid, start| ProcessKey::new(pid, start);
         for key in [
             of(1, 1),
             of(0, 1),
