@@ -3,9 +3,11 @@
 pub mod cards;
 pub mod csv;
 pub mod explanation;
+<<<<<<< HEAD
 pub mod holders;
 pub mod line;
+=======
+>>>>>>> w-small
 pub mod probe;
 pub mod snapshot;
-pub mod table;
 pub mod whatif;

@@ -38,12 +38,9 @@ impl Victim {
 }
 
 fn key_of(pid: u32) -> ProcessKey {
-    let file = StatFile::open(Path::new(&format!("/proc/{pid}/stat"))).expect("stat");
-    let start = file.read(&mut StatBuffer::new()).expect("stat").start;
-    ProcessKey {
-        pid: ModelPid(pid),
-        start,
-    }
+    let pid = ModelPid(pid);
+    let start = start_time(Path::new("/proc"), pid).expect("stat");
+    ProcessKey { pid, start }
 }
 
 struct ExitReports(Receiver<ExitReport>);

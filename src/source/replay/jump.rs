@@ -1,7 +1,6 @@
 //! Moving in a recording: executes requests, and sends the data that a screen needs after a jump.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Instant;
 
 use super::next_frame::NextFrame;
@@ -9,10 +8,7 @@ use super::player::{Player, clamp_speed};
 use super::seek_target::{self, Target, Until};
 use crate::model::event::Event;
 use crate::model::history::Summary;
-use crate::model::log::LogView;
-use crate::model::probe::{Outcome, Probe};
 use crate::model::reading::{Missing, Reason};
-use crate::model::signal::Signalled;
 use crate::model::units::Mono;
 use crate::protocol::{Play, Request, Update};
 
@@ -28,10 +24,38 @@ const MAX_JUMP_FRAMES: u64 = 120;
 /// Maximum number of frames to step forward. Longer distances are executed as a jump.
 const MAX_FORWARD_STEPS: u64 = 16;
 
+<<<<<<< HEAD
 const NO_STACK: &str = "recordings contain stacks only for failed allocations and new maxima";
 const NO_HOLDERS: &str =
     "recordings do not contain the names of tensors, because they are private data of the program";
 const NO_LOG: &str = "recordings contain excerpts of logs only";
+=======
+/// Returns the reason why a recording cannot fulfil a request.
+fn why_not(request: &Request) -> Missing {
+    let (reason, hint) = match request {
+        Request::Detail(_) => (
+            Reason::NotRead,
+            "recordings do not contain the environment or the full command line",
+        ),
+        Request::Stacks(_) => (
+            Reason::NotRead,
+            "recordings contain stacks only for failed allocations and new maxima",
+        ),
+        Request::Log(_) | Request::Watch { .. } => {
+            (Reason::NotRead, "recordings contain excerpts of logs only")
+        }
+        Request::Signal { .. } => (
+            Reason::Unsupported,
+            "the process belongs to a recording and does not run on this host",
+        ),
+        _ => (
+            Reason::Unsupported,
+            "a recording is playing, and its GPU is not on this host",
+        ),
+    };
+    Missing::new(reason, hint)
+}
+>>>>>>> w-small
 
 impl Player {
     /// Handles all waiting requests before moving, so that a held key does not decode a minute for each repeat.
@@ -40,6 +64,7 @@ impl Player {
         let mut map = self.reader.wanted_map;
         for request in requests {
             match request {
+<<<<<<< HEAD
                 Request::Detail(key) => {
                     let why = Missing::new(
                         Reason::NotRead,
@@ -89,9 +114,14 @@ impl Player {
                         ..Probe::default()
                     })));
                 }
+=======
+>>>>>>> w-small
                 Request::Play(play) => target = self.handle_play(play, target),
                 Request::Map(wanted) => map = wanted,
-                Request::Focus(_) | Request::Interval(_) | Request::Connect => {}
+                request => {
+                    let answer = request.refused(why_not(&request));
+                    answer.into_iter().for_each(|update| self.feed.push(update));
+                }
             }
         }
         self.select_map(map);
