@@ -138,6 +138,7 @@ impl Request {
             Self::Detail(key) => Update::Detail(*key, Box::new(Err(why))),
             Self::Map(wanted) => Update::NoMap((*wanted)?, why),
             Self::Stacks(key) => Update::Stacks(*key, Arc::new(Err(why))),
+            Self::Holders(wanted) => Update::Holders((*wanted)?, Arc::new(Err(why))),
             Self::Log(process) => Update::Log(Arc::new(LogView {
                 process: *process,
                 missing: Some(why),

@@ -217,7 +217,9 @@ fn half_of_setting(input: &Input<'_>) -> Option<Value> {
 
 /// The largest power of two below the number of GPUs that divides the attention heads.
 fn dividing_size(input: &Input<'_>) -> Option<Value> {
-    let divided = input.figure("heads").map(|heads| (heads, "attention heads"));
+    let divided = input
+        .figure("heads")
+        .map(|heads| (heads, "attention heads"));
     let (size, name) = divided.or_else(|| Some((input.figure("dimension")?, "parts")))?;
     let now = input.figure("parallel_size")?;
     let powers = (1..16).rev().map(|exponent| 1_u64 << exponent);

@@ -3,11 +3,7 @@
 pub mod cards;
 pub mod csv;
 pub mod explanation;
-<<<<<<< HEAD
 pub mod holders;
-pub mod line;
-=======
->>>>>>> w-small
 pub mod probe;
 pub mod snapshot;
 pub mod whatif;

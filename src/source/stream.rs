@@ -133,28 +133,13 @@ impl Feed {
                 queue.make_room(|u| matches!(u, Update::FailureMap(_)), MAX_FAILURE_MAPS);
             }
             // Only the newest one matters.
-            Update::Position(_) | Update::Link(_) | Update::Log(_) => {
+            Update::Position(_) | Update::Link(_) | Update::Log(_) | Update::Holders(..) => {
                 let kind = discriminant(&update);
                 queue.updates.retain(|u| discriminant(u) != kind);
             }
             update if is_map(update) => queue.updates.retain(|u| !is_map(u)),
             _ => {}
         }
-<<<<<<< HEAD
-        if matches!(update, Update::Link(_)) {
-            queue.updates.retain(|u| !matches!(u, Update::Link(_)));
-        }
-        if is_map(&update) {
-            queue.updates.retain(|u| !is_map(u));
-        }
-        if matches!(update, Update::Log(_)) {
-            queue.updates.retain(|u| !matches!(u, Update::Log(_)));
-        }
-        if matches!(update, Update::Holders(..)) {
-            queue.updates.retain(|u| !matches!(u, Update::Holders(..)));
-        }
-=======
->>>>>>> w-small
         queue.updates.push_back(update);
         drop(queue);
         self.shared.arrived.notify_one();
