@@ -5,6 +5,7 @@ pub mod csv;
 pub mod explanation;
 pub mod line;
 pub mod probe;
+pub mod report;
 pub mod snapshot;
 pub mod table;
 pub mod whatif;

@@ -131,6 +131,11 @@ const RULES: &[Rule] = &[
         place: "export/line.rs",
         may: &["export", "model", "tui"],
     },
+    // Describes processes with the words of the overview.
+    Rule {
+        place: "export/report.rs",
+        may: &["export", "model", "tui"],
+    },
     Rule {
         place: "export",
         may: &["model"],
@@ -173,6 +178,8 @@ const RULES: &[Rule] = &[
             "protocol",
             "diagnose",
             "incident",
+            // Saves the theme in the configuration file.
+            "user_files",
         ],
     },
     Rule {
