@@ -178,7 +178,10 @@ fn every_update_survives_the_wire() {
     assert_same(&read_bytes(&encode_updates(no_map.clone())).0, &no_map);
     let why = Missing::new(Reason::Denied, "of another user");
     let no_holders = [Update::Holders(key(), Arc::new(Err(why)))];
-    assert_same(&read_bytes(&encode_updates(no_holders.clone())).0, &no_holders);
+    assert_same(
+        &read_bytes(&encode_updates(no_holders.clone())).0,
+        &no_holders,
+    );
 }
 
 #[test]

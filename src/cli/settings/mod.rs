@@ -28,7 +28,7 @@ pub use file::{
     ConfigPath, Group, Origin, Raw, SettingError, VARIABLE as CONFIG_VARIABLE, read_text,
 };
 #[cfg(local)]
-pub use quantities::limit_argument;
+pub use quantities::{limit_argument, watch_argument};
 pub use quantities::{maps_argument, size_argument};
 pub use terminal::{TerminalEnvironment, has_terminal};
 pub use themes::Themes;
