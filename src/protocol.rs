@@ -131,6 +131,35 @@ pub enum Request {
     Play(Play),
 }
 
+impl Request {
+    /// Returns the reply to a request that cannot be fulfilled, or `None` if no reply is expected.
+    pub fn refused(&self, why: Missing) -> Option<Update> {
+        Some(match self {
+            Self::Detail(key) => Update::Detail(*key, Box::new(Err(why))),
+            Self::Map(wanted) => Update::NoMap((*wanted)?, why),
+            Self::Stacks(key) => Update::Stacks(*key, Arc::new(Err(why))),
+            Self::Holders(wanted) => Update::Holders((*wanted)?, Arc::new(Err(why))),
+            Self::Log(process) => Update::Log(Arc::new(LogView {
+                process: *process,
+                missing: Some(why),
+                ..LogView::default()
+            })),
+            Self::Watch { process, .. } => Update::Watched(*process, Err(why)),
+            Self::Signal { signal, processes } => Update::Signalled(Signalled {
+                signal: *signal,
+                outcomes: processes
+                    .iter()
+                    .map(|key| (*key, Err(why.clone())))
+                    .collect(),
+            }),
+            Self::Probe(request) => {
+                Update::Probed(Arc::new(Probe::refused(&request.gpu, why.to_string())))
+            }
+            Self::Focus(_) | Self::Interval(_) | Self::Connect | Self::Play(_) => return None,
+        })
+    }
+}
+
 /// A line to a remote agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -303,7 +332,6 @@ impl Outcomes<()> {
 
 impl Update {
     /// Returns true if an agent sends this to other hosts. The others describe a recording or a connection.
-    #[must_use]
     pub fn is_sent(&self) -> bool {
         !matches!(
             self,

@@ -6,7 +6,7 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 
 use super::settings::{RecordingViewArgs, Settings, has_terminal};
-use super::{dashboard, runtime};
+use super::{exit_code, runtime};
 use crate::source::replay::{Options, Recording as File, play};
 use crate::tui;
 use crate::tui::app::Recording;
@@ -47,7 +47,7 @@ pub fn show(settings: &Settings, reason: Option<String>) -> Result<u8> {
             ..Options::default()
         },
     );
-    Ok(dashboard::exit_code(runtime()?.block_on(tui::run(
+    Ok(exit_code(runtime()?.block_on(tui::run(
         app,
         source,
         settings.environment(),

@@ -18,6 +18,7 @@ use crate::model::units::Millis;
 use crate::protocol::Update;
 use crate::source::local;
 use crate::source::stream::Source;
+use crate::tui::printed_tables;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -41,11 +42,11 @@ impl Args {
 }
 
 /// Time between the two readings that rates require.
-const RATE_INTERVAL: Millis = Millis(300);
-const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const RATE_INTERVAL: Millis = Millis(300);
+pub(super) const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
-    let (hello, frame) = frame(is_complete)?;
+    let (hello, frame) = frame(RATE_INTERVAL, DRIVER_TIMEOUT, is_complete)?;
     if let Some(why) = dashboard::why_no_gpus(&frame) {
         if args.json {
             print_json(&Document::new(&hello, frame, None).json()?)?;
@@ -60,22 +61,31 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             let mut app = settings.app(None);
             app.update(Update::Hello(hello));
             app.update(Update::Frame(frame));
-            print(&export::table::app(&app, width()))?;
+            print(&printed_tables::text(&app, width()))?;
         }
     }
     Ok(0)
 }
 
 /// Returns the first sample of this host that `is_enough` accepts, given the frame and the number of frames so far.
-pub(super) fn frame(is_enough: impl Fn(&Frame, u32) -> bool) -> Result<(Arc<Hello>, Arc<Frame>)> {
+pub(super) fn frame(
+    interval: Millis,
+    timeout: Duration,
+    is_enough: impl Fn(&Frame, u32) -> bool,
+) -> Result<(Arc<Hello>, Arc<Frame>)> {
     let runtime = runtime()?;
-    let mut source = local::start(agent_options(RATE_INTERVAL))?;
+    let mut source = local::start(agent_options(interval))?;
     let sample = sample(&mut source, is_enough);
-    let sample = runtime.block_on(async { tokio::time::timeout(DRIVER_TIMEOUT, sample).await });
+    let sample = runtime.block_on(async { tokio::time::timeout(timeout, sample).await });
     let Ok(sample) = sample else {
-        bail!(super::driver_timeout(DRIVER_TIMEOUT));
+        bail!(
+            "no answer from the NVIDIA driver within {} s: it may hang, and `nvidia-smi` with it. Check `dmesg` for Xid errors",
+            timeout.as_secs()
+        );
     };
-    sample.ok_or_eyre(super::NO_SAMPLE)
+    sample.ok_or_eyre(
+        "no sample from this host: the collectors stopped. `gputop doctor` shows what works",
+    )
 }
 
 async fn sample(

@@ -4,8 +4,6 @@ pub mod cards;
 pub mod csv;
 pub mod explanation;
 pub mod holders;
-pub mod line;
 pub mod probe;
 pub mod snapshot;
-pub mod table;
 pub mod whatif;

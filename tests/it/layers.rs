@@ -121,16 +121,6 @@ const RULES: &[Rule] = &[
         place: "export/whatif.rs",
         may: &["export", "model", "allocator"],
     },
-    // Draws tables with the code that draws the screen.
-    Rule {
-        place: "export/table.rs",
-        may: &["export", "model", "tui"],
-    },
-    // Describes GPU problems with the words of the overview.
-    Rule {
-        place: "export/line.rs",
-        may: &["export", "model", "tui"],
-    },
     Rule {
         place: "export",
         may: &["model"],
@@ -211,7 +201,6 @@ const RULES: &[Rule] = &[
 const UNSAFE: &[&str] = &[
     // Runs before the standard library.
     "cli/closed_stdout.rs",
-    "cli/malloc_tuning.rs",
     "collect/exits/pidfd_info.rs",
     "collect/memory/ptrace_call.rs",
     "collect/nvml/raw.rs",

@@ -13,7 +13,7 @@ use gputop::model::process::{Process, ProcessKey};
 use gputop::model::reading::{Missing, Reading, Reason};
 use gputop::model::reported_pool::{Framework, ReportedPool};
 use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
-use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks, UnixMillis};
+use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, UnixMillis};
 use gputop::protocol::{Request, Update};
 use gputop::tui::app::App;
 use gputop::tui::keymap::Keymap;
@@ -34,10 +34,7 @@ fn gib(size: f64) -> Bytes {
 }
 
 pub fn key(pid: u32) -> ProcessKey {
-    ProcessKey {
-        pid: Pid(pid),
-        start: StartTicks(u64::from(pid) * 7),
-    }
+    ProcessKey::new(pid, u64::from(pid) * 7)
 }
 
 fn uuid(index: u32) -> GpuUuid {

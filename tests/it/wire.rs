@@ -17,7 +17,7 @@ use gputop::model::process::ProcessKey;
 use gputop::model::reading::{Missing, Reading, Reason};
 use gputop::model::signal::{Signal, Signalled};
 use gputop::model::stack::PythonStack;
-use gputop::model::units::{Millis, Mono, Pid, StartTicks};
+use gputop::model::units::{Millis, Mono};
 use gputop::protocol::Update;
 use gputop::source::remote::serve::serve;
 use gputop::source::remote::{self, Connection, Target};
@@ -118,10 +118,7 @@ pub fn read_bytes(bytes: &[u8]) -> (Vec<Update>, String) {
 }
 
 fn key() -> ProcessKey {
-    ProcessKey {
-        pid: Pid(418),
-        start: StartTicks(7),
-    }
+    ProcessKey::new(418, 7)
 }
 
 /// Returns one update of each kind.

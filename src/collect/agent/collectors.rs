@@ -22,7 +22,6 @@ use crate::model::event::Observation;
 use crate::model::frame::Frame;
 use crate::model::probe::ProbeRequest;
 use crate::model::process::ProcessKey;
-use crate::model::reading::{Missing, Reason};
 use crate::model::stack::StackWhy;
 use crate::protocol::{Request, Update};
 use crate::source::stream::Feed;
@@ -117,11 +116,6 @@ impl Collector for Probes {
         let Request::Probe(request) = request else {
             return false;
         };
-        if let Err(why) = agent.options.permissions.probes {
-            let refused = probe::refused(&request.gpu, why.into());
-            agent.feed.push(Update::Probed(Arc::new(refused)));
-            return true;
-        }
         let known = Frame {
             gpus: agent.gpus.values().cloned().collect(),
             pools: Some(agent.pools.clone()),
@@ -258,15 +252,9 @@ impl Collector for Logs {
             }
             Request::Watch { process, path } => {
                 let process = *process;
-                match agent.options.permissions.watches {
-                    Ok(()) => self.name(process, path.into(), move |name| {
-                        feed.push(Update::Watched(process, name));
-                    }),
-                    Err(why) => {
-                        let refused = Err(Missing::new(Reason::Denied, why));
-                        feed.push(Update::Watched(process, refused));
-                    }
-                }
+                self.name(process, path.into(), move |name| {
+                    feed.push(Update::Watched(process, name));
+                });
             }
             _ => return false,
         }
