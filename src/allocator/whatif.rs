@@ -49,7 +49,8 @@ pub struct WhatifResult {
     pub num_ooms: u64,
     /// The first failed request.
     pub oom: Option<Oom>,
-    /// The last failed request; several may fail if they also failed in the recording.
+    /// The last failed request. More than one can fail: a request that also failed in the recording does not end the
+    /// replay.
     #[serde(skip)]
     pub last_oom: Option<Oom>,
     /// Number of operations executed: all, or those up to the failure that stopped the replay.

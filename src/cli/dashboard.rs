@@ -20,6 +20,7 @@ use super::{exit_code, incident_inbox, runtime};
 use crate::collect::agent::Options;
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
+use crate::model::link::Link;
 use crate::model::permissions::Permissions;
 use crate::model::reading::Reason;
 use crate::model::text::visible;
@@ -177,7 +178,8 @@ fn pending_hello(target: &Target) -> Hello {
     }
 }
 
-/// Updates the app until the first frame, and returns that frame, or `None` after the timeout.
+/// Updates the app until the first frame, and returns that frame. Returns `None` after the timeout, and when the
+/// connection is lost, because the screen then has something to show.
 async fn first_frame(host: &mut Host) -> Option<Arc<Frame>> {
     let deadline = tokio::time::Instant::now() + DRIVER_TIMEOUT;
     loop {
@@ -192,8 +194,9 @@ async fn first_frame(host: &mut Host) -> Option<Arc<Frame>> {
         if matches!(update, Update::Event(_) | Update::RemoteIncident(_)) {
             host.before.push(update.clone());
         }
+        let is_lost = matches!(update, Update::Link(Link::Lost { .. }));
         host.app.update(update);
-        if frame.is_some() {
+        if frame.is_some() || is_lost {
             return frame;
         }
     }

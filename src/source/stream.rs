@@ -133,7 +133,7 @@ impl Feed {
                 queue.make_room(|u| matches!(u, Update::FailureMap(_)), MAX_FAILURE_MAPS);
             }
             // Only the newest one matters.
-            Update::Position(_) | Update::Link(_) | Update::Log(_) => {
+            Update::Position(_) | Update::Link(_) | Update::Log(_) | Update::Holders(..) => {
                 let kind = discriminant(&update);
                 queue.updates.retain(|u| discriminant(u) != kind);
             }

@@ -10,6 +10,7 @@ use super::columns::PROCESS_COLUMNS;
 use super::density::Density;
 use super::filter::{Filter, FilterError};
 use super::groups::{self, Grouping, TableRow};
+use super::holders::HolderLooks;
 use super::incident_charts::tracks;
 use super::incidents::{Incidents, ListedIncident};
 use super::keymap::Keymap;
@@ -100,6 +101,8 @@ pub struct App {
     pub no_map: Option<((ProcessKey, u32), Missing)>,
     /// The newest log that a screen requested. The screen must check that the log belongs to its process.
     pub log: Option<Arc<LogView>>,
+    /// Looks at the holders of memory.
+    pub holders: HolderLooks,
     /// Results of GPU probes.
     pub probes: Probes,
     /// Python stacks, newest first. Each process has at most one per trigger.
@@ -166,6 +169,7 @@ impl App {
             map: None,
             no_map: None,
             log: None,
+            holders: HolderLooks::default(),
             probes: Probes::default(),
             stacks: Vec::new(),
             pool_samples: HashMap::new(),
@@ -193,6 +197,7 @@ impl App {
             Update::FailureMap(_) | Update::IncidentList(_) | Update::RemoteIncident(_) => {}
             Update::NoMap(pool, why) => self.no_map = Some((pool, why)),
             Update::Stacks(key, stack) => self.take_stack(key, stack),
+            Update::Holders(process, holders) => self.holders.take(process, &holders),
             Update::Log(log) => self.log = Some(log),
             Update::Watched(process, name) => {
                 self.message = Some(match name {
@@ -235,6 +240,7 @@ impl App {
             self.pool_samples.clear();
             self.forget_map();
             self.stacks.clear();
+            self.holders.clear();
         }
         self.hello = hello;
     }

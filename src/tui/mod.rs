@@ -18,6 +18,7 @@ mod fatal_signals;
 pub mod filter;
 pub mod groups;
 pub mod help;
+pub mod holders;
 pub mod incident_charts;
 pub mod incidents;
 mod input;

@@ -153,7 +153,8 @@ const RULES: &[Rule] = &[
             "allocator",
             // Incidents and the numbers of a snapshot look the same on the screen and in print.
             "export::explanation",
-            // The same applies to a probe.
+            // The same applies to the holders of memory and to a probe.
+            "export::holders",
             "export::probe",
             "export::snapshot",
             "export::whatif",

@@ -399,6 +399,8 @@ fn orders() -> Vec<RequestLine> {
         Request::Map(Some((process, 0))),
         Request::Map(None),
         Request::Stacks(process),
+        Request::Holders(Some(process)),
+        Request::Holders(None),
         Request::Log(process),
         Request::Watch {
             process,

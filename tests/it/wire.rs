@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use gputop::model::event::{Event, Observation};
+use gputop::model::holders::Holders;
 use gputop::model::link::Link;
 use gputop::model::log::LogView;
 use gputop::model::pool::{FailureMap, PoolMap};
@@ -141,6 +142,7 @@ pub fn all_kinds() -> Vec<Update> {
         Update::Detail(key(), Box::new(Err(why()))),
         Update::Stacks(key(), Arc::new(Ok(PythonStack::default()))),
         Update::Stacks(key(), Arc::new(Err(why()))),
+        Update::Holders(key(), Arc::new(Ok(Holders::default()))),
         Update::Log(Arc::new(LogView {
             process: key(),
             text: Reading::Value("step 1\nstep 2\n".into()),
@@ -171,6 +173,12 @@ fn every_update_survives_the_wire() {
         Missing::new(Reason::Denied, "of another user"),
     )];
     assert_same(&read_bytes(&encode_updates(no_map.clone())).0, &no_map);
+    let why = Missing::new(Reason::Denied, "of another user");
+    let no_holders = [Update::Holders(key(), Arc::new(Err(why)))];
+    assert_same(
+        &read_bytes(&encode_updates(no_holders.clone())).0,
+        &no_holders,
+    );
 }
 
 #[test]

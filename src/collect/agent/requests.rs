@@ -39,6 +39,7 @@ impl Agent {
             Request::Play(_) | Request::Connect => {}
             Request::Detail(_)
             | Request::Stacks(_)
+            | Request::Holders(_)
             | Request::Log(_)
             | Request::Watch { .. }
             | Request::Probe(_) => {

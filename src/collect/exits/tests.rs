@@ -131,7 +131,7 @@ fn reports_a_thousand_simultaneous_exits_once_each() {
     drop(writer);
     let limit = crate::open_files::limit().now;
     if limit < 4_000 {
-        // The process table finds the exits of processes without a pidfd.
+        // Without a pidfd, an exit is noticed when the PID is missing from the process table.
         for key in &keys {
             watcher.exit_found(*key, now_mono());
         }

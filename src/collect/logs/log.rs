@@ -76,8 +76,9 @@ pub struct Log {
     read_allowance: Allowance,
     /// True if text was skipped and this was not reported yet.
     sampled: bool,
-    /// Number of bytes that were skipped and not reported yet, and in total.
+    /// Number of skipped bytes that were not reported yet.
     skipped: u64,
+    /// Number of all skipped bytes.
     all_skipped: u64,
     skipped_at: Option<Mono>,
     left_out: u64,

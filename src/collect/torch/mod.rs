@@ -16,6 +16,7 @@ pub mod allocation_spike;
 mod block;
 mod containers;
 mod failure;
+pub mod holders;
 mod largest;
 mod layout;
 mod locate;

@@ -49,7 +49,7 @@ pub enum Reach {
     /// All series, for a day.
     #[default]
     Whole,
-    /// All series, with a lower memory limit, so only the latest hours of processes remain. For a host that the user
+    /// All series, with a lower memory limit, so the series of processes cover only the latest hours. For a host that the user
     /// viewed earlier.
     Part,
     /// Only GPUs and host for the last hour, in coarse buckets: 0.2 MiB with 8 GPUs. For one of many hosts.

@@ -35,6 +35,10 @@ fn why_not(request: &Request) -> Missing {
             Reason::NotRead,
             "recordings contain stacks only for failed allocations and new maxima",
         ),
+        Request::Holders(_) => (
+            Reason::NotRead,
+            "recordings do not contain the names of tensors, because they are private data of the program",
+        ),
         Request::Log(_) | Request::Watch { .. } => {
             (Reason::NotRead, "recordings contain excerpts of logs only")
         }
