@@ -22,7 +22,6 @@ pub const REMEDIES: &[&str] = &[
 
 /// Truncates the trace after the request that failed with `free` bytes free on the GPU. `None` if it has no such
 /// request.
-#[must_use]
 pub fn until(mut trace: Trace, free: Bytes) -> Option<Trace> {
     let is_failure =
         |op: &Op| matches!(op, Op::Refused { driver_free, .. } if *driver_free == Some(free));
@@ -33,8 +32,6 @@ pub fn until(mut trace: Trace, free: Bytes) -> Option<Trace> {
 
 /// Replays `trace`, whose last operation is the failed request, under each of [`REMEDIES`] that its torch release
 /// supports. The caller identifies the failure in the result.
-///
-/// # Errors
 /// Returns a message if the replay under the program's own setting does not fail where the program did. The program
 /// then did something that the model does not know, such as changing a setting in its code.
 pub fn try_all(trace: &Trace, room: Room) -> Result<TraceReplay, String> {

@@ -6,7 +6,7 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 
 use super::settings::{RecordingViewArgs, Settings, has_terminal};
-use super::{dashboard, runtime};
+use super::{exit_code, runtime};
 use crate::model::units::Millis;
 use crate::source::replay::{Options, Recording as File, play};
 use crate::tui;
@@ -67,7 +67,7 @@ fn play_demo(settings: &Settings, reason: Option<String>, guide: Guide) -> Resul
             ..Options::default()
         },
     );
-    Ok(dashboard::exit_code(runtime()?.block_on(tui::run(
+    Ok(exit_code(runtime()?.block_on(tui::run(
         app,
         source,
         settings.environment(),

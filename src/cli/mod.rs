@@ -29,7 +29,6 @@ mod incidents;
 #[cfg(local)]
 mod line;
 mod log;
-mod malloc_tuning;
 #[cfg(local)]
 mod once;
 #[cfg(local)]
@@ -57,6 +56,7 @@ use color_eyre::Result;
 
 use self::settings::{Flags, Settings, SettingsArgs};
 use crate::model::text::{Escaped, json_escaped};
+use crate::tui::CloseReason;
 
 /// The arguments of gputop. The help shows the description from Cargo.toml.
 #[derive(Debug, Parser)]
@@ -158,20 +158,6 @@ enum Command {
 /// Reason why a build without `cfg(local)` cannot show this host, as a phrase.
 #[cfg(any(test, not(local)))]
 const NO_COLLECTORS: &str = "this build is a client and cannot read local GPUs";
-
-/// Error for a host that yields no sample.
-#[cfg(local)]
-const NO_SAMPLE: &str =
-    "no sample from this host: the collectors stopped. `gputop doctor` shows what works";
-
-/// Returns the error for a driver that does not answer.
-#[cfg(local)]
-fn driver_timeout(timeout: std::time::Duration) -> String {
-    format!(
-        "no answer from the NVIDIA driver within {} s: it may hang, and `nvidia-smi` with it. Check `dmesg` for Xid errors",
-        timeout.as_secs()
-    )
-}
 
 /// Returns the names of all subcommands, for hints.
 pub fn subcommands() -> Vec<String> {
@@ -375,6 +361,14 @@ fn width_of(is_terminal: bool) -> usize {
             usize::from(width).clamp(40, 120)
         }
     })
+}
+
+/// Returns the exit code for the reason why the dashboard exited.
+fn exit_code(left: CloseReason) -> u8 {
+    match left {
+        CloseReason::User | CloseReason::TerminalClosed => 0,
+        CloseReason::Signal(number) => u8::try_from(128 + number).unwrap_or(2),
+    }
 }
 
 /// Returns the runtime of the main loop, which is the only task. Collectors have their own threads.

@@ -20,6 +20,7 @@ use crate::model::units::Millis;
 use crate::protocol::Update;
 use crate::source::local;
 use crate::source::stream::Source;
+use crate::tui::{printed_report, printed_tables};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -49,8 +50,8 @@ impl Args {
 }
 
 /// Time between the two readings that rates require.
-const RATE_INTERVAL: Millis = Millis(300);
-const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const RATE_INTERVAL: Millis = Millis(300);
+pub(super) const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum wait for the next sample of a report. The interval is at most an hour.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(3_700);
 
@@ -58,7 +59,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     if args.watch {
         return watch(settings);
     }
-    let (hello, frame) = frame(is_complete)?;
+    let (hello, frame) = frame(RATE_INTERVAL, DRIVER_TIMEOUT, is_complete)?;
     if let Some(why) = dashboard::why_no_gpus(&frame) {
         if args.json {
             print_json(&Document::new(&hello, frame, None).json()?)?;
@@ -73,7 +74,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             let mut app = settings.app(None);
             app.update(Update::Hello(hello));
             app.update(Update::Frame(frame));
-            print(&export::table::app(&app, width()))?;
+            print(&printed_tables::text(&app, width()))?;
         }
     }
     Ok(0)
@@ -88,9 +89,9 @@ fn watch(settings: &Settings) -> Result<u8> {
     loop {
         let update = async { tokio::time::timeout(WATCH_TIMEOUT, source.next()).await };
         let Ok(update) = runtime.block_on(update) else {
-            bail!(super::driver_timeout(WATCH_TIMEOUT));
+            bail!(driver_timeout(WATCH_TIMEOUT));
         };
-        let update = update.ok_or_eyre(super::NO_SAMPLE)?;
+        let update = update.ok_or_eyre(NO_SAMPLE)?;
         let is_frame = matches!(update, Update::Frame(_));
         app.update(update);
         if !is_frame {
@@ -102,7 +103,7 @@ fn watch(settings: &Settings) -> Result<u8> {
         }
         frames += 1;
         if is_complete(&app.frame, frames) {
-            print(&export::report::of(&app))?;
+            print(&printed_report::text(&app))?;
         }
         if super::closed_stdout::is_closed() {
             return Ok(0);
@@ -111,15 +112,31 @@ fn watch(settings: &Settings) -> Result<u8> {
 }
 
 /// Returns the first sample of this host that `is_enough` accepts, given the frame and the number of frames so far.
-pub(super) fn frame(is_enough: impl Fn(&Frame, u32) -> bool) -> Result<(Arc<Hello>, Arc<Frame>)> {
+pub(super) fn frame(
+    interval: Millis,
+    timeout: Duration,
+    is_enough: impl Fn(&Frame, u32) -> bool,
+) -> Result<(Arc<Hello>, Arc<Frame>)> {
     let runtime = runtime()?;
-    let mut source = local::start(agent_options(RATE_INTERVAL))?;
+    let mut source = local::start(agent_options(interval))?;
     let sample = sample(&mut source, is_enough);
-    let sample = runtime.block_on(async { tokio::time::timeout(DRIVER_TIMEOUT, sample).await });
+    let sample = runtime.block_on(async { tokio::time::timeout(timeout, sample).await });
     let Ok(sample) = sample else {
-        bail!(super::driver_timeout(DRIVER_TIMEOUT));
+        bail!(driver_timeout(timeout));
     };
-    sample.ok_or_eyre(super::NO_SAMPLE)
+    sample.ok_or_eyre(NO_SAMPLE)
+}
+
+/// The error for a host that yields no sample.
+const NO_SAMPLE: &str =
+    "no sample from this host: the collectors stopped. `gputop doctor` shows what works";
+
+/// Returns the error for a driver that does not answer.
+fn driver_timeout(timeout: Duration) -> String {
+    format!(
+        "no answer from the NVIDIA driver within {} s: it may hang, and `nvidia-smi` with it. Check `dmesg` for Xid errors",
+        timeout.as_secs()
+    )
 }
 
 async fn sample(

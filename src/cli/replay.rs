@@ -6,7 +6,7 @@ use color_eyre::Result;
 use color_eyre::eyre::{Context, bail};
 
 use super::settings::{RecordingViewArgs, Settings, has_terminal};
-use super::{dashboard, runtime};
+use super::{exit_code, runtime};
 use crate::model::text::visible;
 use crate::protocol::Position;
 use crate::source::layout::ENDING;
@@ -90,7 +90,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             ))?
         }
     };
-    Ok(dashboard::exit_code(left))
+    Ok(exit_code(left))
 }
 
 /// Returns an app with the initial playback position, because a key may arrive before the first update.

@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 
-use super::assemble::MAX_TEXT;
 use super::device::Held;
 use super::record::{
     Action, BlockRecord, Event, FrameRecord, Lane, NO_TIME, SegmentRecord, StackId,
@@ -13,6 +12,8 @@ use crate::allocator::trace::PoolId;
 use crate::model::pool::{Block, BlockState, Segment};
 use crate::model::stack::StackFrame;
 
+/// Maximum length of file and function names. C++ function names are the longest.
+pub const MAX_TEXT: usize = 500;
 /// Maximum number of objects. Ten million events need twenty million.
 const MAX_OBJECTS: usize = 80_000_000;
 /// Maximum number of dictionary entries that are searched for a key, from the end. An entry of `history` has four.

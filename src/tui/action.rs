@@ -93,6 +93,8 @@ actions! {
         View::back;
     Memory: Screens, "memory", ["M"], "inspect", "Inspect the allocator of the process under the cursor",
         View::open_memory;
+    Holders: Screens, "holders", ["o"], "holders", "Look up which tensors hold the memory of the process; there, look again",
+        View::open_holders;
     Stack: Screens, "stack", ["S"], "read stack", "Read the Python stack of the process without stopping it",
         View::read_stack;
     Log: Screens, "log", ["L"], "open log", "Open the log of the process under the cursor",

@@ -11,6 +11,7 @@ use super::density::Density;
 use super::filter::{Filter, FilterError};
 use super::groups::{self, Grouping, TableRow};
 use super::guide::Guide;
+use super::holders::HolderLooks;
 use super::incident_charts::tracks;
 use super::incidents::{Incidents, ListedIncident};
 use super::keymap::Keymap;
@@ -109,6 +110,8 @@ pub struct App {
     pub no_map: Option<((ProcessKey, u32), Missing)>,
     /// The newest log that a screen requested. The screen must check that the log belongs to its process.
     pub log: Option<Arc<LogView>>,
+    /// Looks at the holders of memory.
+    pub holders: HolderLooks,
     /// Results of GPU probes.
     pub probes: Probes,
     /// Python stacks, newest first. Each process has at most one per trigger.
@@ -180,6 +183,7 @@ impl App {
             map: None,
             no_map: None,
             log: None,
+            holders: HolderLooks::default(),
             probes: Probes::default(),
             stacks: Vec::new(),
             pool_samples: HashMap::new(),
@@ -207,6 +211,7 @@ impl App {
             Update::FailureMap(_) | Update::IncidentList(_) | Update::RemoteIncident(_) => {}
             Update::NoMap(pool, why) => self.no_map = Some((pool, why)),
             Update::Stacks(key, stack) => self.take_stack(key, stack),
+            Update::Holders(process, holders) => self.holders.take(process, &holders),
             Update::Log(log) => self.log = Some(log),
             Update::Watched(process, name) => {
                 self.message = Some(match name {
@@ -249,6 +254,7 @@ impl App {
             self.pool_samples.clear();
             self.forget_map();
             self.stacks.clear();
+            self.holders.clear();
         }
         self.hello = hello;
     }

@@ -13,10 +13,12 @@ use super::columns::PROCESS_COLUMNS;
 use super::copy_text;
 use super::effect::Effect;
 use super::filter::Filter;
+use super::holders::LOOK_INTERVAL;
 use super::menu::{Menu, sort_orders, sort_title};
 use super::overlay::Overlay;
 use super::probe_question::ProbeQuestion;
 use super::rows::ProcessRow;
+use super::screens::holders::HoldersScreen;
 use super::screens::incident::{self, IncidentScreen};
 use super::screens::incidents::{self, IncidentList};
 use super::screens::log::{self, LogScreen};
@@ -45,6 +47,8 @@ pub struct View {
     area: Rect,
     /// The requested map, and the sequence number of the frame for which it was requested.
     map: (Option<(ProcessKey, u32)>, u64),
+    /// The process whose holders were requested, and when.
+    holders: (Option<ProcessKey>, Mono),
     /// The time before which history was last requested from a recording.
     past: Option<Mono>,
     /// Requests for the source since the last call of [`Self::follow`].
@@ -77,6 +81,7 @@ impl View {
             focus: None,
             area: Rect::default(),
             map: (None, 0),
+            holders: (None, Mono(0)),
             past: None,
             requests: Vec::new(),
         }
@@ -293,6 +298,13 @@ impl View {
             .into()
     }
 
+    /// Opens the holders of the memory of the process. The look is requested by [`Self::follow`].
+    pub(super) fn open_holders(&mut self, app: &mut App) -> Effect {
+        self.process(app)
+            .map(|row| Effect::Open(Box::new(HoldersScreen::new(row.id().key))))
+            .into()
+    }
+
     /// Requests the Python stack of the process, and opens a screen that shows it.
     pub(super) fn read_stack(&mut self, app: &mut App) -> Effect {
         if app.recording.is_some() {
@@ -435,6 +447,7 @@ impl View {
             requests.push(Request::Focus(focus));
         }
         requests.extend(self.wanted_map(app));
+        requests.extend(self.wanted_holders(app));
         requests.extend(self.wanted_past(app));
         requests
     }
@@ -447,6 +460,9 @@ impl View {
         }
         if self.map.0.take().is_some() {
             requests.push(Request::Map(None));
+        }
+        if self.holders.0.take().is_some() {
+            requests.push(Request::Holders(None));
         }
         requests
     }
@@ -463,6 +479,20 @@ impl View {
         let is_needed = has_new_frame || wanted.0 != self.map.0;
         self.map = wanted;
         is_needed.then_some(Request::Map(wanted.0))
+    }
+
+    /// Requests a look when a screen of holders opens, and again after [`LOOK_INTERVAL`]. Cancels it when the last such
+    /// screen closes.
+    fn wanted_holders(&mut self, app: &App) -> Option<Request> {
+        let wanted = self.stack.iter().rev().find_map(|screen| screen.holders());
+        let now = app.frame.mono;
+        let (requested, at) = self.holders;
+        let is_due = wanted.is_some() && now.since(at) >= LOOK_INTERVAL;
+        if wanted == requested && !is_due {
+            return None;
+        }
+        self.holders = (wanted, now);
+        Some(Request::Holders(wanted))
     }
 
     /// Requests the history that the charts need from a recording. Each part is requested once.

@@ -33,7 +33,7 @@ use self::oom::{OomCounterPaths, OomKiller};
 use self::status::{ExitTrace, Status};
 use super::clock::now_mono;
 use super::kernel_log::{KernelLine, KernelLog, XidLine};
-use super::process::stat::{StatBuffer, StatFile};
+use super::process::stat::start_time;
 use crate::model::event::OomVerdict;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reading, Reason};
@@ -441,9 +441,7 @@ fn open(proc_root: &Path, process: ProcessKey) -> io::Result<Option<OwnedFd>> {
         opened => opened?,
     };
     room_for(LongLivedFile::Pidfd, &pidfd)?;
-    let path = proc_root.join(process.pid.to_string()).join("stat");
-    let start = || Ok(StatFile::open(&path)?.read(&mut StatBuffer::new())?.start);
-    match start() {
+    match start_time(proc_root, process.pid) {
         Ok(start) => Ok((start == process.start).then_some(pidfd)),
         Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(error),

@@ -3,6 +3,8 @@
 pub mod fleet;
 pub mod gpu;
 pub mod gpu_columns;
+pub mod holder_group;
+pub mod holders;
 pub mod incident;
 pub mod incidents;
 mod list;
@@ -70,6 +72,11 @@ pub trait Screen {
 
     /// Returns the pool whose map this screen shows in `body`: its process and the device ordinal in that process.
     fn map(&self, _app: &App, _body: Rect) -> Option<(ProcessKey, u32)> {
+        None
+    }
+
+    /// Returns the process whose holders of memory this screen shows.
+    fn holders(&self) -> Option<ProcessKey> {
         None
     }
 
@@ -145,6 +152,8 @@ pub const SCREENS: &[&ScreenDef] = &[
     &gpu::DEF,
     &process::DEF,
     &memory::DEF,
+    &holders::DEF,
+    &holder_group::DEF,
     &log::DEF,
     &unreadable::DEF,
     &incident::DEF,

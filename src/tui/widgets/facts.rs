@@ -116,7 +116,7 @@ fn columns_of(width: u16, min_width: u16) -> (u16, u16) {
     )
 }
 
-/// Returns the width of a line of facts in columns of at least `min_width`.
+/// Returns the width of a fact when the area is divided into as many columns of at least `min_width` as fit.
 pub fn line_width(area: Rect, min_width: u16) -> u16 {
     columns_of(area.width, min_width).1
 }

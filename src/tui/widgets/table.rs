@@ -7,7 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::cells::{columns, fit, put};
+use super::cells::{columns, fit, fit_middle, put};
 use crate::model::reading::Reading;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::row;
@@ -56,6 +56,14 @@ impl<T> Column<T> {
         }
     }
 
+    /// Shortens long text in its middle, for names whose ends differ.
+    pub const fn shortened_in_middle(self) -> Self {
+        Self {
+            align: Align::RestMiddle,
+            ..self
+        }
+    }
+
     /// Makes the column sortable.
     pub const fn sorted(self, first: First, key: fn(&T) -> SortKey) -> Self {
         Self {
@@ -90,6 +98,8 @@ pub enum Align {
     Right,
     /// Left-aligned, and takes the remaining width.
     Rest,
+    /// Like `Rest`, but long text is shortened in its middle.
+    RestMiddle,
 }
 
 /// Text and colour role of a table cell.
@@ -253,7 +263,7 @@ fn place_visible<T: ?Sized>(
     let mut placed = Vec::new();
     for (i, column) in columns.iter().enumerate().filter(|(i, _)| chosen[*i]) {
         let width = column.width
-            + if column.align == Align::Rest {
+            + if matches!(column.align, Align::Rest | Align::RestMiddle) {
                 spare
             } else {
                 0
@@ -421,7 +431,7 @@ fn arrow(
         .min(place.width);
     let x = match align {
         Align::Right => (place.x + place.width - title).saturating_sub(1),
-        Align::Left | Align::Rest => place.x + title,
+        Align::Left | Align::Rest | Align::RestMiddle => place.x + title,
     };
     put(buffer, x, y, glyph, 1, theme.style(Role::Title));
 }
@@ -435,11 +445,15 @@ fn draw_cell(
     buffer: &mut Buffer,
     theme: &Theme,
 ) {
-    let text = fit(text, usize::from(place.width), theme.glyphs.ellipsis);
+    let room = usize::from(place.width);
+    let text = match align {
+        Align::RestMiddle => fit_middle(text, room, theme.glyphs.ellipsis),
+        _ => fit(text, room, theme.glyphs.ellipsis),
+    };
     let width = u16::try_from(columns(&text)).unwrap_or(place.width);
     let x = match align {
         Align::Right => place.x + place.width.saturating_sub(width),
-        Align::Left | Align::Rest => place.x,
+        Align::Left | Align::Rest | Align::RestMiddle => place.x,
     };
     put(buffer, x, y, &text, place.width, style);
 }

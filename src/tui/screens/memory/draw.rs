@@ -7,6 +7,7 @@ use super::AnalysedMap;
 use super::figures::down;
 use super::text::card_name;
 use super::{Pane, Shown};
+use crate::model::pool::BlockState;
 use crate::model::units::Bytes;
 use crate::tui::marks;
 use crate::tui::rows::ProcessRow;
@@ -16,6 +17,7 @@ use crate::tui::widgets::bar::{self, Part};
 use crate::tui::widgets::cells::{fit, put, put_all, put_line, put_lines, put_right, wrap_words};
 use crate::tui::widgets::histogram;
 use crate::tui::widgets::pool_chart::PoolChart;
+use crate::tui::widgets::segment_map::CellContents;
 
 /// Areas of the parts. Parts without room are empty.
 #[derive(Default)]
@@ -223,14 +225,24 @@ impl Shown<'_> {
         let under = pane.under(&read.map).filter(|_| !areas.under.is_empty());
         if let Some(under) = under {
             let shown = if areas.under.width >= 96 { 8 } else { 4 };
-            put_line(
-                buffer,
-                areas.under,
-                &under.words(shown, theme),
-                Role::Text,
-                theme,
-            );
+            let mut words = under.words(shown, theme);
+            if let Some(owner) = self.owner_words(&under) {
+                words = format!("{owner} in {words}");
+            }
+            put_line(buffer, areas.under, &words, Role::Text, theme);
         }
+    }
+
+    /// Returns the largest allocated block in a cell and its owner, if a look at the holders of memory named it:
+    /// `# 27M held by model.emb.weight (parameters)`.
+    fn owner_words(&self, cell: &CellContents<'_>) -> Option<String> {
+        let look = self.app.holders.of(self.screen.process)?;
+        let blocks = cell.blocks.iter();
+        let blocks = blocks.filter(|block| block.state == BlockState::Allocated);
+        let largest = blocks.max_by_key(|block| block.size)?;
+        let owner = look.owner_words(self.pool.ordinal, largest.address)?;
+        let glyph = self.theme.glyphs.allocated;
+        Some(format!("{glyph} {} {owner}", largest.size.short()))
     }
 
     fn title(&self, area: Rect, buffer: &mut Buffer) {
