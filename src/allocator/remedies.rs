@@ -1,7 +1,7 @@
 //! Replays of a failure under settings that could have prevented it.
 
 use super::config::Config;
-use super::rules::{NEWEST, Rules};
+use super::rules::NEWEST;
 use super::trace::{Op, Trace};
 use super::whatif::{Room, WhatifResult, replay};
 use crate::model::trace_replay::{ReplayOutcome, SettingResult, TraceReplay};
@@ -37,7 +37,7 @@ pub fn until(mut trace: Trace, free: Bytes) -> Option<Trace> {
 pub fn try_all(trace: &Trace, room: Room) -> Result<TraceReplay, String> {
     let torch = trace.recorded.torch.unwrap_or(NEWEST);
     let present = Config::parse(trace.recorded.conf.as_deref().unwrap_or_default());
-    let own = replay(trace, &Rules::new(torch, &present), room);
+    let own = replay(trace, &present.rules(torch), room);
     if outcome(&own, trace) != ReplayOutcome::Same {
         return Err(
             "The replayed allocation trace does not fail where the program did, so the effect of other settings is unknown."
@@ -48,7 +48,7 @@ pub fn try_all(trace: &Trace, room: Room) -> Result<TraceReplay, String> {
         let mut config = Config::read(conf, torch).ok()?;
         // A memory limit is the user's choice and not a remedy, so it stays.
         config.memory_fraction = config.memory_fraction.or(present.memory_fraction);
-        let result = replay(trace, &Rules::new(torch, &config), room);
+        let result = replay(trace, &config.rules(torch), room);
         let outcome = outcome(&result, trace);
         Some(SettingResult {
             conf: (*conf).to_owned(),

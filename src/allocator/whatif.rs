@@ -285,7 +285,7 @@ mod tests {
     use crate::allocator::rules::NEWEST;
 
     fn rules(conf: &str) -> Rules {
-        Rules::new(NEWEST, &Config::read(conf, NEWEST).expect("a setting"))
+        Config::read(conf, NEWEST).expect("a setting").rules(NEWEST)
     }
 
     fn alloc(block: u64, mib: u64) -> Op {

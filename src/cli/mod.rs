@@ -30,6 +30,8 @@ mod incidents;
 mod line;
 mod log;
 #[cfg(local)]
+mod memory;
+#[cfg(local)]
 mod once;
 #[cfg(local)]
 mod probe;
@@ -99,6 +101,10 @@ enum Command {
     /// Show the state of PyTorch's allocator in a running process
     #[command(after_help = "Example:\n  gputop allocator 4123 --blocks")]
     Allocator(allocator::Args),
+    #[cfg(local)]
+    /// Show which tensors hold the GPU memory of a running PyTorch process, and what grows
+    #[command(after_help = "Example:\n  gputop memory 4123 --watch 10s")]
+    Memory(memory::Args),
     #[cfg(local)]
     /// Allocate GPU memory briefly to measure how much the driver can provide, and how it fragments
     #[command(after_help = "Example:\n  gputop probe --gpu 0 --policy native --policy expandable")]
@@ -222,6 +228,8 @@ pub fn run(cli: &Cli) -> Result<u8> {
         #[cfg(local)]
         Some(Command::Allocator(args)) => allocator::run(args),
         #[cfg(local)]
+        Some(Command::Memory(args)) => memory::run(args),
+        #[cfg(local)]
         Some(Command::Probe(args)) => probe::run(args),
         #[cfg(local)]
         Some(Command::ProbeChild) => Ok(crate::probe::child::run()),
@@ -254,6 +262,11 @@ fn print_json(json: &str) -> Result<()> {
 /// Prints text that contains gputop's own escape sequences. The caller has escaped all other text. A closed pipe is not
 /// a failure.
 fn print_styled(text: &str) -> Result<()> {
+    write_out(text).map(drop)
+}
+
+/// Like [`print_styled`]. Returns false if standard output was closed by its reader.
+fn write_out(text: &str) -> Result<bool> {
     use std::io::Write;
     if closed_stdout::is_closed() {
         color_eyre::eyre::bail!(
@@ -262,8 +275,9 @@ fn print_styled(text: &str) -> Result<()> {
     }
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -440,6 +454,8 @@ mod tests {
             ("doctor", &["config"]),
             #[cfg(local)]
             ("allocator", &[]),
+            #[cfg(local)]
+            ("memory", &[]),
         ] {
             let options = options(name);
             let listed = settings.iter().filter(|s| options.iter().any(|o| o == *s));

@@ -20,7 +20,7 @@ use crate::model::units::Millis;
 use crate::protocol::Update;
 use crate::source::local;
 use crate::source::stream::Source;
-use crate::tui::{printed_report, printed_tables};
+use crate::tui::{printed_tables, report};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -89,7 +89,7 @@ fn watch(settings: &Settings) -> Result<u8> {
     loop {
         let update = async { tokio::time::timeout(WATCH_TIMEOUT, source.next()).await };
         let Ok(update) = runtime.block_on(update) else {
-            bail!(driver_timeout(WATCH_TIMEOUT));
+            bail!(no_answer(WATCH_TIMEOUT));
         };
         let update = update.ok_or_eyre(NO_SAMPLE)?;
         let is_frame = matches!(update, Update::Frame(_));
@@ -103,13 +103,16 @@ fn watch(settings: &Settings) -> Result<u8> {
         }
         frames += 1;
         if is_complete(&app.frame, frames) {
-            print(&printed_report::text(&app))?;
+            print(&report::of(&app))?;
         }
         if super::closed_stdout::is_closed() {
             return Ok(0);
         }
     }
 }
+
+const NO_SAMPLE: &str =
+    "no sample from this host: the collectors stopped. `gputop doctor` shows what works";
 
 /// Returns the first sample of this host that `is_enough` accepts, given the frame and the number of frames so far.
 pub(super) fn frame(
@@ -122,17 +125,12 @@ pub(super) fn frame(
     let sample = sample(&mut source, is_enough);
     let sample = runtime.block_on(async { tokio::time::timeout(timeout, sample).await });
     let Ok(sample) = sample else {
-        bail!(driver_timeout(timeout));
+        bail!(no_answer(timeout));
     };
     sample.ok_or_eyre(NO_SAMPLE)
 }
 
-/// The error for a host that yields no sample.
-const NO_SAMPLE: &str =
-    "no sample from this host: the collectors stopped. `gputop doctor` shows what works";
-
-/// Returns the error for a driver that does not answer.
-fn driver_timeout(timeout: Duration) -> String {
+fn no_answer(timeout: Duration) -> String {
     format!(
         "no answer from the NVIDIA driver within {} s: it may hang, and `nvidia-smi` with it. Check `dmesg` for Xid errors",
         timeout.as_secs()

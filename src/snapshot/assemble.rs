@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use super::device::{Device, Held};
 use super::error::{Result, SnapshotError};
-use super::record::{BlockRecord, Lane, SegmentRecord};
+use super::record::{BlockRecord, Lane, SegmentRecord, Value};
 use super::stacks::Stacks;
-use super::store::{MAX_TEXT, Run, Store, Value};
+use super::store::{MAX_TEXT, Run, Store};
 use super::text::{self, TextId};
 use super::{Setting, Snapshot};
 use crate::model::pool::{Block, BlockState, PoolKind, Segment};

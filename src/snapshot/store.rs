@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::device::Held;
 use super::record::{
-    Action, BlockRecord, Event, FrameRecord, Lane, NO_TIME, SegmentRecord, StackId,
+    Action, BlockRecord, Event, FrameRecord, Lane, NO_TIME, SegmentRecord, StackId, Value,
 };
 use super::text::{self, TextId, Texts};
 use crate::allocator::trace::PoolId;
@@ -27,22 +27,6 @@ const BLOCK_BYTES: usize = size_of::<BlockRecord>() + size_of::<Block>() + size_
 const SEGMENT_BYTES: usize = size_of::<SegmentRecord>() + size_of::<Segment>() + 320;
 /// Size of an entry in a list plus one in a hash table that grows by doubling.
 const INTERNED_BYTES: usize = 96;
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Value {
-    None,
-    Bool(bool),
-    Int(i64),
-    /// An integer above the range of `Int`.
-    Large(u64),
-    /// An integer too large for a size or an address.
-    Huge,
-    Float(f64),
-    Text(TextId),
-    Object(ObjectId),
-}
-
-pub type ObjectId = u32;
 
 #[derive(Debug, Clone, Copy)]
 pub enum Object {

@@ -27,7 +27,7 @@ pub use args::{
 pub use collectors::{KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE, agent_options, kernel_log_path};
 pub use file::{ConfigPath, Group, Origin, SettingError, VARIABLE as CONFIG_VARIABLE, read_text};
 #[cfg(local)]
-pub use quantities::limit_argument;
+pub use quantities::{limit_argument, watch_argument};
 pub use quantities::{maps_argument, size_argument};
 pub use terminal::{TerminalEnvironment, has_terminal};
 pub use themes::Themes;

@@ -3,15 +3,15 @@
 
 use std::fmt::Write as _;
 
-use super::app::App;
-use super::rows::ProcessRow;
-use super::screens::gpu_columns::notes;
 use crate::model::gpu::Gpu;
 use crate::model::units::Bytes;
+use crate::tui::app::App;
+use crate::tui::rows::ProcessRow;
+use crate::tui::screens::gpu_columns::notes;
 
 /// Returns one line for the time, one for each GPU and one for each process, and an empty line.
 #[must_use]
-pub fn text(app: &App) -> String {
+pub fn of(app: &App) -> String {
     let (gpus, rows) = (&app.frame.gpus, &app.all_rows);
     let running = rows.iter().filter(|row| row.ended().is_none()).count();
     let mut out = format!(
