@@ -383,9 +383,10 @@ impl<'a, M: Memory> Names<'a, M> {
     /// Adds a reference, unless the object cannot lead to a tensor.
     fn push(&mut self, object: u64, parent: u32, edge: Edge) {
         let kind = self.python.kind_of(object);
+        // Modules are roots. Following `import torch` would make all of PyTorch as cheap as the program's own objects.
         let is_leaf = matches!(
             kind,
-            None | Some(Kind::Leaf | Kind::Text | Kind::Int | Kind::Code)
+            None | Some(Kind::Leaf | Kind::Text | Kind::Int | Kind::Code | Kind::Module)
         );
         if !is_leaf {
             self.graph.push(object, parent, edge);
@@ -436,8 +437,8 @@ impl<'a, M: Memory> Names<'a, M> {
                 let closure = python.layout.function_closure;
                 for (at, name, extra) in [
                     (closure, ".__closure__", 10),
-                    (closure - 16, ".__kwdefaults__", 12),
-                    (closure - 24, ".__defaults__", 12),
+                    (closure - 8, ".__kwdefaults__", 12),
+                    (closure - 16, ".__defaults__", 12),
                 ] {
                     if let Some(value) = python.reader.pointer(object.wrapping_add(at))
                         && matches!(python.kind_of(value), Some(Kind::Tuple | Kind::Dict))
