@@ -15,11 +15,12 @@ use super::demo;
 use super::settings::agent_options;
 use super::settings::{Settings, has_terminal};
 use super::targets::HostArgs;
-use super::{incident_inbox, malloc_tuning, runtime};
+use super::{exit_code, incident_inbox, runtime};
 #[cfg(local)]
 use crate::collect::agent::Options;
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
+use crate::model::link::Link;
 use crate::model::permissions::Permissions;
 use crate::model::reading::Reason;
 use crate::model::text::visible;
@@ -28,7 +29,7 @@ use crate::protocol::Update;
 use crate::source::local;
 use crate::source::remote::{self, Connection, Target};
 use crate::tui::screens::Screen;
-use crate::tui::{self, CloseReason, Host};
+use crate::tui::{self, Host};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -81,7 +82,7 @@ fn this_host(settings: &Settings, runtime: &Runtime) -> Result<u8> {
             return Ok(1);
         }
         drop(host.source);
-        return demo::show(settings, Some(reason));
+        return demo::show_instead(settings, reason);
     }
     show_one(host, settings, runtime)
 }
@@ -109,7 +110,6 @@ fn show_one(host: Host, settings: &Settings, runtime: &Runtime) -> Result<u8> {
 
 fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runtime) -> Result<u8> {
     expect_terminal()?;
-    malloc_tuning::share_among_many_threads();
     let connections = prepare_all(targets, settings.interval, &args.push, args.allowed);
     let hosts = connections.into_iter().map(|connection| {
         let mut host = host(connection, args, settings)?;
@@ -178,7 +178,8 @@ fn pending_hello(target: &Target) -> Hello {
     }
 }
 
-/// Updates the app until the first frame, and returns that frame, or `None` after the timeout.
+/// Updates the app until the first frame, and returns that frame. Returns `None` after the timeout, and when the
+/// connection is lost, because the screen then has something to show.
 async fn first_frame(host: &mut Host) -> Option<Arc<Frame>> {
     let deadline = tokio::time::Instant::now() + DRIVER_TIMEOUT;
     loop {
@@ -193,8 +194,9 @@ async fn first_frame(host: &mut Host) -> Option<Arc<Frame>> {
         if matches!(update, Update::Event(_) | Update::RemoteIncident(_)) {
             host.before.push(update.clone());
         }
+        let is_lost = matches!(update, Update::Link(Link::Lost { .. }));
         host.app.update(update);
-        if frame.is_some() {
+        if frame.is_some() || is_lost {
             return frame;
         }
     }
@@ -217,12 +219,4 @@ pub fn show_screen(screen: Box<dyn Screen>, settings: &Settings) -> Result<u8> {
     let (app, environment) = (settings.app(None), settings.environment());
     let left = runtime()?.block_on(tui::show(screen, app, environment))?;
     Ok(exit_code(left))
-}
-
-/// Returns the exit code for the reason why the dashboard exited.
-pub fn exit_code(left: CloseReason) -> u8 {
-    match left {
-        CloseReason::User | CloseReason::TerminalClosed => 0,
-        CloseReason::Signal(number) => u8::try_from(128 + number).unwrap_or(2),
-    }
 }

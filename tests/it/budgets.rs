@@ -75,7 +75,9 @@ impl Watched {
             "{name}: {size} bytes took {} MiB and {took:.1?}",
             peak / MIB
         );
-        assert!(peak > 0, "{name}: nothing was measured");
+        // A process of a few milliseconds can exit between two samples.
+        let is_short = took < Duration::from_millis(20);
+        assert!(peak > 0 || is_short, "{name}: nothing was measured");
         assert!(
             peak <= max_memory(size),
             "{name}: {size} bytes took {} MiB",

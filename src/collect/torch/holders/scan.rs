@@ -53,7 +53,7 @@ impl PresentPages {
             let address = range.address + index as u64 * PAGE_BYTES;
             match runs.last_mut() {
                 Some(run) if run.address + run.len as u64 == address => {
-                    run.len += PAGE_BYTES as usize
+                    run.len += PAGE_BYTES as usize;
                 }
                 _ => runs.push(Range {
                     address,
