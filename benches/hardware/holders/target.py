@@ -140,7 +140,10 @@ def truth():
         },
         "variable": {f"losses[{number}]": storage(value) for number, value in enumerate(losses)}
         | {f"cache['{key}']": storage(value) for key, value in cache.items()}
-        | {"closure": storage(hidden), "failure": storage(frame.f_locals["kept_by_exception"])},
+        | {
+            "closure.__closure__[0]": storage(hidden),
+            "failure.__traceback__.tb_next.tb_frame.kept_by_exception": storage(frame.f_locals["kept_by_exception"]),
+        },
     }
     saved = saved_tensors()
     gc.collect()

@@ -204,6 +204,9 @@ impl<'a, M: Memory> Reader<'a, M> {
             return None;
         }
         if self.max_cached_bytes == 0 {
+            if self.budget.is_over() {
+                return None;
+            }
             self.mapping(address)?;
             let bytes = self.read_now(address, len);
             return (bytes.len() == len).then_some(bytes);
