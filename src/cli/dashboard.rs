@@ -82,7 +82,7 @@ fn this_host(settings: &Settings, runtime: &Runtime) -> Result<u8> {
             return Ok(1);
         }
         drop(host.source);
-        return demo::show(settings, Some(reason));
+        return demo::show_instead(settings, reason);
     }
     show_one(host, settings, runtime)
 }

@@ -41,7 +41,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     let options = Options {
         speed: args.speed,
         paused: args.paused,
-        repeat: false,
+        ..Options::default()
     };
     let files = files(&args.files)?;
     let opened = files.iter().map(|file| File::open(file));
@@ -98,6 +98,7 @@ fn app(settings: &Settings, options: Options, name: String) -> App {
     settings.app(Some(Recording {
         name,
         reason: None,
+        guide: None,
         position: Position {
             speed: options.speed,
             paused: options.paused,

@@ -164,6 +164,8 @@ const RULES: &[Rule] = &[
             "protocol",
             "diagnose",
             "incident",
+            // Saves the theme in the configuration file.
+            "user_files",
         ],
     },
     Rule {

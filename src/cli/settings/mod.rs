@@ -27,7 +27,7 @@ pub use args::{
 pub use collectors::{KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE, agent_options, kernel_log_path};
 pub use file::{ConfigPath, Group, Origin, SettingError, VARIABLE as CONFIG_VARIABLE, read_text};
 #[cfg(local)]
-pub use quantities::limit_argument;
+pub use quantities::{limit_argument, watch_argument};
 pub use quantities::{maps_argument, size_argument};
 pub use terminal::{TerminalEnvironment, has_terminal};
 pub use themes::Themes;
@@ -72,6 +72,8 @@ pub struct Settings {
     pub groups: Vec<Group>,
     /// Reason why the user's directories are not used, if they are not.
     pub unread: Option<DirectoryError>,
+    /// The configuration file, which may not exist.
+    config: Option<PathBuf>,
     clipboard: Clipboard,
     theme_name: String,
     written: Written,
@@ -90,10 +92,17 @@ impl Settings {
         let written = file
             .unwrap_or_default()
             .overridden(flags.values.clone(), &variable)?;
-        let themes = config.map_or_else(Themes::default, |config| Themes::beside(&config.path));
+        let config = config.map(|config| config.path);
+        let themes = config
+            .as_deref()
+            .map_or_else(Themes::default, Themes::beside);
         let terminal = TerminalEnvironment::read();
         let settings = Self::resolve(written, &themes, &terminal, TimeZone::system())?;
-        Ok(Self { unread, ..settings })
+        Ok(Self {
+            unread,
+            config,
+            ..settings
+        })
     }
 
     /// Reads settings from the text of a configuration file alone, without flags or environment.
@@ -138,6 +147,7 @@ impl Settings {
                 .flatten(),
             groups: written.groups.clone(),
             unread: None,
+            config: None,
             clipboard: terminal.clipboard(),
             theme_name,
             written,
@@ -159,6 +169,7 @@ impl Settings {
         Environment {
             clipboard: self.clipboard,
             directory: PathBuf::from("."),
+            config: self.config.clone(),
         }
     }
 

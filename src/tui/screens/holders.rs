@@ -255,7 +255,6 @@ pub fn table(rows: &[HolderRow], width: u16, theme: &Theme) -> String {
         offset: 0,
         sorted: None,
         descending: false,
-        low_priority: &[],
         hidden: hidden(rows.iter()),
     };
     let height = u16::try_from(rows.len() + 1).unwrap_or(u16::MAX);

@@ -119,7 +119,6 @@ impl<R: ListRow> ListScreen<R> {
             offset: scrolled(cursor, rows.len(), page(table)),
             sorted: self.sort,
             descending: sort.is_some_and(|sort| sort.first.descends(self.inverted)),
-            low_priority: &[],
             hidden: R::hidden(rows),
         }
     }

@@ -116,6 +116,11 @@ pub trait Screen {
         None
     }
 
+    /// Returns the fix with this number, starting at 1, or the number of fixes. `Err(None)` if the screen shows no incident.
+    fn fix(&self, _number: usize) -> Result<Copied, Option<usize>> {
+        Err(None)
+    }
+
     /// Returns the definition of this screen, which includes its title and glossary.
     fn def(&self) -> &'static ScreenDef;
 }

@@ -195,7 +195,6 @@ impl WhatifScreen {
             offset: scrolled(self.selected, rows.len(), height),
             sorted: None,
             descending: false,
-            low_priority: &[],
             hidden,
         };
         let cell = |column: &Column<Played>, (n, played): &(usize, &Played)| {

@@ -112,7 +112,7 @@ fn columns_of(width: u16, min_width: u16) -> (u16, u16) {
     let columns = (width / min_width.max(1)).max(1);
     (
         columns,
-        (width / columns).saturating_sub(u16::from(columns > 1)),
+        (width / columns).saturating_sub(2 * u16::from(columns > 1)),
     )
 }
 

@@ -134,6 +134,11 @@ impl Cell {
         Self::new(theme.glyphs.absent, Role::Dim)
     }
 
+    /// Returns true if the cell shows no value.
+    pub fn is_absent(&self, theme: &Theme) -> bool {
+        self.text.is_empty() || self.text == theme.glyphs.absent
+    }
+
     /// Returns the text, or a dash.
     pub fn known(text: Option<String>, theme: &Theme) -> Self {
         text.map_or_else(|| Self::absent(theme), Self::text)
@@ -221,29 +226,32 @@ pub struct Placed {
 /// Selects columns by priority until one does not fit, keeps their order on screen, and gives the remaining width to
 /// the flexible one.
 pub fn place<T: ?Sized>(columns: &[Column<T>], x: u16, width: u16) -> Vec<Placed> {
-    place_columns(columns, &[], Hidden::default(), x, width)
+    place_visible(columns, Hidden::default(), x, width)
 }
 
-/// Like [`place`], but columns with the titles in `low_priority` are selected last.
-fn place_columns<T: ?Sized>(
+/// Columns with this priority number or a larger one are placed only if the flexible column then still has half more
+/// than its minimum width.
+const OPTIONAL_PRIORITY: u8 = 8;
+
+fn place_visible<T: ?Sized>(
     columns: &[Column<T>],
-    low_priority: &[&str],
     hidden: Hidden,
     x: u16,
     width: u16,
 ) -> Vec<Placed> {
     let mut order: Vec<usize> = (0..columns.len()).filter(|&i| !hidden.has(i)).collect();
-    order.sort_by_key(|&i| {
-        (
-            low_priority.contains(&columns[i].title),
-            columns[i].priority,
-        )
-    });
+    order.sort_by_key(|&i| columns[i].priority);
+    let flexible = columns.iter().find(|column| column.align == Align::Rest);
+    let comfort = flexible.map_or(0, |column| column.width / 2);
     let mut chosen = vec![false; columns.len()];
     let mut used = 0;
     for i in order {
         let need = columns[i].width + u16::from(used > 0);
-        if used + need > width {
+        let reserve = match columns[i].priority {
+            OPTIONAL_PRIORITY.. => comfort,
+            _ => 0,
+        };
+        if used + need + reserve > width {
             // Stops here, so that a less important column does not fill the gap.
             break;
         }
@@ -273,10 +281,10 @@ fn place_columns<T: ?Sized>(
 /// Returns the columns of a table drawn into `area`. The first terminal column is for the cursor.
 pub fn placed<T: ?Sized>(columns: &[Column<T>], view: &View, area: Rect) -> Vec<Placed> {
     let width = area.width.saturating_sub(1);
-    place_columns(columns, view.low_priority, view.hidden, area.x + 1, width)
+    place_visible(columns, view.hidden, area.x + 1, width)
 }
 
-/// Columns hidden by the user, by index.
+/// Columns that are not shown, by index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hidden(u64);
 
@@ -292,6 +300,11 @@ impl Hidden {
     pub fn toggle(&mut self, column: usize) {
         self.0 ^= 1 << column;
     }
+
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
 }
 
 /// View of a table.
@@ -304,8 +317,6 @@ pub struct View {
     pub sorted: Option<usize>,
     /// Direction of the sort, shown as an arrow.
     pub descending: bool,
-    /// Titles of columns that currently have no data. They are the first to be omitted in a narrow table.
-    pub low_priority: &'static [&'static str],
     pub hidden: Hidden,
 }
 
@@ -517,7 +528,6 @@ mod tests {
                 offset: 0,
                 sorted,
                 descending: first.descends(inverted),
-                low_priority: &[],
                 hidden: Hidden::default(),
             };
             draw(

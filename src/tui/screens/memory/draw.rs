@@ -5,11 +5,12 @@ use ratatui::layout::{Constraint, Layout, Position, Rect};
 
 use super::AnalysedMap;
 use super::figures::down;
-use super::text::{card_name, process_name};
+use super::text::card_name;
 use super::{Pane, Shown};
 use crate::model::pool::BlockState;
 use crate::model::units::Bytes;
 use crate::tui::marks;
+use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, split_top};
 use crate::tui::widgets::bar::{self, Part};
@@ -249,10 +250,10 @@ impl Shown<'_> {
         let name = self
             .screen
             .row(self.app)
-            .map_or("process".into(), process_name);
+            .map_or("process".into(), ProcessRow::program);
         let pid = format!(" {}  ", self.screen.process.pid);
         let gpu = match self.gpu {
-            Some(gpu) => format!("GPU{} {}", gpu.index, card_name(gpu)),
+            Some(gpu) => format!("GPU {} {}", gpu.index, card_name(gpu)),
             None => format!("cuda:{} (GPU not identified)", self.pool.ordinal),
         };
         let devices = self.screen.devices(self.app).len();
