@@ -49,7 +49,7 @@ fn with_theme(text: &str, theme: &str) -> io::Result<String> {
     let lines: Vec<&str> = text.lines().collect();
     let top = lines
         .iter()
-        .position(|line| is_table(line))
+        .position(is_table)
         .unwrap_or(lines.len());
     let mut changed: Vec<&str> = lines.clone();
     match lines[..top].iter().position(|line| is_theme(line)) {
