@@ -15,6 +15,8 @@ const MAX_ALIASES: usize = 8;
 pub struct HeldBlock {
     pub address: u64,
     pub bytes: u64,
+    /// Bytes that the program requested, if the allocator stores them.
+    requested: Option<u64>,
     ordinal: u32,
     is_private: bool,
 }
@@ -33,6 +35,7 @@ impl Blocks {
                 blocks.extend(allocated.map(|block| HeldBlock {
                     address: block.address,
                     bytes: block.size.0,
+                    requested: block.requested.map(|bytes| bytes.0),
                     ordinal: map.ordinal,
                     is_private: segment.pool == PoolKind::Private,
                 }));
@@ -50,6 +53,18 @@ impl Blocks {
             .checked_sub(1)?;
         let block = self.0.get(index)?;
         (address - block.address < block.bytes).then_some(index)
+    }
+
+    /// Returns the index of the block that was allocated for a storage. A tensor that was freed before the blocks were
+    /// read often has the address of another block, but seldom its size.
+    fn index_of_storage(&self, address: u64, bytes: u64) -> Option<usize> {
+        let index = self.index_of(address)?;
+        let block = self.0.get(index)?;
+        let fits = match block.requested {
+            Some(requested) => requested == bytes,
+            None => bytes <= block.bytes,
+        };
+        (block.address == address && fits).then_some(index)
     }
 
     pub fn len(&self) -> usize {
@@ -113,9 +128,10 @@ impl Join {
         &self.blocks
     }
 
-    /// Assigns the block at an address to a holder, unless another holder has a stronger claim.
-    pub fn claim(&mut self, address: u64, claim: Claim) {
-        let Some(index) = self.blocks.index_of(address) else {
+    /// Assigns the block of the claimed tensor to its holder, unless another holder has a stronger claim.
+    pub fn claim(&mut self, claim: Claim) {
+        let (address, bytes) = (claim.tensor.data, claim.tensor.storage_bytes);
+        let Some(index) = self.blocks.index_of_storage(address, bytes) else {
             return;
         };
         let Some(slot) = self.claims.get_mut(index) else {
@@ -302,16 +318,24 @@ mod tests {
         HeldBlock {
             address,
             bytes,
+            requested: Some(bytes - 12),
             ordinal: 0,
             is_private: false,
         }
     }
 
-    fn claim(class: HolderClass, name: &str, cost: u32) -> Claim {
+    /// A claim of a tensor for which `bytes` were requested at `address`.
+    fn claim((address, bytes): (u64, u64), class: HolderClass, name: &str, cost: u32) -> Claim {
+        let tensor = Tensor {
+            data: address,
+            storage_bytes: bytes,
+            ..Tensor::default()
+        };
         Claim {
             class,
             name: name.to_owned(),
             cost,
+            tensor,
             ..Claim::default()
         }
     }
@@ -323,11 +347,14 @@ mod tests {
             block(0x2000, 512),
             block(0x3000, 1_024),
         ]));
-        join.claim(0x1000, claim(HolderClass::Variable, "copy", 3));
-        join.claim(0x1000, claim(HolderClass::Parameter, "model.0.weight", 9));
-        join.claim(0x11ff, claim(HolderClass::Variable, "inside", 1));
-        join.claim(0x1200, claim(HolderClass::Variable, "outside", 1));
-        join.claim(0x2000, claim(HolderClass::Parameter, "model.1.weight", 9));
+        let (first, second) = ((0x1000, 500), (0x2000, 500));
+        join.claim(claim(first, HolderClass::Variable, "copy", 3));
+        join.claim(claim(first, HolderClass::Parameter, "model.0.weight", 9));
+        join.claim(claim((0x1100, 100), HolderClass::Variable, "inside", 1));
+        join.claim(claim((0x1200, 500), HolderClass::Variable, "outside", 1));
+        // A gradient that was freed: another tensor has its address now.
+        join.claim(claim((0x1000, 12), HolderClass::Parameter, "stale", 0));
+        join.claim(claim(second, HolderClass::Parameter, "model.1.weight", 9));
         let (groups, allocated) = join.into_groups(|_| true);
         assert_eq!(allocated, Bytes(2_048));
         let found: Vec<_> = groups
@@ -341,7 +368,7 @@ mod tests {
                 (HolderClass::Workspace, "", 1)
             ]
         );
-        assert_eq!(groups[0].tensors[0].aliases, ["copy", "inside"]);
+        assert_eq!(groups[0].tensors[0].aliases, ["copy"]);
     }
 
     #[test]
@@ -352,7 +379,8 @@ mod tests {
         let mut join = Join::new(Blocks(blocks));
         for index in 0..3_000u64 {
             let name = format!("v{index}x");
-            join.claim(0x1000 * (index + 1), claim(HolderClass::Variable, &name, 1));
+            let storage = (0x1000 * (index + 1), 500 + index);
+            join.claim(claim(storage, HolderClass::Variable, &name, 1));
         }
         let (groups, allocated) = join.into_groups(|_| true);
         assert_eq!(groups.len(), MAX_GROUPS);

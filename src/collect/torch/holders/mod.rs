@@ -198,10 +198,21 @@ fn look_at<M: Memory, H: Memory>(
     let reader = Reader::new(target.memory, &maps, cache, &budget);
     let classes = Classes::new(&reader);
     let scanned = scan_heaps(target, &reader, &maps, &mut limits);
-    // The blocks are read after the scan, so that short-lived tensors of the scan still exist as often as possible.
+    let has_glibc_malloc = has_glibc_malloc(&maps);
+    let found = Found::decode(&scanned, &classes, has_glibc_malloc);
+    // A tensor is believed only if it has the same storage before and after the blocks are read. Its memory may have been
+    // freed and allocated again for another one.
     let pools = Pools::read(attached)?;
+    reader.forget();
+    let found = found.map(Found::verified);
     let mut join = Join::new(Blocks::new(&pools.maps));
-    claim_all(&scanned, &classes, options, &maps, &mut join, &mut limits);
+    match &found {
+        Some(found) => {
+            found.claim_python(has_glibc_malloc, options, &mut join, &mut limits);
+            claim_cpp(&scanned, &found.tensors, &mut join);
+        }
+        None => claim_storages(&scanned, &classes, &mut join, &mut limits),
+    }
     if budget.is_cancelled() {
         return Err(Failure::Cancelled);
     }
@@ -309,99 +320,136 @@ fn scan_heaps<M: Memory, H: Memory>(
     scanned
 }
 
-/// Assigns the blocks to the tensors that were found.
-fn claim_all<M: Memory>(
+/// Returns true if the program uses the malloc of glibc, which notes the size in front of each allocation.
+fn has_glibc_malloc(maps: &[Mapping]) -> bool {
+    !maps.iter().any(|map| {
+        let name = map.file_name();
+        OTHER_MALLOCS.iter().any(|malloc| name.starts_with(malloc))
+    })
+}
+
+/// Assigns the blocks to storages, for a program whose tensors cannot be read.
+fn claim_storages<M: Memory>(
     scanned: &Scanned,
     classes: &Classes<'_, M>,
-    options: &Options,
-    maps: &[Mapping],
     join: &mut Join,
     limits: &mut Limits,
 ) {
-    let layout = calibrate(classes, &scanned.objects);
-    let (Some(layout), Some(interpreter)) = (layout, &scanned.interpreter) else {
-        let is_block = |address| join.blocks().index_of(address).is_some();
-        for storage in storages_by_vote(classes, &scanned.storages, is_block) {
-            join.claim(storage.data, cpp_claim(Tensor::default()));
-        }
-        if !scanned.objects.is_empty() {
-            limits.add(
-                "Variable names are not available: this build of PyTorch has an unknown layout.",
-            );
-        }
-        return;
-    };
-    let tensors = Tensors { classes, layout };
-    let python = Python::new(classes.reader, interpreter.layout);
-    let mut found: Vec<Tensor> = Vec::new();
-    for &object in scanned.objects.iter().take(MAX_TENSORS) {
-        if let Some(mut tensor) = tensors.of_object(object) {
-            let class = python.type_of(object);
-            tensor.is_parameter = class.is_some_and(|class| class.name == "Parameter");
-            found.push(tensor);
-        }
+    let is_block = |address| join.blocks().index_of(address).is_some();
+    for storage in storages_by_vote(classes, &scanned.storages, is_block) {
+        join.claim(cpp_claim(Tensor::of_storage(&storage)));
     }
-    let holders = Holding {
-        tensors: &tensors,
-        python: &python,
-        interpreter,
-        found: &found,
-    };
-    holders.claim_python(options, maps, join, limits);
-    claim_cpp(scanned, &tensors, join);
+    if !scanned.objects.is_empty() {
+        limits
+            .add("Variable names are not available: this build of PyTorch has an unknown layout.");
+    }
 }
 
-/// The Python tensors of a process.
-struct Holding<'a, M> {
-    tensors: &'a Tensors<'a, M>,
-    python: &'a Python<'a, M>,
+/// The tensors of a process.
+struct Found<'a, M> {
+    tensors: Tensors<'a, M>,
+    python: Python<'a, M>,
     interpreter: &'a Interpreter,
-    found: &'a [Tensor],
+    /// Tensors with a Python object.
+    objects: Vec<Tensor>,
+    /// Gradients and saved tensors, by the address of their TensorImpl.
+    others: AddressMap<Tensor>,
 }
 
-impl<M: Memory> Holding<'_, M> {
+impl<'a, M: Memory> Found<'a, M> {
+    /// Decodes the candidates of the scan. Returns `None` if the layout of tensors could not be determined.
+    fn decode(
+        scanned: &'a Scanned,
+        classes: &'a Classes<'a, M>,
+        has_glibc_malloc: bool,
+    ) -> Option<Self> {
+        let interpreter = scanned.interpreter.as_ref()?;
+        let layout = calibrate(classes, &scanned.objects)?;
+        let tensors = Tensors { classes, layout };
+        let python = Python::new(classes.reader, interpreter.layout);
+        let mut objects: Vec<Tensor> = Vec::new();
+        for &object in scanned.objects.iter().take(MAX_TENSORS) {
+            if let Some(mut tensor) = tensors.of_object(object) {
+                let class = python.type_of(object);
+                tensor.is_parameter = class.is_some_and(|class| class.name == "Parameter");
+                objects.push(tensor);
+            }
+        }
+        let mut found = Self {
+            tensors,
+            python,
+            interpreter,
+            objects,
+            others: AddressMap::default(),
+        };
+        let mut others: Vec<u64> = found.objects.iter().map(|tensor| tensor.gradient).collect();
+        if has_glibc_malloc {
+            let (saved, _) = found.walk(&found.roots());
+            others.extend(saved.iter().map(|saved| saved.implementation));
+        }
+        for implementation in others {
+            if !found.others.contains_key(&implementation)
+                && let Some(tensor) = found.tensors.of_impl(implementation)
+            {
+                found.others.insert(implementation, tensor);
+            }
+        }
+        Some(found)
+    }
+
+    /// Removes the tensors that do not exist any more or have another storage by now.
+    fn verified(mut self) -> Self {
+        let tensors = &self.tensors;
+        let is_same =
+            |tensor: &Tensor, now: Option<Tensor>| now.is_some_and(|now| now.is_same(tensor));
+        self.objects
+            .retain(|tensor| is_same(tensor, tensors.of_object(tensor.object)));
+        self.others
+            .retain(|&at, tensor| is_same(tensor, tensors.of_impl(at)));
+        self
+    }
+
+    /// Returns the indices of the tensors that autograd has computed.
+    fn roots(&self) -> Vec<usize> {
+        let indices = 0..self.objects.len();
+        indices
+            .filter(|&index| self.objects[index].grad_fn != 0)
+            .collect()
+    }
+
+    fn walk(&self, order: &[usize]) -> (Vec<Saved>, bool) {
+        let roots = order.iter().map(|&index| (index, &self.objects[index]));
+        Autograd::walk(self.tensors.classes, &self.python, roots)
+    }
+
     fn claim_python(
         &self,
+        has_glibc_malloc: bool,
         options: &Options,
-        maps: &[Mapping],
         join: &mut Join,
         limits: &mut Limits,
     ) {
-        let roots: Vec<usize> = (0..self.found.len())
-            .filter(|&index| self.found[index].grad_fn != 0)
-            .collect();
-        let has_glibc_malloc = !maps.iter().any(|map| {
-            let name = map.file_name();
-            OTHER_MALLOCS.iter().any(|malloc| name.starts_with(malloc))
-        });
-        if !has_glibc_malloc && !roots.is_empty() {
+        let names = self.search(options, join, limits);
+        self.tensors.classes.reader.forget();
+        self.claim_named(&names, join);
+        let mut roots = self.roots();
+        if has_glibc_malloc {
+            // The walk starts at the tensors with the best names, so that each node gets the best of its roots.
+            roots.sort_by_key(|&index| names[index].as_ref().map_or(u32::MAX, |path| path.cost));
+            let (saved, is_complete) = self.walk(&roots);
+            if !is_complete {
+                limits.add("Some tensors that autograd has saved are not attributed: the graphs are too large.");
+            }
+            self.claim_saved(&saved, &names, join);
+        } else if !roots.is_empty() {
             limits.add("Tensors that autograd has saved are not attributed: the program uses another malloc.");
         }
-        let walk = |order: &[usize]| match has_glibc_malloc {
-            true => {
-                let roots = order.iter().map(|&index| (index, &self.found[index]));
-                Autograd::walk(self.tensors.classes, self.python, roots)
-            }
-            false => (Vec::new(), true),
-        };
-        let (saved, _) = walk(&roots);
-        let names = self.search(&saved, options, join, limits);
-        // A second walk starts at the tensors with the best names, so that each node gets the best of its roots.
-        let mut ordered = roots;
-        ordered.sort_by_key(|&index| names[index].as_ref().map_or(u32::MAX, |path| path.cost));
-        let (saved, is_complete) = walk(&ordered);
-        if !is_complete {
-            limits.add("Some tensors that autograd has saved are not attributed: the graphs are too large.");
-        }
-        self.claim_named(&names, join);
-        self.claim_saved(&saved, &names, join);
-        for tensor in self.found {
-            let claim = Claim {
+        for tensor in &self.objects {
+            join.claim(Claim {
                 class: HolderClass::Unnamed,
                 tensor: tensor.clone(),
                 ..Claim::default()
-            };
-            join.claim(tensor.data, claim);
+            });
         }
     }
 
@@ -409,64 +457,62 @@ impl<M: Memory> Holding<'_, M> {
     /// prolong the search.
     fn search(
         &self,
-        saved: &[Saved],
         options: &Options,
         join: &Join,
         limits: &mut Limits,
     ) -> Vec<Option<NamedPath>> {
-        let saved: BTreeSet<u64> = saved.iter().map(|saved| saved.implementation).collect();
         let mut wanted: AddressMap<()> = AddressMap::default();
-        for tensor in self.found {
+        for tensor in &self.objects {
             let is_held = join.blocks().index_of(tensor.data).is_some();
-            let is_intermediate = saved.contains(&tensor.implementation) && !tensor.is_parameter;
+            let is_intermediate =
+                self.others.contains_key(&tensor.implementation) && !tensor.is_parameter;
             if (is_held || tensor.grad_fn != 0) && !is_intermediate {
                 wanted.insert(tensor.object, ());
             }
         }
-        let mut names = Names::new(self.python, self.tensors, options.memory_limit * 3 / 8);
+        let mut names = Names::new(&self.python, &self.tensors, options.memory_limit * 3 / 8);
         if !names.search(self.interpreter, &mut wanted, NAMES_PERCENT) {
             let count = wanted.len();
             limits.add(format!(
                 "A limit ended the search for names: {count} tensors have no name yet."
             ));
         }
-        self.found
+        self.objects
             .iter()
             .map(|tensor| names.path_of(tensor.object))
             .collect()
     }
 
     fn claim_named(&self, names: &[Option<NamedPath>], join: &mut Join) {
-        for (tensor, path) in self.found.iter().zip(names) {
+        for (tensor, path) in self.objects.iter().zip(names) {
             let Some(path) = path else {
                 continue;
             };
-            join.claim(
-                tensor.data,
-                Claim {
-                    class: path.class,
-                    name: path.name.clone(),
-                    path: path.path.clone(),
-                    cost: path.cost,
-                    tensor: tensor.clone(),
-                    aliases: path.aliases.clone(),
-                },
-            );
+            // The search takes long. Another tensor may have taken the place of a short-lived one meanwhile.
+            let now = self.tensors.of_object(tensor.object);
+            if !now.is_some_and(|now| now.is_same(tensor)) {
+                continue;
+            }
+            join.claim(Claim {
+                class: path.class,
+                name: path.name.clone(),
+                path: path.path.clone(),
+                cost: path.cost,
+                tensor: tensor.clone(),
+                aliases: path.aliases.clone(),
+            });
             // A gradient gets a Python object only when Python code asks for it.
-            if let Some(gradient) = self.tensors.of_impl(tensor.gradient) {
+            if let Some(gradient) = self.others.get(&tensor.gradient) {
                 let mut steps = path.path.clone();
                 steps.push(".grad".to_owned());
-                join.claim(
-                    gradient.data,
-                    Claim {
-                        class: HolderClass::Gradient,
-                        name: format!("{}.grad", path.name),
-                        path: steps,
-                        cost: path.cost,
-                        tensor: gradient,
-                        aliases: Vec::new(),
-                    },
-                );
+                join.claim(Claim {
+                    class: HolderClass::Gradient,
+                    name: format!("{}.grad", path.name),
+                    path: steps,
+                    cost: path.cost,
+                    tensor: gradient.clone(),
+                    aliases: Vec::new(),
+                });
             }
         }
     }
@@ -478,23 +524,20 @@ impl<M: Memory> Holding<'_, M> {
             root,
         } in saved
         {
-            let Some(tensor) = self.tensors.of_impl(*implementation) else {
+            let Some(tensor) = self.others.get(implementation).cloned() else {
                 continue;
             };
             let root = names.get(*root).and_then(Option::as_ref);
             let mut path = root.map(|root| root.path.clone()).unwrap_or_default();
             path.push(format!("saved by {node}"));
-            join.claim(
-                tensor.data,
-                Claim {
-                    class: HolderClass::SavedForBackward,
-                    name: root.map(|root| root.name.clone()).unwrap_or_default(),
-                    path,
-                    cost: root.map_or(u32::MAX, |root| root.cost),
-                    tensor,
-                    aliases: Vec::new(),
-                },
-            );
+            join.claim(Claim {
+                class: HolderClass::SavedForBackward,
+                name: root.map(|root| root.name.clone()).unwrap_or_default(),
+                path,
+                cost: root.map_or(u32::MAX, |root| root.cost),
+                tensor,
+                aliases: Vec::new(),
+            });
         }
     }
 }
@@ -514,14 +557,14 @@ fn claim_cpp<M: Memory>(scanned: &Scanned, tensors: &Tensors<'_, M>, join: &mut 
             && tensor.data != 0
             && !join.is_claimed(tensor.data)
         {
-            join.claim(tensor.data, cpp_claim(tensor));
+            join.claim(cpp_claim(tensor));
         }
     }
     for &storage in &scanned.storages {
         if let Some(storage) = tensors.storage(storage)
             && !join.is_claimed(storage.data)
         {
-            join.claim(storage.data, cpp_claim(Tensor::default()));
+            join.claim(cpp_claim(Tensor::of_storage(&storage)));
         }
     }
 }

@@ -136,6 +136,13 @@ impl<'a, M: Memory> Reader<'a, M> {
         }
     }
 
+    /// Empties the cache, so that the memory is read again.
+    pub fn forget(&self) {
+        self.chunks.borrow_mut().clear();
+        self.cached_bytes.set(0);
+        self.last.borrow_mut().bytes = Rc::from([]);
+    }
+
     pub fn memory(&self) -> &'a M {
         self.memory
     }

@@ -161,9 +161,9 @@ pub struct Tensor {
     /// Address of the storage's data; 0 if there is none.
     pub data: u64,
     pub storage_bytes: u64,
-    dtype: usize,
+    pub dtype: usize,
     pub shape: Vec<u64>,
-    elements: u64,
+    pub elements: u64,
     /// TensorImpl of the gradient; 0 if there is none.
     pub gradient: u64,
     /// Node of the autograd graph that created the tensor; 0 if there is none.
@@ -173,8 +173,23 @@ pub struct Tensor {
 }
 
 impl Tensor {
+    /// Returns a tensor of unknown type and shape for a storage.
+    pub fn of_storage(storage: &Storage) -> Self {
+        Self {
+            data: storage.data,
+            storage_bytes: storage.bytes,
+            ..Self::default()
+        }
+    }
+
     pub fn dtype(&self) -> &'static str {
         DTYPES.get(self.dtype).map_or("", |(name, _)| name)
+    }
+
+    /// Returns true if both are the same tensor with the same storage.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let identity = |tensor: &Self| (tensor.object, tensor.data, tensor.storage_bytes);
+        self.implementation == other.implementation && identity(self) == identity(other)
     }
 
     /// Returns true if the tensor shows only a part of its storage.
