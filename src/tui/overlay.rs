@@ -98,9 +98,16 @@ impl Overlay {
         }
     }
 
-    pub fn act(&mut self, action: Action, app: &mut App) -> Effect {
+    /// Handles an action while the overlay is drawn over `screen` into `area`.
+    pub fn act(
+        &mut self,
+        action: Action,
+        app: &mut App,
+        screen: &dyn Screen,
+        area: Rect,
+    ) -> Effect {
         match self {
-            Self::Help(help) => help.act(action),
+            Self::Help(help) => help.act(action, app, screen, area),
             Self::Menu(menu) => menu.act(action, app),
             // These take no actions, only keys.
             Self::Filter { .. } | Self::Watch { .. } => match action {

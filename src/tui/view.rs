@@ -129,11 +129,11 @@ impl View {
     /// Performs an action: by the overlay, else by the screen, else by its handler in the action table.
     fn act(&mut self, action: Action, app: &mut App) -> Effect {
         let def = action.def();
+        let (area, body) = (self.area, self.body(app, self.area));
         let effect = match (def.scope, &mut self.overlay, self.stack.last_mut()) {
-            (Scope::Program, ..) => Effect::Ignored,
-            (_, Some(overlay), _) => overlay.act(action, app),
-            (_, None, Some(screen)) => screen.act(action, app),
-            (_, None, None) => Effect::Ignored,
+            (Scope::Program, ..) | (_, _, None) => Effect::Ignored,
+            (_, Some(overlay), Some(screen)) => overlay.act(action, app, &**screen, area),
+            (_, None, Some(screen)) => screen.act(action, app, body),
         };
         let effect = match effect {
             Effect::Ignored if def.scope == Scope::Recording && app.recording.is_none() => {
@@ -363,8 +363,9 @@ impl View {
         };
         let tagged = wanted.map(|keys| {
             app.tags.toggle_all(&keys);
+            let body = self.body(app, self.area);
             match self.stack.last_mut() {
-                Some(screen) => screen.act(Action::Down, app),
+                Some(screen) => screen.act(Action::Down, app, body),
                 None => Effect::Done,
             }
         });

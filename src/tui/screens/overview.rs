@@ -537,7 +537,7 @@ impl Screen for Overview {
         }
     }
 
-    fn act(&mut self, action: Action, app: &App) -> Effect {
+    fn act(&mut self, action: Action, app: &App, _body: Rect) -> Effect {
         let gpus = app.frame.gpus.len();
         let count = gpus + app.lines.len();
         if let Some(at) = moved(self.cursor, count, 10, action) {

@@ -225,7 +225,7 @@ impl Screen for ProbeScreen {
         self.draw_history(app, rest, buffer);
     }
 
-    fn act(&mut self, _action: Action, _app: &App) -> Effect {
+    fn act(&mut self, _action: Action, _app: &App, _body: Rect) -> Effect {
         Effect::Ignored
     }
 

@@ -410,7 +410,7 @@ impl Screen for WhatifScreen {
         self.table(device, place(top + 2 + chart, table), buffer, theme);
     }
 
-    fn act(&mut self, action: Action, _app: &App) -> Effect {
+    fn act(&mut self, action: Action, _app: &App, _body: Rect) -> Effect {
         match action {
             Action::Help | Action::Copy | Action::Quit => return Effect::Ignored,
             Action::NextGpu => self.show_device(self.device_index + 1),

@@ -1,7 +1,5 @@
 //! Allocated and reserved memory over the events of the trace, with a cursor, marks, and the event under the cursor.
 
-use std::cell::Cell;
-
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -14,7 +12,7 @@ use crate::snapshot::history::Span;
 use crate::snapshot::{Action as Happened, Device, Event, Study};
 use crate::tui::action::Action;
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::area::{margin, row};
+use crate::tui::widgets::area::{margin, row, split_right};
 use crate::tui::widgets::cells::{put, put_all, put_line, put_right};
 use crate::tui::widgets::plot::{LABELS, edge_labels, plot};
 use crate::tui::widgets::pool_chart;
@@ -30,8 +28,6 @@ pub struct Window {
     cursor: usize,
     /// At most two marks, in the order in which they were set.
     marks: Vec<usize>,
-    /// Number of columns when last drawn.
-    width: Cell<usize>,
 }
 
 /// Effect of a key.
@@ -50,7 +46,6 @@ impl Window {
             to: device.events.len(),
             cursor: study.peak,
             marks: Vec::new(),
-            width: Cell::new(1),
         }
     }
 
@@ -100,9 +95,11 @@ impl Window {
             .map(|x| x.min(width.saturating_sub(1)))
     }
 
-    pub fn act(&mut self, action: Action, device: &Device) -> Moved {
+    /// Moves the cursor in a chart that is drawn into `area`.
+    pub fn act(&mut self, action: Action, device: &Device, area: Rect) -> Moved {
         let end = device.events.len();
-        let step = (self.length() / self.width.get().max(1)).max(1);
+        let width = columns(area).map_or(1, |plot| usize::from(plot.width));
+        let step = (self.length() / width.max(1)).max(1);
         let ooms = || device.ooms().map(|(at, _)| at + 1);
         match action {
             Action::Left => self.cursor = self.cursor.saturating_sub(step),
@@ -162,10 +159,8 @@ impl Window {
         buffer: &mut Buffer,
         theme: &Theme,
     ) {
-        let Some(mut plot) = plot(area) else { return };
-        plot.width -= 1;
+        let Some(plot) = columns(area) else { return };
         let width = usize::from(plot.width);
-        self.width.set(width);
         let spans: Vec<Span> = (0..width)
             .map(|x| {
                 let (from, to) = self.column(x, width);
@@ -234,6 +229,12 @@ impl Window {
             buffer.set_style(column.intersection(buffer.area), theme.style(Role::Banner));
         }
     }
+}
+
+/// Returns the area of the columns of a chart. The last terminal column stays free for the mark of a failure at the end.
+fn columns(area: Rect) -> Option<Rect> {
+    let [plot, _] = split_right(plot(area)?, 1);
+    Some(plot)
 }
 
 fn float(bytes: Bytes) -> f32 {
