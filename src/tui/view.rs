@@ -36,7 +36,7 @@ use crate::model::process::ProcessKey;
 use crate::model::signal::Signal;
 use crate::model::units::{GpuUuid, Mono};
 use crate::protocol::{Play, Request};
-use crate::tui::widgets::area::{row, split_bottom};
+use crate::tui::widgets::area::{row, split_bottom, split_top};
 
 /// The display of one host.
 pub struct View {
@@ -538,12 +538,9 @@ impl View {
             true => (0, news),
             false => (news, 1),
         };
-        let above = above + self.rows_above(app, area);
-        Rect {
-            y: area.y + above,
-            height: area.height.saturating_sub(above + below),
-            ..area
-        }
+        let [_, rest] = split_top(area, above + self.rows_above(app, area));
+        let [body, _] = split_bottom(rest, below);
+        body
     }
 
     /// Draws the lines above a screen.
@@ -556,11 +553,7 @@ impl View {
             None => chrome::header(app, line, buffer),
         }
         if !is_small(area) {
-            let below = Rect {
-                y: area.y + header,
-                height: area.height - header,
-                ..area
-            };
+            let [_, below] = split_top(area, header);
             chrome::notice(app, below, buffer);
         }
         if let Some(line) = self.news_line(app, area) {

@@ -271,10 +271,7 @@ impl Screen for IncidentScreen {
             action => {
                 let count = self.lines(app, text_width(body)).len();
                 let [text, _] = areas(count, body);
-                match self.scroll.act(action, count, usize::from(text.height)) {
-                    true => Effect::Done,
-                    false => Effect::Ignored,
-                }
+                self.scroll.act(action, count, usize::from(text.height))
             }
         }
     }

@@ -18,8 +18,8 @@ use crate::tui::app::App;
 use crate::tui::effect::Effect;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Role;
-use crate::tui::widgets::area::row;
-use crate::tui::widgets::cells::{put, put_line, put_line_right, wrap_words};
+use crate::tui::widgets::area::{margin, row};
+use crate::tui::widgets::cells::{put_glyph, put_line, put_line_right, wrap_words};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "log",
@@ -174,12 +174,7 @@ fn source_words(source: &LogSource) -> String {
 impl Screen for LogScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let theme = &app.theme;
-        let line = |y| Rect {
-            y,
-            height: 1,
-            x: area.x + 1,
-            width: area.width.saturating_sub(2),
-        };
+        let line = |y| margin(row(area, y));
         if area.height < 3 || area.width < 8 {
             return;
         }
@@ -209,7 +204,7 @@ impl Screen for LogScreen {
                 true => ("!", Role::Bad),
                 false => (" ", Role::Text),
             };
-            put(buffer, area.x, y, mark, 1, theme.style(role));
+            put_glyph(buffer, area.x, y, mark, theme.style(role));
             let text: String = text.chars().skip(self.first_column).collect();
             put_line(buffer, line(y), &text, role, theme);
         }

@@ -566,10 +566,7 @@ impl Screen for ProcessScreen {
         }
         let [_, _, area] = areas(body).map(margin);
         let count = facts::lines(&self.facts(app), area.width).len();
-        match self.scroll.act(action, count, usize::from(area.height)) {
-            true => Effect::Done,
-            false => Effect::Ignored,
-        }
+        self.scroll.act(action, count, usize::from(area.height))
     }
 
     fn next_request(&mut self, _app: &App) -> Option<Request> {

@@ -127,10 +127,7 @@ impl Screen for Unreadable {
         }
         let inner = margin(body);
         let count = lines(app, inner.width).len();
-        match self.scroll.act(action, count, usize::from(inner.height)) {
-            true => Effect::Done,
-            false => Effect::Ignored,
-        }
+        self.scroll.act(action, count, usize::from(inner.height))
     }
 
     fn copied(&self, app: &App) -> Option<Copied> {

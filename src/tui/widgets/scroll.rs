@@ -1,6 +1,7 @@
 //! Scroll position of a text. How far the text can scroll follows from its length and the rows that fit.
 
 use crate::tui::action::Action;
+use crate::tui::effect::Effect;
 use crate::tui::screens::moved;
 
 #[derive(Debug, Default)]
@@ -14,17 +15,20 @@ impl Scroll {
         self.at.min(total.saturating_sub(shown))
     }
 
-    /// Scrolls `total` lines of which `shown` fit. Returns true if the action scrolls.
-    pub fn act(&mut self, action: Action, total: usize, shown: usize) -> bool {
+    /// Scrolls `total` lines of which `shown` fit. Ignores other actions.
+    pub fn act(&mut self, action: Action, total: usize, shown: usize) -> Effect {
         if action == Action::Last {
             // Stays at the end as the list grows.
             self.at = usize::MAX;
-            return true;
+            return Effect::Done;
         }
         let count = total.saturating_sub(shown) + 1;
         let to = moved(self.first(total, shown), count, shown, action);
         self.at = to.unwrap_or(self.at);
-        to.is_some()
+        match to {
+            Some(_) => Effect::Done,
+            None => Effect::Ignored,
+        }
     }
 }
 
@@ -36,12 +40,13 @@ mod tests {
     fn scrolls_up_from_the_end_with_the_first_key() {
         let mut scroll = Scroll::default();
         assert_eq!(scroll.first(50, 20), 0);
-        assert!(scroll.act(Action::Last, 50, 20));
+        assert!(matches!(scroll.act(Action::Last, 50, 20), Effect::Done));
         assert_eq!(scroll.first(40, 20), 20);
         assert_eq!(scroll.first(50, 20), 30);
-        assert!(scroll.act(Action::Up, 50, 20));
+        assert!(matches!(scroll.act(Action::Up, 50, 20), Effect::Done));
         assert_eq!(scroll.first(50, 20), 29);
         assert_eq!(scroll.first(10, 20), 0);
-        assert!(!scroll.act(Action::Open, 50, 20));
+        let effect = scroll.act(Action::Open, 50, 20);
+        assert!(matches!(effect, Effect::Ignored));
     }
 }

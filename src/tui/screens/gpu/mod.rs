@@ -284,9 +284,7 @@ impl Screen for GpuScreen {
                 let area = self.parts(app, body).facts;
                 let count = self.gpu(app).map(|gpu| wrapped_facts(gpu, app, area).len());
                 let shown = capacity(area, MIN_FACTS);
-                if !self.scroll.act(action, count.unwrap_or(0), shown) {
-                    return Effect::Ignored;
-                }
+                return self.scroll.act(action, count.unwrap_or(0), shown);
             }
         }
         Effect::Done

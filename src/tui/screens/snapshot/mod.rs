@@ -437,8 +437,5 @@ const KEYS: &[Action] = &[
 
 /// Returns true if the pane has no room for optional parts.
 fn is_cramped(area: Rect) -> bool {
-    is_small(Rect {
-        height: area.height + 4,
-        ..area
-    })
+    is_small(Rect::new(0, 0, area.width, area.height + 4))
 }

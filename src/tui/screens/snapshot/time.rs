@@ -12,8 +12,8 @@ use crate::snapshot::history::Span;
 use crate::snapshot::{Action as Happened, Device, Event, Study};
 use crate::tui::action::Action;
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::area::{margin, row, split_right};
-use crate::tui::widgets::cells::{put, put_all, put_line, put_right};
+use crate::tui::widgets::area::{margin, split_bottom, split_right};
+use crate::tui::widgets::cells::{put, put_all, put_glyph, put_line, put_lines, put_right};
 use crate::tui::widgets::plot::{LABELS, edge_labels, plot};
 use crate::tui::widgets::pool_chart;
 
@@ -194,7 +194,7 @@ impl Window {
     ) {
         let (y, dim) = (plot.bottom(), theme.style(Role::Dim));
         for x in plot.left()..plot.right() {
-            put(buffer, x, y, theme.glyphs.rule, 1, dim);
+            put_glyph(buffer, x, y, theme.glyphs.rule, dim);
         }
         let begin = format!("event {}", self.from);
         put(buffer, plot.x, y, &begin, plot.width, dim);
@@ -207,7 +207,7 @@ impl Window {
         put_right(buffer, plot.x, right, y, &end, dim);
         for (x, span) in (plot.left()..plot.right()).zip(spans) {
             if span.ooms > 0 {
-                put(buffer, x, y, theme.glyphs.oom, 1, theme.style(Role::Bad));
+                put_glyph(buffer, x, y, theme.glyphs.oom, theme.style(Role::Bad));
             }
         }
         let width = usize::from(plot.width);
@@ -216,16 +216,12 @@ impl Window {
             Some(plot.x + x)
         };
         for x in self.marks.iter().filter_map(|&mark| at(mark)) {
-            put(buffer, x, y, theme.glyphs.tag, 1, theme.style(Role::Key));
+            put_glyph(buffer, x, y, theme.glyphs.tag, theme.style(Role::Key));
         }
         if let Some(x) = cursor.and_then(at) {
             // Drawn in the column and on the axis, because one of them may be hard to see.
-            put(buffer, x, y, "^", 1, theme.style(Role::Key));
-            let column = Rect {
-                x,
-                width: 1,
-                ..plot
-            };
+            put_glyph(buffer, x, y, "^", theme.style(Role::Key));
+            let column = Rect::new(x, plot.y, 1, plot.height);
             buffer.set_style(column.intersection(buffer.area), theme.style(Role::Banner));
         }
     }
@@ -273,16 +269,10 @@ impl SnapshotScreen {
         let max_lines = if is_cramped(area) { 1 } else { below.len() };
         below.truncate(max_lines.min(usize::from(area.height.saturating_sub(3))));
         let rows = u16::try_from(below.len()).unwrap_or(0);
-        let chart = Rect {
-            height: area.height - rows,
-            ..area
-        };
+        let [chart, lines] = split_bottom(area, rows);
         let cursor = Some(self.time.position());
         self.time.chart(device, study, cursor, chart, buffer, theme);
-        for (y, (text, role)) in (chart.bottom()..area.bottom()).zip(&below) {
-            let line = row(margin(area), y);
-            put_line(buffer, line, text, *role, theme);
-        }
+        put_lines(buffer, margin(lines), &below, theme);
     }
 
     /// Returns the memory values after the event under the cursor, and the event with its stack.
