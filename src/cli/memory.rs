@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(lines.last(), Some(&last));
         for name in [
             "trainer.history[*]",
-            "library workspaces",
+            "blocks without a tensor",
             "C++ tensors",
             "50304x2048",
         ] {

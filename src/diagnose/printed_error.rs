@@ -84,7 +84,9 @@ fn is_inline_code(before: &str) -> bool {
 /// Returns true if the match is in a table row: `| text | text |`.
 fn is_table_row(before: &str, after: &str) -> bool {
     let sides = |text: &str| text.matches(" | ").count() + text.matches("|").count().min(1);
-    before.trim_start().starts_with('|') && sides(before) + sides(after) >= 2
+    // The status table of Triton Inference Server contains the error of each model.
+    let is_status = before.contains("| UNAVAILABLE: ");
+    before.trim_start().starts_with('|') && !is_status && sides(before) + sides(after) >= 2
 }
 
 /// Returns true if the match is quoted in prose: `fix "out of memory" in …`.

@@ -252,7 +252,7 @@ mod tests {
         let (sentence, advices) = after(&[look(0, 1), look(1, 3), look(2, 5)]);
         assert_eq!(
             sentence,
-            "Optimizer state 41 %, library workspaces 37 %, graph kept alive by `trainer.history[*]` <1 % and growing \
+            "Optimizer state 41 %, blocks without a tensor 37 %, graph kept alive by `trainer.history[*]` <1 % and growing \
              2.00 MiB a minute."
         );
         assert_eq!(advices.len(), 1);

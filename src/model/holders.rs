@@ -243,7 +243,7 @@ impl HolderClass {
             Self::Unnamed => "tensors without a name",
             Self::CppStorage => "C++ tensors",
             Self::GraphPool => "CUDA graphs",
-            Self::Workspace => "library workspaces",
+            Self::Workspace => "blocks without a tensor",
             Self::Unknown => "other",
         }
     }

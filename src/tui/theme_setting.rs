@@ -47,10 +47,7 @@ fn with_theme(text: &str, theme: &str) -> io::Result<String> {
         key == Some(KEY)
     };
     let lines: Vec<&str> = text.lines().collect();
-    let top = lines
-        .iter()
-        .position(|line| is_table(line))
-        .unwrap_or(lines.len());
+    let top = lines.iter().position(is_table).unwrap_or(lines.len());
     let mut changed: Vec<&str> = lines.clone();
     match lines[..top].iter().position(|line| is_theme(line)) {
         Some(at) => changed[at] = &setting,

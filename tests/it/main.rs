@@ -48,6 +48,8 @@ mod help;
 mod history;
 mod holders;
 #[cfg(target_os = "linux")]
+mod holders_dump;
+#[cfg(target_os = "linux")]
 mod hook;
 #[cfg(target_os = "linux")]
 mod hostile_input;

@@ -642,9 +642,9 @@ fn brackets_switch_the_device_of_a_process_on_several() {
     });
     app.update(Update::Frame(Arc::new(two)));
     let first = text(&mut app, "M", 100, 30);
-    assert!(first.contains("GPU0 RTX 4090  cuda:0 of 2"), "{first}");
+    assert!(first.contains("GPU 0 RTX 4090  cuda:0 of 2"), "{first}");
     let second = text(&mut app, "M]", 100, 30);
-    assert!(second.contains("GPU1 RTX 4090  cuda:1 of 2"), "{second}");
+    assert!(second.contains("GPU 1 RTX 4090  cuda:1 of 2"), "{second}");
 }
 
 /// One process on one GPU, with pools reported by its JAX and its TensorFlow.

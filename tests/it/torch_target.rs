@@ -180,7 +180,8 @@ fn run_command(line: &str) {
 }
 
 fn inhabit(mut dump: Dump) {
-    let maps = dump.maps().unwrap();
+    let mut maps = dump.maps().unwrap();
+    maps.retain(|map| !map.is_heap);
     let directory = tempfile::tempdir().unwrap();
     for map in &maps {
         let file = File::options()

@@ -175,18 +175,33 @@ impl<M: Memory> Recorder<M> {
                 before.is_some_and(|(at, bytes)| at + bytes.len() as u64 > map.start)
             })
         };
-        let used = dump
-            .maps
-            .iter()
-            .filter(|m| !m.file.is_empty() && is_used(&m.file));
+        let is_kept = |map: &&Mapping| map.is_heap || !map.file.is_empty() && is_used(&map.file);
+        let used = dump.maps.iter().filter(is_kept);
         // The directories of the user's programs are private.
         let without_directory = |map: &Mapping| Mapping {
             file: format!("/{}", map.file_name()),
             ..map.clone()
         };
-        dump.maps = used.map(without_directory).collect();
+        let parts = |map: &Mapping| match map.is_heap {
+            true => recorded_parts(map, ranges),
+            false => vec![without_directory(map)],
+        };
+        dump.maps = used.flat_map(parts).collect();
         dump
     }
+}
+
+/// Returns the parts of a heap that were read, so that replaying a scan of the heap reads them without gaps.
+fn recorded_parts(heap: &Mapping, ranges: &BTreeMap<u64, Vec<u8>>) -> Vec<Mapping> {
+    let before = ranges.range(..heap.start).next_back();
+    let touching = before.into_iter().chain(ranges.range(heap.start..heap.end));
+    let part = |(&at, bytes): (&u64, &Vec<u8>)| Mapping {
+        start: at.max(heap.start).next_multiple_of(8),
+        end: heap.end.min(at + bytes.len() as u64),
+        ..heap.clone()
+    };
+    let is_empty = |part: &Mapping| part.start >= part.end;
+    touching.map(part).filter(|part| !is_empty(part)).collect()
 }
 
 impl<M: Memory> Memory for Recorder<M> {

@@ -50,7 +50,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "no tensor",
-            "Blocks that are not tensors, such as the workspace of cuBLAS.",
+            "Blocks without a known tensor, such as the workspace of cuBLAS.",
         ),
         (
             "MiB/min",

@@ -126,7 +126,12 @@ impl Join {
             Some(other) if claim.rank() < other.rank() => (claim, other),
             Some(other) => (other, claim),
         };
-        for name in std::iter::once(loser.name).chain(loser.aliases) {
+        // A graph that has saved a tensor is not another name of it.
+        let name = match loser.class {
+            HolderClass::SavedForBackward => String::new(),
+            _ => loser.name,
+        };
+        for name in std::iter::once(name).chain(loser.aliases) {
             let is_new = !name.is_empty() && name != winner.name && !winner.aliases.contains(&name);
             if is_new && winner.aliases.len() < MAX_ALIASES {
                 winner.aliases.push(name);

@@ -210,7 +210,9 @@ fn look_at<M: Memory, H: Memory>(
         && pools.stats == before.stats
         && pools.stats.iter().all(|stats| after.contains(stats));
     let addresses = before.addresses();
-    let (groups, allocated) = join.into_groups(|address| addresses.contains(&address));
+    // Without a complete scan, a block without a tensor may still be one.
+    let is_workspace = |address| !scanned.is_cut && addresses.contains(&address);
+    let (groups, allocated) = join.into_groups(is_workspace);
     Ok(Holders {
         took: Millis(u64::try_from(budget.elapsed().as_millis()).unwrap_or(u64::MAX)),
         allocated,
@@ -241,6 +243,8 @@ struct Scanned {
     objects: Vec<u64>,
     storages: Vec<u64>,
     implementations: Vec<u64>,
+    /// True if the scan did not reach the end of the heaps.
+    is_cut: bool,
 }
 
 fn scan_heaps<M: Memory, H: Memory>(
@@ -290,6 +294,7 @@ fn scan_heaps<M: Memory, H: Memory>(
     }
     let mut scanned = Scanned {
         interpreter,
+        is_cut: hits.is_cut,
         ..Scanned::default()
     };
     for (address, meaning) in hits.found {

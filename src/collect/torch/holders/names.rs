@@ -383,9 +383,10 @@ impl<'a, M: Memory> Names<'a, M> {
     /// Adds a reference, unless the object cannot lead to a tensor.
     fn push(&mut self, object: u64, parent: u32, edge: Edge) {
         let kind = self.python.kind_of(object);
+        // Modules are roots. Following `import torch` would make all of PyTorch as cheap as the program's own objects.
         let is_leaf = matches!(
             kind,
-            None | Some(Kind::Leaf | Kind::Text | Kind::Int | Kind::Code)
+            None | Some(Kind::Leaf | Kind::Text | Kind::Int | Kind::Code | Kind::Module)
         );
         if !is_leaf {
             self.graph.push(object, parent, edge);
@@ -432,57 +433,12 @@ impl<'a, M: Memory> Names<'a, M> {
                 let dict = python.reader.pointer(object.wrapping_add(16));
                 self.push_entries(dict, index, |name| edge(2, Step::Attribute(name)));
             }
-            Kind::Function => {
-                let closure = python.layout.function_closure;
-                for (at, name, extra) in [
-                    (closure, ".__closure__", 10),
-                    (closure - 16, ".__kwdefaults__", 12),
-                    (closure - 24, ".__defaults__", 12),
-                ] {
-                    if let Some(value) = python.reader.pointer(object.wrapping_add(at))
-                        && matches!(python.kind_of(value), Some(Kind::Tuple | Kind::Dict))
-                    {
-                        self.push(value, index, edge(extra, Step::Field(name)));
-                    }
-                }
+            Kind::Function | Kind::Method | Kind::Cell | Kind::Traceback => {
+                self.expand_fields(index, node, class.kind, inherited);
             }
-            Kind::Cell => {
-                if let Some(value) = python.reader.pointer(object.wrapping_add(16)) {
-                    self.push(value, index, edge(1, Step::Hidden));
-                }
-            }
-            Kind::Method => {
-                for (at, name, extra) in [(24, ".__self__", 4), (16, ".__func__", 8)] {
-                    if let Some(value) = python.reader.pointer(object.wrapping_add(at)) {
-                        self.push(value, index, edge(extra, Step::Field(name)));
-                    }
-                }
-            }
-            Kind::Generator => {
-                let frame = object.wrapping_add(python.layout.generator_frame);
-                let frame = match python.layout.minor {
-                    ..=10 => python.reader.pointer(frame),
-                    _ => Some(frame),
-                };
-                if let Some(frame) = frame {
+            Kind::Generator | Kind::Frame => {
+                if let Some(frame) = self.frame_of(object, class.kind) {
                     self.push_locals(frame, index, cost.saturating_add(8));
-                }
-            }
-            Kind::Frame => {
-                // Up to 3.10 the object is the frame itself.
-                let frame = match python.layout.minor {
-                    ..=10 => Some(object),
-                    _ => python.reader.pointer(object.wrapping_add(24)),
-                };
-                if let Some(frame) = frame {
-                    self.push_locals(frame, index, cost.saturating_add(8));
-                }
-            }
-            Kind::Traceback => {
-                for (at, name, extra) in [(16, ".tb_next", 1), (24, ".tb_frame", 2)] {
-                    if let Some(value) = python.reader.pointer(object.wrapping_add(at)) {
-                        self.push(value, index, edge(extra, Step::Field(name)));
-                    }
                 }
             }
             Kind::Type => {
@@ -500,6 +456,49 @@ impl<'a, M: Memory> Names<'a, M> {
                 self.expand_words(index, node, class, inherited);
             }
             Kind::Leaf | Kind::Text | Kind::Int | Kind::Code => {}
+        }
+    }
+
+    /// Adds the references at fixed offsets of the types that functions consist of.
+    fn expand_fields(&mut self, index: u32, node: Node, kind: Kind, class: HolderClass) {
+        let closure = self.python.layout.function_closure;
+        let fields: &[(u64, Step, u16)] = match kind {
+            Kind::Function => &[
+                (closure, Step::Field(".__closure__"), 10),
+                (closure - 8, Step::Field(".__kwdefaults__"), 12),
+                (closure - 16, Step::Field(".__defaults__"), 12),
+            ],
+            Kind::Method => &[
+                (24, Step::Field(".__self__"), 4),
+                (16, Step::Field(".__func__"), 8),
+            ],
+            Kind::Traceback => &[
+                (16, Step::Field(".tb_next"), 1),
+                (24, Step::Field(".tb_frame"), 2),
+            ],
+            _ => &[(16, Step::Hidden, 1)],
+        };
+        for &(at, step, extra) in fields {
+            if let Some(value) = self.python.reader.pointer(node.object.wrapping_add(at)) {
+                let cost = node.cost.saturating_add(extra);
+                self.push(value, index, Edge { cost, class, step });
+            }
+        }
+    }
+
+    /// Returns the frame that a generator or a frame object contains or points to.
+    fn frame_of(&self, object: u64, kind: Kind) -> Option<u64> {
+        let layout = &self.python.layout;
+        let is_embedded = layout.minor > 10;
+        match kind {
+            // Up to 3.10 the object is the frame itself.
+            Kind::Frame if is_embedded => self.python.reader.pointer(object.wrapping_add(24)),
+            Kind::Frame => Some(object),
+            _ if is_embedded => Some(object.wrapping_add(layout.generator_frame)),
+            _ => {
+                let frame = object.wrapping_add(layout.generator_frame);
+                self.python.reader.pointer(frame)
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! Reads words of the target's memory through a bounded cache, until the time limit of the look is reached.
 //!
-//! A look follows millions of pointers. Reading the memory around each of them once, in chunks of 64 KiB, takes a few
+//! A look follows millions of pointers. Reading the memory around each of them once, in chunks of 16 KiB, takes a few
 //! thousand system calls instead of millions.
 
 use std::cell::{Cell, RefCell};
@@ -15,7 +15,7 @@ use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, Range, is_pointer};
 
 /// Size of a cached chunk.
-const CHUNK_BYTES: u64 = 64 << 10;
+const CHUNK_BYTES: u64 = 16 << 10;
 /// Maximum length of one read. Longer arrays are read in parts.
 const MAX_READ_BYTES: usize = 1 << 20;
 /// Number of checks of the budget that share one look at the clock.
@@ -204,6 +204,9 @@ impl<'a, M: Memory> Reader<'a, M> {
             return None;
         }
         if self.max_cached_bytes == 0 {
+            if self.budget.is_over() {
+                return None;
+            }
             self.mapping(address)?;
             let bytes = self.read_now(address, len);
             return (bytes.len() == len).then_some(bytes);

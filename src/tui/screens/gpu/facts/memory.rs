@@ -64,7 +64,7 @@ fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
         };
         list.extend([
             part("  allocated", printed[4], "live tensors", Role::Allocated),
-            part("  idle", printed[5], "cached, not in tensors", Role::Idle),
+            part("  idle", printed[5], "cached, not in use", Role::Idle),
             part("  other", printed[6], "context, libraries", Role::OtherVram),
         ]);
         if printed[0].0 > 0 {

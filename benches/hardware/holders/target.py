@@ -1,0 +1,170 @@
+"""A small transformer in training that keeps GPU memory in many ways, and can say which.
+
+Commands on stdin, each answered by one line of JSON:
+  truth      addresses of the storages by name, and torch.cuda.memory_allocated()
+  steps N    runs N training steps, and answers the milliseconds of each
+  quit
+
+Options: --layers N --width N --batch N --leaks N (losses that keep their graph)
+"""
+import argparse
+import copy
+import gc
+import json
+import os
+import sys
+import time
+
+import torch
+from torch import nn
+
+options = argparse.ArgumentParser()
+options.add_argument("--layers", type=int, default=8)
+options.add_argument("--width", type=int, default=1024)
+options.add_argument("--batch", type=int, default=2048)
+options.add_argument("--leaks", type=int, default=4)
+options = options.parse_args()
+DEVICE = "cuda"
+
+
+class Attention(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.register_buffer("scale", torch.ones(width))
+
+    def forward(self, x):
+        return self.query(x) * torch.sigmoid(self.key(x)) * self.scale
+
+
+class Layer(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.attention = Attention(width)
+        self.norm = nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+    def forward(self, x):
+        x = x + self.attention(self.norm(x))
+        return x + self.mlp(x)
+
+
+class Transformer(nn.Module):
+    def __init__(self, layers, width):
+        super().__init__()
+        self.layers = nn.ModuleList([Layer(width) for _ in range(layers)])
+        self.embedding = nn.Linear(width, width, bias=False)
+        self.head = nn.Linear(width, width, bias=False)
+        self.head.weight = self.embedding.weight  # tied
+
+    def forward(self, x):
+        x = self.embedding(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+def make_closure():
+    hidden = torch.zeros(70_000, device=DEVICE)
+    return lambda: hidden
+
+
+def fail():
+    kept_by_exception = torch.zeros(90_000, device=DEVICE)
+    raise ValueError("kept", kept_by_exception.shape)
+
+
+def step(keeps_graph=False):
+    x = torch.zeros(options.batch, options.width, device=DEVICE)
+    loss = model(x).sum()
+    loss.backward(retain_graph=keeps_graph)
+    optimizer.step()
+    return loss
+
+
+model = Transformer(options.layers, options.width).to(DEVICE)
+ema = copy.deepcopy(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+losses = [step(keeps_graph=True) for _ in range(options.leaks)]
+cache = {f"step_{number}": torch.zeros(80_000 + number, device=DEVICE) for number in range(5)}
+closure = make_closure()
+view = cache["step_0"][100:200]
+try:
+    fail()
+except ValueError as error:
+    failure = error
+
+
+def storage(tensor):
+    held = tensor.untyped_storage()
+    return [held.data_ptr(), held.nbytes()]
+
+
+def saved_tensors():
+    """Addresses of the storages that the graphs of the losses keep."""
+    found, seen, waiting = set(), set(), [loss.grad_fn for loss in losses]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        waiting += [after for after, _ in node.next_functions]
+        for name in dir(node):
+            if not name.startswith("_saved_"):
+                continue
+            try:
+                values = getattr(node, name)
+            except RuntimeError:  # freed by backward
+                continue
+            values = values if isinstance(values, (tuple, list)) else [values]
+            found |= {storage(value)[0] for value in values if isinstance(value, torch.Tensor)}
+    return sorted(found)
+
+
+def truth():
+    parameters = dict(model.named_parameters())
+    hidden = closure.__closure__[0].cell_contents
+    frame = failure.__traceback__.tb_next.tb_frame
+    names = {
+        "parameter": {f"model.{name}": storage(value) for name, value in parameters.items()}
+        | {f"ema.{name}": storage(value) for name, value in ema.named_parameters()},
+        "gradient": {f"model.{name}.grad": storage(value.grad) for name, value in parameters.items()},
+        "buffer": {f"model.{name}": storage(value) for name, value in model.named_buffers()}
+        | {f"ema.{name}": storage(value) for name, value in ema.named_buffers()},
+        "optimizer_state": {
+            f"optimizer.state[model.{name}]['{key}']": storage(value)
+            for name, parameter in parameters.items()
+            for key, value in optimizer.state[parameter].items()
+            if isinstance(value, torch.Tensor) and value.is_cuda
+        },
+        "variable": {f"losses[{number}]": storage(value) for number, value in enumerate(losses)}
+        | {f"cache['{key}']": storage(value) for key, value in cache.items()}
+        | {
+            "closure.__closure__[0]": storage(hidden),
+            "failure.__traceback__.tb_next.tb_frame.kept_by_exception": storage(frame.f_locals["kept_by_exception"]),
+        },
+    }
+    saved = saved_tensors()
+    gc.collect()
+    return {"pid": os.getpid(), "allocated": torch.cuda.memory_allocated(), "names": names, "saved": saved}
+
+
+def timed_steps(count):
+    times = []
+    for _ in range(count):
+        start = time.perf_counter()
+        step()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - start) * 1000)
+    return times
+
+
+print(json.dumps({"ready": os.getpid(), "python": sys.version.split()[0], "torch": torch.__version__}), flush=True)
+for line in sys.stdin:
+    words = line.split()
+    if words == ["quit"]:
+        break
+    answer = truth() if words == ["truth"] else timed_steps(int(words[1]))
+    print(json.dumps(answer), flush=True)
+    del answer

@@ -1,0 +1,209 @@
+//! Names of tensors, read from dumps of real Python processes and compared with what the process itself reported.
+//!
+//! Each folder of tests/data/holders has a dump and the names from benches/hardware/holders/target.py. The tests with
+//! corrupted dumps check that hostile memory causes neither a panic nor endless reads, and that no bytes are lost.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use gputop::collect::memory::dump::Dump;
+use gputop::collect::memory::maps::Mapping;
+use gputop::collect::memory::{Memory, MemoryError, Range};
+use gputop::collect::torch::Failure;
+use gputop::collect::torch::holders::{Options, look_at_recorded};
+use gputop::model::holders::{HolderClass, Holders, Quality};
+use serde::Deserialize;
+
+/// Maximum number of reads of one look at a small dump. An intact dump takes a tenth.
+const MAX_READS: usize = 2_000_000;
+
+#[derive(Deserialize)]
+struct Truth {
+    allocated: u64,
+    /// Address and size of the storage, by class and name.
+    names: BTreeMap<HolderClass, BTreeMap<String, (u64, u64)>>,
+    /// Addresses of the storages that graphs keep.
+    saved: Vec<u64>,
+}
+
+/// Counts the reads of a dump.
+struct Counted {
+    dump: Dump,
+    reads: Cell<usize>,
+}
+
+impl Memory for Counted {
+    fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError> {
+        self.reads.set(self.reads.get() + 1);
+        self.dump.read(ranges, into)
+    }
+
+    fn maps(&self) -> Result<Vec<Mapping>, MemoryError> {
+        self.dump.maps()
+    }
+}
+
+fn folders() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/holders");
+    let folders = std::fs::read_dir(root).unwrap();
+    let mut folders: Vec<PathBuf> = folders.map(|entry| entry.unwrap().path()).collect();
+    folders.sort();
+    assert!(!folders.is_empty());
+    folders
+}
+
+fn dump(folder: &Path) -> Dump {
+    Dump::from_bytes(&std::fs::read(folder.join("dump.zst")).unwrap()).unwrap()
+}
+
+fn look(dump: Dump, time_limit: Duration) -> (Result<Holders, Failure>, usize) {
+    let memory = Counted {
+        dump,
+        reads: Cell::new(0),
+    };
+    let options = Options {
+        time_limit,
+        ..Options::default()
+    };
+    let holders = look_at_recorded(&memory, &memory, &options, &AtomicBool::new(false));
+    (holders, memory.reads.get())
+}
+
+fn sum(holders: &Holders) -> u64 {
+    holders.groups.iter().map(|group| group.bytes.0).sum()
+}
+
+#[test]
+fn names_and_sums_equal_those_of_the_program() {
+    for folder in folders() {
+        let truth = std::fs::read_to_string(folder.join("truth.json")).unwrap();
+        let truth: Truth = serde_json::from_str(&truth).unwrap();
+        let (holders, _) = look(dump(&folder), Duration::from_secs(120));
+        let holders = holders.unwrap();
+        assert_eq!(holders.limit, None);
+        assert_eq!(holders.quality, Quality::Exact);
+        assert_eq!(holders.allocated.0, truth.allocated);
+        assert_eq!(sum(&holders), truth.allocated);
+        let mut found = HashMap::new();
+        for group in &holders.groups {
+            assert_eq!(group.count as usize, group.tensors.len(), "all are listed");
+            found.extend(
+                group
+                    .tensors
+                    .iter()
+                    .map(|tensor| (tensor.address, (group.class, tensor))),
+            );
+        }
+        for (class, names) in &truth.names {
+            for (name, (address, _)) in names {
+                let (found_class, tensor) = found[address];
+                assert_eq!((found_class, &tensor.name), (*class, name));
+                assert!(!tensor.shape.is_empty() || name.starts_with("losses"));
+            }
+        }
+        let graph = |address: &u64| {
+            found
+                .get(address)
+                .is_some_and(|(class, _)| *class == HolderClass::SavedForBackward)
+        };
+        assert!(truth.saved.iter().any(graph));
+        let tied = &truth.names[&HolderClass::Parameter]["model.embedding.weight"];
+        assert_eq!(found[&tied.0].1.aliases, ["model.head.weight"]);
+        let is_reached = |class| {
+            holders
+                .groups
+                .iter()
+                .any(|group| group.class == class && !group.tensors.is_empty())
+        };
+        assert!(!is_reached(HolderClass::Unnamed));
+    }
+}
+
+/// A small random number generator, so that failures can be repeated.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit.max(1)
+    }
+}
+
+#[test]
+fn corrupted_memory_causes_neither_panics_nor_endless_reads() {
+    let folder = folders().remove(0);
+    let intact = dump(&folder);
+    let pointers: Vec<u64> = intact.clone().bytes_mut().map(|(at, _)| at).collect();
+    let mut read = 0;
+    for seed in 1..=40 {
+        let mut random = Random(seed * 0x9e37_79b9);
+        let mut corrupted = intact.clone();
+        for (_, bytes) in corrupted.bytes_mut() {
+            // Long ranges get several changes, most short ones none.
+            let changes = (bytes.len() as u64 / 2_048 + random.below(2)) * u64::from(seed % 4 != 0);
+            for _ in 0..changes.min(random.below(8)) {
+                let at = random.below(bytes.len() as u64 / 8) as usize * 8;
+                let Some(word) = bytes.get_mut(at..at + 8) else {
+                    continue;
+                };
+                let value = match random.below(4) {
+                    0 => random.below(u64::MAX),
+                    1 => u64::MAX,
+                    2 => 1 << random.below(64),
+                    _ => pointers[random.below(pointers.len() as u64) as usize],
+                };
+                word.copy_from_slice(&value.to_le_bytes());
+            }
+        }
+        let (holders, reads) = look(corrupted, Duration::from_secs(2));
+        assert!(reads < MAX_READS, "{reads} reads with seed {seed}");
+        if let Ok(holders) = holders {
+            assert_eq!(sum(&holders), holders.allocated.0);
+            read += 1;
+        }
+    }
+    assert!(read >= 5, "only {read} of 40 were readable at all");
+}
+
+#[test]
+fn unreadable_interpreter_leaves_storages_without_names() {
+    let folder = folders().remove(0);
+    let mut dump = dump(&folder);
+    let (holders, _) = look(dump.clone(), Duration::from_secs(120));
+    let allocated = holders.unwrap().allocated;
+    // The cookie at the start of _PyRuntime exists from 3.13 on. Before, the version follows the list of interpreters.
+    let maps = dump.maps().unwrap();
+    let python: Vec<(u64, u64)> = maps
+        .iter()
+        .filter(|map| map.file_name().contains("python3") && !map.file_name().contains("torch"))
+        .map(|map| (map.start, map.end))
+        .collect();
+    for (at, bytes) in dump.bytes_mut() {
+        if python
+            .iter()
+            .any(|(start, end)| (*start..*end).contains(&at))
+        {
+            bytes.fill(0);
+        }
+    }
+    let (holders, _) = look(dump, Duration::from_secs(120));
+    let holders = holders.unwrap();
+    assert_eq!(holders.allocated, allocated);
+    let limit = holders.limit.unwrap();
+    assert!(
+        limit.starts_with("Variable names are not available: "),
+        "{limit}"
+    );
+    assert!(holders.groups.iter().all(|group| group.name.is_empty()));
+    assert!(
+        holders
+            .groups
+            .iter()
+            .any(|group| group.class == HolderClass::CppStorage)
+    );
+}
