@@ -25,7 +25,7 @@ use crate::model::frame::Frame;
 use crate::model::incident::{Incident, Severity};
 use crate::model::link::Link;
 use crate::model::units::Millis;
-use crate::tui::widgets::area::{margin, row};
+use crate::tui::widgets::area::{margin, row, split_bottom};
 
 /// Describes the GPUs of a host: `8xH200`, or `2xA100 1xT4` if they differ.
 pub fn gpus_words(frame: &Frame) -> String {
@@ -321,11 +321,7 @@ fn arrangement(app: &App) -> String {
 
 /// Draws a message over the last line of `area`.
 pub fn message(app: &App, message: &str, area: Rect, buffer: &mut Buffer) {
-    let last = Rect {
-        y: area.bottom().saturating_sub(1),
-        height: area.height.min(1),
-        ..area
-    };
+    let [_, last] = split_bottom(area, 1);
     Clear.render(last, buffer);
     put_line(buffer, last, message, Role::Warn, &app.theme);
 }

@@ -24,7 +24,7 @@ const FATAL: [libc::c_int; 8] = [
     libc::SIGTRAP,
 ];
 
-/// The sequences that `give_back` writes: mouse reports off, synchronized update off, main screen, cursor visible.
+/// The sequences that `terminal::restore` writes: mouse reports off, synchronized update off, main screen, cursor visible.
 const RESTORE: &[u8] = b"\x1b[?1006l\x1b[?1000l\x1b[?2026l\x1b[?1049l\x1b[?25h";
 
 /// Terminal modes to restore while the dashboard owns the screen; null otherwise.

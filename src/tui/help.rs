@@ -10,7 +10,7 @@ use super::columns::PROCESS_COLUMNS;
 use super::effect::Effect;
 use super::filter::{FIELDS, STATES, SYNTAX};
 use super::keymap::show_key;
-use super::overlay::panel;
+use super::overlay::{panel, panel_area};
 use super::screens::Screen;
 use super::screens::gpu_columns::GPU_COLUMNS;
 use super::text_field::TextField;
@@ -48,7 +48,7 @@ impl Help {
         is_consumed
     }
 
-    pub fn act(&mut self, action: Action) -> Effect {
+    pub fn act(&mut self, action: Action, app: &App, screen: &dyn Screen, area: Rect) -> Effect {
         match action {
             Action::Filter => self.search.start(),
             Action::Back if !self.search.text().is_empty() => self.search.clear(),
@@ -59,22 +59,25 @@ impl Help {
                 };
             }
             Action::Back | Action::Quit | Action::Help => return Effect::Close,
-            action => drop(self.scroll.act(action)),
+            action => {
+                let page = self.page(app, screen, area);
+                let shown = usize::from(page.inner.height);
+                self.scroll.act(action, page.rows.len(), shown);
+            }
         }
         Effect::Done
     }
 
     pub fn draw(&self, app: &App, screen: &dyn Screen, area: Rect, buffer: &mut Buffer) {
         let theme = &app.theme;
-        let names: u16 = if area.width >= 60 { 20 } else { 9 };
-        let shows_all = self.shows_all || self.search.is_open();
-        let lines = lines(app, screen, shows_all);
-        // The size does not depend on the search term, so the box does not move while it is typed.
-        let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
+        let Page {
+            names,
+            height,
+            inner,
+            rows,
+        } = self.page(app, screen, area);
         let title = format!("Help: {}", screen.def().title);
-        let inner = panel(&title, 100, height, area, app, buffer);
-        let room = usize::from(inner.width.saturating_sub(names));
-        let rows = rows(matching(lines, self.search.text()), room.max(10));
+        panel(&title, WIDTH, height, area, app, buffer);
         let first = self.scroll.first(rows.len(), usize::from(inner.height));
         let below = rows.len().saturating_sub(first + usize::from(inner.height));
         for (y, (name, text)) in (inner.y..inner.bottom()).zip(rows.iter().skip(first)) {
@@ -92,6 +95,23 @@ impl Help {
             put_line(buffer, inner, text, Role::Warn, theme);
         }
         self.draw_edge(below, inner, app, buffer);
+    }
+
+    /// Returns the rows that match the search term, wrapped for an area.
+    fn page(&self, app: &App, screen: &dyn Screen, area: Rect) -> Page {
+        let names: u16 = if area.width >= 60 { 20 } else { 9 };
+        let lines = lines(app, screen, self.shows_all || self.search.is_open());
+        // The size does not depend on the search term, so the box does not move while it is typed.
+        let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
+        let (_, inner) = panel_area(WIDTH, height, area);
+        let room = usize::from(inner.width.saturating_sub(names));
+        let rows = rows(matching(lines, self.search.text()), room.max(10));
+        Page {
+            names,
+            height,
+            inner,
+            rows,
+        }
     }
 
     /// Draws the lower edge: the search term, or the available keys.
@@ -122,6 +142,20 @@ impl Help {
         };
         put_right(buffer, line.x, line.right(), line.y, &hint, key);
     }
+}
+
+/// Width of the box.
+const WIDTH: u16 = 100;
+
+/// The text of the help in a box.
+struct Page {
+    /// Width of the names.
+    names: u16,
+    /// Height of the box.
+    height: u16,
+    /// Interior of the box.
+    inner: Rect,
+    rows: Vec<(String, String)>,
 }
 
 /// A line of the help. A line without text is a heading; a line without name and text is blank.

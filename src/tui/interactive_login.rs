@@ -33,7 +33,7 @@ pub(super) async fn run(
     signals: &mut Signals,
 ) -> io::Result<Option<CloseReason>> {
     drop(keys.take());
-    terminal::give_back();
+    terminal::restore();
     let _ = writeln!(
         io::stderr(),
         "gputop: connecting to {}; answer the prompts of ssh here, or press Ctrl-C to cancel",

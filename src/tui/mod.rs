@@ -383,7 +383,7 @@ fn save_theme(
 
 /// Restores the terminal and stops the process until the shell continues it.
 fn suspend(terminal: &mut Terminal) -> io::Result<()> {
-    terminal::give_back();
+    terminal::restore();
     // Not SIGTSTP, because gputop handles that signal itself.
     raise(Signal::SIGSTOP)?;
     terminal.resume()

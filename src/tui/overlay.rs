@@ -2,7 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
-use ratatui::layout::{Position, Rect};
+use ratatui::layout::{Margin, Position, Rect};
 use ratatui::widgets::{Clear, Widget};
 
 use super::action::Action;
@@ -15,7 +15,7 @@ use super::menu::Menu;
 use super::screens::Screen;
 use super::text_field::TextField;
 use super::theme::Role;
-use super::widgets::cells::{columns, put, put_right};
+use super::widgets::cells::{columns, put, put_glyph, put_right};
 use crate::model::process::ProcessKey;
 use crate::protocol::Request;
 use crate::tui::widgets::area::row;
@@ -98,9 +98,16 @@ impl Overlay {
         }
     }
 
-    pub fn act(&mut self, action: Action, app: &mut App) -> Effect {
+    /// Handles an action while the overlay is drawn over `screen` into `area`.
+    pub fn act(
+        &mut self,
+        action: Action,
+        app: &mut App,
+        screen: &dyn Screen,
+        area: Rect,
+    ) -> Effect {
         match self {
-            Self::Help(help) => help.act(action),
+            Self::Help(help) => help.act(action, app, screen, area),
             Self::Menu(menu) => menu.act(action, app),
             // These take no actions, only keys.
             Self::Filter { .. } | Self::Watch { .. } => match action {
@@ -146,13 +153,7 @@ pub fn panel_area(width: u16, height: u16, area: Rect) -> (Rect, Rect) {
     if width < 4 || height < 3 {
         return (rect, rect);
     }
-    let inner = Rect {
-        x: rect.x + 1,
-        y: rect.y + 1,
-        width: width - 2,
-        height: height - 2,
-    };
-    (rect, inner)
+    (rect, rect.inner(Margin::new(1, 1)))
 }
 
 /// Clears a centred box and draws its border. Returns its interior.
@@ -178,7 +179,7 @@ pub fn panel(
     if width < area.width {
         for y in inner.y..inner.bottom() {
             for x in [rect.x, rect.right() - 1] {
-                put(buffer, x, y, app.theme.glyphs.edge, 1, border);
+                put_glyph(buffer, x, y, app.theme.glyphs.edge, border);
             }
         }
     }

@@ -20,7 +20,7 @@ use crate::diagnose::recovery::is_recovered;
 
 /// True while gputop owns the screen. The code that sets it to false restores the screen, so the screen is restored
 /// only once.
-static TAKEN: AtomicBool = AtomicBool::new(false);
+static IS_SCREEN_OWNED: AtomicBool = AtomicBool::new(false);
 /// True while the terminal reports mouse events.
 static MOUSE: AtomicBool = AtomicBool::new(false);
 
@@ -33,7 +33,7 @@ type Out = Bounded<CrosstermBackend<BufWriter<Stdout>>>;
 
 pub struct Terminal {
     /// Never dropped: ratatui's `drop` prints to stderr if it cannot show the cursor, and that print panics if stderr
-    /// is a terminal that has closed. [`give_back`] restores everything instead.
+    /// is a terminal that has closed. [`restore`] restores everything instead.
     inner: ManuallyDrop<ratatui::Terminal<Out>>,
     mouse: bool,
 }
@@ -50,7 +50,7 @@ impl Terminal {
                 mouse,
             }),
             Err(error) => {
-                give_back();
+                restore();
                 Err(error)
             }
         }
@@ -91,14 +91,14 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        give_back();
+        restore();
     }
 }
 
 fn take(mouse: bool) -> io::Result<()> {
     fatal_signals::arm();
     enable_raw_mode().inspect_err(|_| fatal_signals::disarm())?;
-    TAKEN.store(true, Ordering::SeqCst);
+    IS_SCREEN_OWNED.store(true, Ordering::SeqCst);
     let entered = execute!(io::stdout(), EnterAlternateScreen, cursor::Hide);
     let entered = entered.and_then(|()| {
         if mouse {
@@ -108,14 +108,14 @@ fn take(mouse: bool) -> io::Result<()> {
         Ok(())
     });
     if entered.is_err() {
-        give_back();
+        restore();
     }
     entered
 }
 
 /// Restores the terminal if it was taken over. Never fails: if the terminal has closed, there is nothing to restore.
-pub fn give_back() {
-    if !TAKEN.swap(false, Ordering::SeqCst) {
+pub fn restore() {
+    if !IS_SCREEN_OWNED.swap(false, Ordering::SeqCst) {
         return;
     }
     let mut out = io::stdout();
@@ -143,11 +143,11 @@ pub fn restore_on_panic() {
             return;
         }
         let is_main = std::thread::current().name() == Some("main");
-        if !is_main && TAKEN.load(Ordering::SeqCst) {
+        if !is_main && IS_SCREEN_OWNED.load(Ordering::SeqCst) {
             tracing::error!("a thread of gputop panicked: {panic}");
             return;
         }
-        give_back();
+        restore();
         report(panic);
     }));
 }

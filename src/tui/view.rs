@@ -36,7 +36,7 @@ use crate::model::process::ProcessKey;
 use crate::model::signal::Signal;
 use crate::model::units::{GpuUuid, Mono};
 use crate::protocol::{Play, Request};
-use crate::tui::widgets::area::{row, split_bottom};
+use crate::tui::widgets::area::{row, split_bottom, split_top};
 
 /// The display of one host.
 pub struct View {
@@ -129,11 +129,11 @@ impl View {
     /// Performs an action: by the overlay, else by the screen, else by its handler in the action table.
     fn act(&mut self, action: Action, app: &mut App) -> Effect {
         let def = action.def();
+        let (area, body) = (self.area, self.body(app, self.area));
         let effect = match (def.scope, &mut self.overlay, self.stack.last_mut()) {
-            (Scope::Program, ..) => Effect::Ignored,
-            (_, Some(overlay), _) => overlay.act(action, app),
-            (_, None, Some(screen)) => screen.act(action, app),
-            (_, None, None) => Effect::Ignored,
+            (Scope::Program, ..) | (_, _, None) => Effect::Ignored,
+            (_, Some(overlay), Some(screen)) => overlay.act(action, app, &**screen, area),
+            (_, None, Some(screen)) => screen.act(action, app, body),
         };
         let effect = match effect {
             Effect::Ignored if def.scope == Scope::Recording && app.recording.is_none() => {
@@ -363,8 +363,9 @@ impl View {
         };
         let tagged = wanted.map(|keys| {
             app.tags.toggle_all(&keys);
+            let body = self.body(app, self.area);
             match self.stack.last_mut() {
-                Some(screen) => screen.act(Action::Down, app),
+                Some(screen) => screen.act(Action::Down, app, body),
                 None => Effect::Done,
             }
         });
@@ -537,12 +538,9 @@ impl View {
             true => (0, news),
             false => (news, 1),
         };
-        let above = above + self.rows_above(app, area);
-        Rect {
-            y: area.y + above,
-            height: area.height.saturating_sub(above + below),
-            ..area
-        }
+        let [_, rest] = split_top(area, above + self.rows_above(app, area));
+        let [body, _] = split_bottom(rest, below);
+        body
     }
 
     /// Draws the lines above a screen.
@@ -555,11 +553,7 @@ impl View {
             None => chrome::header(app, line, buffer),
         }
         if !is_small(area) {
-            let below = Rect {
-                y: area.y + header,
-                height: area.height - header,
-                ..area
-            };
+            let [_, below] = split_top(area, header);
             chrome::notice(app, below, buffer);
         }
         if let Some(line) = self.news_line(app, area) {

@@ -52,8 +52,9 @@ impl Shown {
         }
     }
 
-    fn draw(&self, width: u16, height: u16) -> String {
+    fn draw(&mut self, width: u16, height: u16) -> String {
         let area = Rect::new(0, 0, width, height);
+        self.view.resize(area);
         let mut buffer = Buffer::empty(area);
         self.view.draw(&self.app, area, &mut buffer);
         text_of(&buffer)

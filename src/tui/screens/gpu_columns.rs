@@ -393,12 +393,7 @@ pub fn draw_gpus(
             legend(placed.x, placed.width, area.y, pooled, buffer, theme);
         }
         for (y, row) in (area.y + 1..area.bottom()).zip(rows) {
-            let cell = Rect {
-                x: placed.x,
-                y,
-                width: placed.width,
-                height: 1,
-            };
+            let cell = Rect::new(placed.x, y, placed.width, 1);
             match title {
                 BAR => draw_bar(row, cell, buffer, theme),
                 SPARK if !row.is_instance() => draw_spark(row, cell, app, buffer),

@@ -212,10 +212,13 @@ impl Screen for HolderGroupScreen {
         put_lines(buffer, words, &self.words(app, words.width), &app.theme);
     }
 
-    fn act(&mut self, action: Action, app: &App) -> Effect {
+    fn act(&mut self, action: Action, app: &App, body: Rect) -> Effect {
         match action {
             Action::Holders => Effect::Request(Request::Holders(Some(self.subject.0))),
-            action => self.list.act(action, app),
+            action => {
+                let [_, table, _] = self.areas(app, body);
+                self.list.act(action, app, table)
+            }
         }
     }
 

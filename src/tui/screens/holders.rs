@@ -421,10 +421,13 @@ impl Screen for HoldersScreen {
         }
     }
 
-    fn act(&mut self, action: Action, app: &App) -> Effect {
+    fn act(&mut self, action: Action, app: &App, body: Rect) -> Effect {
         match action {
             Action::Holders => Effect::Request(Request::Holders(Some(self.process))),
-            action => self.list.act(action, app),
+            action => {
+                let [.., table] = self.areas(app, body);
+                self.list.act(action, app, table)
+            }
         }
     }
 

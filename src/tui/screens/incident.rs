@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Widget;
 
 use super::log::LogScreen;
 use super::{Screen, ScreenDef};
@@ -16,7 +18,8 @@ use crate::tui::effect::Effect;
 use crate::tui::incidents::incident_time;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
-use crate::tui::widgets::cells::{columns, put, put_right};
+use crate::tui::widgets::area::{split_bottom, split_left};
+use crate::tui::widgets::cells::{columns, put_line_right};
 use crate::tui::widgets::scroll::Scroll;
 
 pub const DEF: ScreenDef = ScreenDef {
@@ -149,6 +152,19 @@ impl IncidentScreen {
     }
 }
 
+/// Returns the width of the text. There is no margin, so that text to copy starts at the beginning of its line.
+fn text_width(area: Rect) -> usize {
+    usize::from(area.width.min(MAX_WIDTH))
+}
+
+/// Returns the area for this number of lines, and the row that shows how many lines follow. That row is empty if all
+/// lines fit.
+fn areas(lines: usize, area: Rect) -> [Rect; 2] {
+    let [text, _] = split_left(area, MAX_WIDTH);
+    let is_cut = lines > usize::from(text.height) && text.height > 2;
+    split_bottom(text, u16::from(is_cut))
+}
+
 /// Wraps a line that is too wide after a blank or within a path. Nothing is cut off. A line of a shell command that
 /// continues ends with a backslash, so that a copy of all its lines is the same command.
 fn wrap_line(line: StyledLine, width: usize, is_shell: impl Fn(&str) -> bool) -> Vec<StyledLine> {
@@ -229,51 +245,34 @@ fn role_of(tone: Tone) -> Role {
 
 impl Screen for IncidentScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        // No margin, so that text to copy starts at the beginning of its line.
-        let inner = Rect {
-            width: area.width.min(MAX_WIDTH),
-            ..area
-        };
-        let lines = self.lines(app, usize::from(inner.width));
-        let fits = lines.len() <= usize::from(inner.height);
-        // The last row shows how many lines follow.
-        let rows = inner
-            .height
-            .saturating_sub(u16::from(!fits && inner.height > 2));
-        let first = self.scroll.first(lines.len(), usize::from(rows));
-        for (y, line) in (inner.y..inner.y + rows).zip(lines.iter().skip(first)) {
-            let mut x = inner.x;
-            for (tone, text) in &line.0 {
-                let style = app.theme.style(role_of(*tone));
-                x += put(buffer, x, y, text, inner.right().saturating_sub(x), style);
-            }
+        let lines = self.lines(app, text_width(area));
+        let [text, last] = areas(lines.len(), area);
+        let height = usize::from(text.height);
+        let first = self.scroll.first(lines.len(), height);
+        for (row, line) in text.rows().zip(lines.iter().skip(first)) {
+            let span = |(tone, text): &(Tone, String)| {
+                Span::styled(text.clone(), app.theme.style(role_of(*tone)))
+            };
+            Line::from_iter(line.0.iter().map(span)).render(row, buffer);
         }
-        let more = lines.len().saturating_sub(first + usize::from(rows));
-        if more > 0 && rows < inner.height {
-            let text = format!(
-                "{more} more lines  {} {}",
-                app.keymap.label(Action::Down),
-                app.keymap.label(Action::PageDown)
-            );
-            let style = app.theme.style(Role::Dim);
-            put_right(
-                buffer,
-                inner.x,
-                inner.right(),
-                inner.bottom() - 1,
-                &text,
-                style,
-            );
+        let more = lines.len().saturating_sub(first + height);
+        if more > 0 && !last.is_empty() {
+            let keys = [Action::Down, Action::PageDown].map(|action| app.keymap.label(action));
+            let text = format!("{more} more lines  {} {}", keys[0], keys[1]);
+            put_line_right(buffer, last, &text, Role::Dim, &app.theme);
         }
     }
 
-    fn act(&mut self, action: Action, app: &App) -> Effect {
+    fn act(&mut self, action: Action, app: &App, body: Rect) -> Effect {
         match action {
             Action::CopyMarkdown => Effect::Copy(self.markdown()),
             Action::Wrong => self.report(),
             Action::Log => self.log(app),
-            action if self.scroll.act(action) => Effect::Done,
-            _ => Effect::Ignored,
+            action => {
+                let count = self.lines(app, text_width(body)).len();
+                let [text, _] = areas(count, body);
+                self.scroll.act(action, count, usize::from(text.height))
+            }
         }
     }
 

@@ -1,8 +1,6 @@
 //! A screen with one table. Cursor, clicks, paging, sorting and filter are the same for every list; a list is its rows, its
 //! columns and what opens from a row.
 
-use std::cell::Cell as Shared;
-
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
@@ -57,8 +55,6 @@ pub struct ListScreen<R: ListRow> {
     subject: R::Subject,
     /// The row under the cursor. Initially the first.
     selected: Option<R::Key>,
-    /// Number of rows when last drawn.
-    page: Shared<usize>,
     /// Index of the sort column; `None` is the default order.
     sort: Option<usize>,
     inverted: bool,
@@ -77,7 +73,6 @@ impl<R: ListRow> ListScreen<R> {
         Self {
             subject,
             selected: None,
-            page: Shared::default(),
             sort: None,
             inverted: false,
             filter: TextField::default(),
@@ -194,7 +189,6 @@ impl<R: ListRow> Screen for ListScreen<R> {
             put_lines(buffer, area, &lines, &app.theme);
             return;
         }
-        self.page.set(page(table));
         let cell = |column: &Column<R>, (_, row): &(usize, &R)| {
             (column.cell)(row, &app.theme).dim_if(row.is_stale())
         };
@@ -205,7 +199,7 @@ impl<R: ListRow> Screen for ListScreen<R> {
         }
     }
 
-    fn act(&mut self, action: Action, app: &App) -> Effect {
+    fn act(&mut self, action: Action, app: &App, body: Rect) -> Effect {
         match action {
             Action::Sort | Action::SortNext => self.cycle(true),
             Action::SortPrevious => self.cycle(false),
@@ -215,7 +209,8 @@ impl<R: ListRow> Screen for ListScreen<R> {
             action => {
                 let rows = self.rows(app);
                 let cursor = self.cursor(&rows);
-                if let Some(to) = moved(cursor, rows.len(), self.page.get(), action) {
+                let [table, _] = self.areas(body);
+                if let Some(to) = moved(cursor, rows.len(), page(table), action) {
                     self.selected = rows.get(to).map(|(_, row)| row.key());
                     return Effect::Done;
                 }

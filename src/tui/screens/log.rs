@@ -3,7 +3,6 @@
 //! The source sends the text on request, once per frame, escaped and bounded (256 KiB). Moving up pauses the view;
 //! moving to the end resumes, as in `less +F`. Lines with a known error are marked `!`.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use ratatui::buffer::Buffer;
@@ -19,8 +18,8 @@ use crate::tui::app::App;
 use crate::tui::effect::Effect;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Role;
-use crate::tui::widgets::area::row;
-use crate::tui::widgets::cells::{put, put_line, put_line_right, wrap_words};
+use crate::tui::widgets::area::{margin, row};
+use crate::tui::widgets::cells::{put_glyph, put_line, put_line_right, wrap_words};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "log",
@@ -60,8 +59,6 @@ pub struct LogScreen {
     first_column: usize,
     /// Sequence number of the frame at the last request.
     requested_at: Option<u64>,
-    /// Number of rows when last drawn.
-    page: Cell<usize>,
 }
 
 impl LogScreen {
@@ -73,7 +70,6 @@ impl LogScreen {
             error: None,
             first_column: 0,
             requested_at: None,
-            page: Cell::new(0),
         }
     }
 
@@ -82,23 +78,24 @@ impl LogScreen {
         text.map_or("", String::as_str)
     }
 
-    fn last_top(&self) -> usize {
-        let page = self.page.get().max(1);
-        self.text().lines().count().saturating_sub(page)
+    /// Returns the first visible line of the last page.
+    fn last_top(&self, page: usize) -> usize {
+        self.text().lines().count().saturating_sub(page.max(1))
     }
 
-    fn top(&self) -> usize {
-        self.paused_at.unwrap_or(usize::MAX).min(self.last_top())
+    fn top(&self, page: usize) -> usize {
+        let top = self.paused_at.unwrap_or(usize::MAX);
+        top.min(self.last_top(page))
     }
 
     /// Moves to the next or the previous error line. The first move goes to the first error on or below the visible
     /// page, or else to the last one.
-    fn go_to_error(&mut self, forward: bool) {
+    fn go_to_error(&mut self, forward: bool, page: usize) {
         let errors = self.errors();
         let Some(last) = errors.len().checked_sub(1) else {
             return;
         };
-        let top = self.top();
+        let top = self.top(page);
         let at = match (self.error, forward) {
             (Some(at), true) => (at + 1).min(last),
             (Some(at), false) => at.min(last).saturating_sub(1),
@@ -177,18 +174,12 @@ fn source_words(source: &LogSource) -> String {
 impl Screen for LogScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let theme = &app.theme;
-        let line = |y| Rect {
-            y,
-            height: 1,
-            x: area.x + 1,
-            width: area.width.saturating_sub(2),
-        };
+        let line = |y| margin(row(area, y));
         if area.height < 3 || area.width < 8 {
             return;
         }
         put_line(buffer, line(area.y), &self.headline(), Role::Title, theme);
         let rows = area.y + 1..area.bottom() - 1;
-        self.page.set(rows.len());
         if self.text().is_empty() {
             let hint = match &self.view {
                 None => String::new(),
@@ -203,7 +194,7 @@ impl Screen for LogScreen {
             }
             return;
         }
-        let top = self.top();
+        let top = self.top(rows.len());
         let errors = self.errors();
         let current = self.error.and_then(|at| errors.get(at));
         for (y, (number, text)) in rows.zip(self.text().lines().enumerate().skip(top)) {
@@ -213,7 +204,7 @@ impl Screen for LogScreen {
                 true => ("!", Role::Bad),
                 false => (" ", Role::Text),
             };
-            put(buffer, area.x, y, mark, 1, theme.style(role));
+            put_glyph(buffer, area.x, y, mark, theme.style(role));
             let text: String = text.chars().skip(self.first_column).collect();
             put_line(buffer, line(y), &text, role, theme);
         }
@@ -222,17 +213,18 @@ impl Screen for LogScreen {
         put_line_right(buffer, row(area, bottom), &position, Role::Dim, theme);
     }
 
-    fn act(&mut self, action: Action, _app: &App) -> Effect {
+    fn act(&mut self, action: Action, _app: &App, body: Rect) -> Effect {
+        let page = usize::from(body.height.saturating_sub(2));
         match action {
             Action::Log => {}
-            Action::NextError => self.go_to_error(true),
-            Action::PreviousError => self.go_to_error(false),
+            Action::NextError => self.go_to_error(true, page),
+            Action::PreviousError => self.go_to_error(false, page),
             Action::Last => (self.paused_at, self.error) = (None, None),
             Action::Left => self.first_column = self.first_column.saturating_sub(SCROLL_COLUMNS),
             Action::Right => self.first_column = (self.first_column + SCROLL_COLUMNS).min(4_096),
             action => {
-                let last = self.last_top();
-                let Some(to) = moved(self.top(), last + 1, self.page.get(), action) else {
+                let last = self.last_top(page);
+                let Some(to) = moved(self.top(page), last + 1, page, action) else {
                     return Effect::Ignored;
                 };
                 // Moving down to the end resumes following.

@@ -36,8 +36,9 @@ use crate::protocol::Request;
 pub trait Screen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer);
 
-    /// Handles an action. Actions that mean the same on every screen can be left to the caller with [`Effect::Ignored`].
-    fn act(&mut self, action: Action, app: &App) -> Effect;
+    /// Handles an action on a screen that is drawn into `body`. Actions that mean the same on every screen can be left to
+    /// the caller with [`Effect::Ignored`].
+    fn act(&mut self, action: Action, app: &App, body: Rect) -> Effect;
 
     /// Handles a key while a text field is being edited. Returns false if the key should be treated as an action.
     fn type_key(&mut self, _key: KeyEvent) -> bool {

@@ -31,8 +31,8 @@ use crate::tui::marks;
 use crate::tui::pools::{self, first_fix, unread_words};
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Role;
-use crate::tui::widgets::area::{row, split_bottom, split_top};
-use crate::tui::widgets::cells::{put, put_all, put_line, put_line_right};
+use crate::tui::widgets::area::{row, split_bottom, split_left, split_top};
+use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
 use crate::tui::widgets::table::scrolled;
 use crate::tui::widgets::time_axis::TimeAxis;
 use crate::tui::widgets::timeline::{Timeline, sparkline};
@@ -305,14 +305,8 @@ impl Overview {
         let (at, marked) = (cursor.unwrap_or(0), cursor.is_some());
         let below = draw_lines(app, at, marked, area, buffer);
         if app.rows.is_empty() && area.height > 1 {
-            put(
-                buffer,
-                area.x + 2,
-                area.y + 1,
-                &nothing_to_show(app),
-                area.width,
-                app.theme.style(Role::Dim),
-            );
+            let [_, line] = split_left(row(area, area.y + 1), 2);
+            put_line(buffer, line, &nothing_to_show(app), Role::Dim, &app.theme);
         }
         if below > 0 && area.height > 2 {
             let text = format!("{} {below} more ", app.theme.glyphs.ellipsis);
@@ -514,9 +508,15 @@ impl Screen for Overview {
             buffer,
         );
         if rows.is_empty() {
-            let (x, y) = (layout.gpus.x + 2, layout.gpus.y + 1);
-            let style = app.theme.style(Role::Warn);
-            put(buffer, x, y, &why_no_gpus(&app.frame), area.width, style);
+            let [_, line] = split_top(layout.gpus, 1);
+            let [_, line] = split_left(line, 2);
+            put_line(
+                buffer,
+                line,
+                &why_no_gpus(&app.frame),
+                Role::Warn,
+                &app.theme,
+            );
         }
         draw_range(&rows, offset, layout.gpus, app, buffer);
         if !layout.legend.is_empty() {
@@ -537,7 +537,7 @@ impl Screen for Overview {
         }
     }
 
-    fn act(&mut self, action: Action, app: &App) -> Effect {
+    fn act(&mut self, action: Action, app: &App, _body: Rect) -> Effect {
         let gpus = app.frame.gpus.len();
         let count = gpus + app.lines.len();
         if let Some(at) = moved(self.cursor, count, 10, action) {

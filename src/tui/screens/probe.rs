@@ -18,7 +18,7 @@ use crate::tui::clipboard::Copied;
 use crate::tui::effect::Effect;
 use crate::tui::probe_question::{gpu_words, is_allowed};
 use crate::tui::theme::Role;
-use crate::tui::widgets::area::margin;
+use crate::tui::widgets::area::{margin, split_top};
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
 use crate::tui::widgets::timeline::span_words;
 use crate::tui::widgets::{heat, histogram};
@@ -216,7 +216,8 @@ impl Screen for ProbeScreen {
             .saturating_sub(u16::try_from(after).unwrap_or(0));
         let wanted = u16::try_from(bars.unwrap_or(0)).unwrap_or(MAX_BARS);
         let height = (wanted.min(MAX_BARS) + 1).min(room);
-        draw_columns(&columns, Rect { height, ..rest }, buffer, app);
+        let [histograms, _] = split_top(rest, height);
+        draw_columns(&columns, histograms, buffer, app);
         rest = below(rest, usize::from(height) + 1);
         put_lines(buffer, rest, &policies, theme);
         rest = below(rest, policies.len());
@@ -225,7 +226,7 @@ impl Screen for ProbeScreen {
         self.draw_history(app, rest, buffer);
     }
 
-    fn act(&mut self, _action: Action, _app: &App) -> Effect {
+    fn act(&mut self, _action: Action, _app: &App, _body: Rect) -> Effect {
         Effect::Ignored
     }
 
@@ -286,14 +287,8 @@ impl ProbeScreen {
             "HISTORY of {} probes: free blocks of the pattern",
             history.len()
         );
-        let height = area.height.min(MAX_BARS + 1);
-        heat::draw(
-            &title,
-            &history,
-            Rect { height, ..area },
-            buffer,
-            &app.theme,
-        );
+        let [map, _] = split_top(area, MAX_BARS + 1);
+        heat::draw(&title, &history, map, buffer, &app.theme);
     }
 }
 
@@ -324,12 +319,8 @@ fn draw_columns(
 
 /// Returns the area without its first `rows` rows.
 fn below(area: Rect, rows: usize) -> Rect {
-    let rows = u16::try_from(rows).unwrap_or(u16::MAX).min(area.height);
-    Rect {
-        y: area.y + rows,
-        height: area.height - rows,
-        ..area
-    }
+    let [_, below] = split_top(area, u16::try_from(rows).unwrap_or(u16::MAX));
+    below
 }
 
 #[cfg(test)]

@@ -558,17 +558,15 @@ impl Screen for ProcessScreen {
         }
     }
 
-    fn act(&mut self, action: Action, app: &App) -> Effect {
+    fn act(&mut self, action: Action, app: &App, body: Rect) -> Effect {
         if matches!(action, Action::Open | Action::Why)
             && let Some(known) = app.incident_of(self.id.key)
         {
             return Effect::Explain(Arc::clone(&known.incident));
         }
-        if self.scroll.act(action) {
-            Effect::Done
-        } else {
-            Effect::Ignored
-        }
+        let [_, _, area] = areas(body).map(margin);
+        let count = facts::lines(&self.facts(app), area.width).len();
+        self.scroll.act(action, count, usize::from(area.height))
     }
 
     fn next_request(&mut self, _app: &App) -> Option<Request> {

@@ -8,7 +8,8 @@ use crate::tui::columns::PROCESS_COLUMNS;
 use crate::tui::groups::TableRow;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
-use crate::tui::widgets::cells::{columns, put, put_line};
+use crate::tui::widgets::area::split_left;
+use crate::tui::widgets::cells::{columns, put_glyph, put_line};
 use crate::tui::widgets::table::{self, Cell, Column, Placed, View, placed, scrolled};
 
 /// Draws `rows`, scrolled so that row `at` is visible. Shows the cursor on that row if it is `marked`. Returns the
@@ -62,12 +63,8 @@ fn draw_names(app: &App, at: usize, area: Rect, buffer: &mut Buffer) {
             Some((place.x + place.width).saturating_sub(width + 1))
         });
         let x = table.x + 1;
-        let name = Rect {
-            x,
-            y,
-            width: first_sum.unwrap_or(table.right()).saturating_sub(x),
-            height: 1,
-        };
+        let width = first_sum.unwrap_or(table.right()).saturating_sub(x);
+        let name = Rect::new(x, y, width, 1);
         put_line(buffer, name, &group.words(), Role::Title, &app.theme);
     }
 }
@@ -101,11 +98,7 @@ fn rows_of(area: Rect) -> usize {
 /// Returns the width of the tag column, which exists only while there are tags, and the area of the table.
 fn split(app: &App, area: Rect) -> (u16, Rect) {
     let tags = u16::from(!app.tags.is_empty()).min(area.width);
-    let table = Rect {
-        x: area.x + tags,
-        width: area.width - tags,
-        ..area
-    };
+    let [_, table] = split_left(area, tags);
     (tags, table)
 }
 
@@ -160,7 +153,7 @@ fn draw<R>(
         let shown = (area.y + 1..area.bottom()).zip(rows.iter().skip(offset));
         for (y, _) in shown.filter(|(_, row)| has_tag(row)) {
             let style = app.theme.style(Role::Key);
-            put(buffer, area.x, y, app.theme.glyphs.tag, 1, style);
+            put_glyph(buffer, area.x, y, app.theme.glyphs.tag, style);
         }
     }
     rows.len().saturating_sub(offset + height)

@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::{Screen, ScreenDef, moved};
+use super::{Screen, ScreenDef};
 use crate::model::frame::Frame;
 use crate::model::pool::Unread;
 use crate::tui::action::Action;
@@ -13,8 +13,8 @@ use crate::tui::effect::Effect;
 use crate::tui::pools::kind_words;
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::margin;
-use crate::tui::widgets::cells::put_lines;
-use crate::tui::widgets::cells::wrap_words;
+use crate::tui::widgets::cells::{put_lines, wrap_words};
+use crate::tui::widgets::scroll::Scroll;
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "unread",
@@ -39,7 +39,7 @@ pub const DEF: ScreenDef = ScreenDef {
 
 #[derive(Debug, Default)]
 pub struct Unreadable {
-    scroll: usize,
+    scroll: Scroll,
 }
 
 /// A reason and the processes that it applies to.
@@ -117,23 +117,17 @@ impl Screen for Unreadable {
         let theme = &app.theme;
         let inner = margin(area);
         let lines = lines(app, inner.width);
-        let first = self
-            .scroll
-            .min(lines.len().saturating_sub(usize::from(area.height)));
+        let first = self.scroll.first(lines.len(), usize::from(inner.height));
         put_lines(buffer, inner, lines.iter().skip(first), theme);
     }
 
-    fn act(&mut self, action: Action, app: &App) -> Effect {
+    fn act(&mut self, action: Action, app: &App, body: Rect) -> Effect {
         if action == Action::Unread {
             return Effect::Done;
         }
-        match moved(self.scroll, lines(app, 80).len(), 10, action) {
-            Some(at) => {
-                self.scroll = at;
-                Effect::Done
-            }
-            None => Effect::Ignored,
-        }
+        let inner = margin(body);
+        let count = lines(app, inner.width).len();
+        self.scroll.act(action, count, usize::from(inner.height))
     }
 
     fn copied(&self, app: &App) -> Option<Copied> {

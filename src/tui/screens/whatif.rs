@@ -18,7 +18,7 @@ use crate::tui::clipboard::Copied;
 use crate::tui::effect::Effect;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, row};
-use crate::tui::widgets::cells::{put, put_all, put_line, put_right};
+use crate::tui::widgets::cells::{put, put_all, put_glyph, put_line, put_right};
 use crate::tui::widgets::plot::{LABELS, edge_labels, plot};
 use crate::tui::widgets::pool_chart;
 use crate::tui::widgets::table::{self, Align, Cell, Column, Hidden, scrolled};
@@ -247,12 +247,12 @@ impl WhatifScreen {
             for (x, value) in (plot.left()..plot.right()).zip(&values) {
                 if let Some(value) = value {
                     let y = row_of(*value, top, plot);
-                    put(buffer, x, y, letter(n), 1, theme.style(role(n)));
+                    put_glyph(buffer, x, y, letter(n), theme.style(role(n)));
                 }
             }
         }
         for x in plot.left()..plot.right() {
-            put(buffer, x, plot.bottom(), theme.glyphs.rule, 1, dim);
+            put_glyph(buffer, x, plot.bottom(), theme.glyphs.rule, dim);
         }
         put(
             buffer,
@@ -285,7 +285,7 @@ impl WhatifScreen {
                 true => plot.bottom(),
                 false => row_of(played.outlook.peak_reserved, top, plot),
             };
-            put(buffer, x, y, theme.glyphs.oom, 1, theme.style(Role::Bad));
+            put_glyph(buffer, x, y, theme.glyphs.oom, theme.style(Role::Bad));
         }
     }
 
@@ -410,7 +410,7 @@ impl Screen for WhatifScreen {
         self.table(device, place(top + 2 + chart, table), buffer, theme);
     }
 
-    fn act(&mut self, action: Action, _app: &App) -> Effect {
+    fn act(&mut self, action: Action, _app: &App, _body: Rect) -> Effect {
         match action {
             Action::Help | Action::Copy | Action::Quit => return Effect::Ignored,
             Action::NextGpu => self.show_device(self.device_index + 1),

@@ -24,3 +24,13 @@ pub fn split_top(area: Rect, height: u16) -> [Rect; 2] {
 pub fn split_bottom(area: Rect, height: u16) -> [Rect; 2] {
     split_top(area, area.height.saturating_sub(height))
 }
+
+/// Splits an area after a number of columns. If the area is narrower, the second part is empty.
+pub fn split_left(area: Rect, width: u16) -> [Rect; 2] {
+    Layout::horizontal([Constraint::Length(width), Constraint::Fill(1)]).areas(area)
+}
+
+/// Splits an area before its last columns. If there are fewer, the first part is empty.
+pub fn split_right(area: Rect, width: u16) -> [Rect; 2] {
+    split_left(area, area.width.saturating_sub(width))
+}

@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
 
-use super::cells::put;
+use super::cells::put_glyph;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Part<'a> {
@@ -48,7 +48,8 @@ pub fn draw(buffer: &mut Buffer, x: u16, y: u16, width: u16, parts: &[Part<'_>])
     let mut at = x;
     for (part, cells) in parts.iter().zip(divide(&amounts, usize::from(width))) {
         for _ in 0..cells {
-            at += put(buffer, at, y, part.glyph, 1, part.style);
+            put_glyph(buffer, at, y, part.glyph, part.style);
+            at += 1;
         }
     }
 }

@@ -123,6 +123,13 @@ fn put_ascii(buffer: &mut Buffer, x: u16, y: u16, text: &str, width: u16, style:
     at - x
 }
 
+/// Sets one cell, if it is inside the buffer.
+pub fn put_glyph(buffer: &mut Buffer, x: u16, y: u16, glyph: &str, style: Style) {
+    if let Some(cell) = buffer.cell_mut((x, y)) {
+        cell.set_symbol(glyph).set_style(style);
+    }
+}
+
 /// Writes a line into the first row of `area`. A cut line ends with an ellipsis.
 pub fn put_line(buffer: &mut Buffer, area: Rect, text: &str, role: Role, theme: &Theme) {
     let text = fit(text, usize::from(area.width), theme.glyphs.ellipsis);

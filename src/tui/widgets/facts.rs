@@ -5,7 +5,8 @@ use ratatui::layout::Rect;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use super::cells::{fit, put, put_right, wrap_words};
+use super::area::{split_left, split_right};
+use super::cells::{put_line, put_line_right, wrap_words};
 use crate::model::reading::Reading;
 use crate::tui::theme::{Role, Theme};
 
@@ -103,7 +104,7 @@ pub fn draw(
         let column = u16::try_from(i / height.max(1)).unwrap_or(0);
         let row = u16::try_from(i % height.max(1)).unwrap_or(0);
         let x = area.x + column * (area.width / columns);
-        draw_line(line, x, area.y + row, width, buffer, theme);
+        draw_line(line, Rect::new(x, area.y + row, width, 1), buffer, theme);
     }
 }
 
@@ -126,38 +127,17 @@ pub fn capacity(area: Rect, min_width: u16) -> usize {
     usize::from((area.width / min_width.max(1)).max(1)) * usize::from(area.height)
 }
 
-fn draw_line(line: &Fact, x: u16, y: u16, width: u16, buffer: &mut Buffer, theme: &Theme) {
+fn draw_line(line: &Fact, row: Rect, buffer: &mut Buffer, theme: &Theme) {
     match line {
-        Fact::Heading(text) => {
-            put(buffer, x, y, text, width, theme.style(Role::Title));
-        }
+        Fact::Heading(text) => put_line(buffer, row, text, Role::Title, theme),
         Fact::Value(name, text, role, source) => {
-            let names = NAME_WIDTH.min(width / 2);
-            put(
-                buffer,
-                x,
-                y,
-                &fit(
-                    name,
-                    usize::from(names).saturating_sub(1),
-                    theme.glyphs.ellipsis,
-                ),
-                names,
-                theme.style(Role::Dim),
-            );
-            let right = x + width;
-            let room = usize::from(width - names);
-            put(
-                buffer,
-                x + names,
-                y,
-                &fit(text, room, theme.glyphs.ellipsis),
-                width - names,
-                theme.style(*role),
-            );
-            let left = room.saturating_sub(text.width());
+            let [label, value] = split_left(row, NAME_WIDTH.min(row.width / 2));
+            let [label, _] = split_right(label, 1);
+            put_line(buffer, label, name, Role::Dim, theme);
+            put_line(buffer, value, text, *role, theme);
+            let left = usize::from(value.width).saturating_sub(text.width());
             if !source.is_empty() && left > source.width() + 1 {
-                put_right(buffer, x + names, right, y, source, theme.style(Role::Dim));
+                put_line_right(buffer, value, source, Role::Dim, theme);
             }
         }
         Fact::Long(..) | Fact::Prose(..) | Fact::Blank => {}

@@ -4,7 +4,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::cells::{put, put_line, put_right};
+use super::cells::{put, put_glyph, put_line, put_right};
 use super::histogram::{merged, size_words};
 use crate::allocator::fragmentation::Bucket;
 use crate::model::units::Bytes;
@@ -34,7 +34,7 @@ pub fn draw(title: &str, columns: &[Vec<Bucket>], area: Rect, buffer: &mut Buffe
             let bytes: u64 = buckets.map(|bucket| bucket.bytes.0).sum();
             let all: u64 = column.iter().map(|bucket| bucket.bytes.0).sum();
             let glyph = theme.glyphs.levels[level(bytes, all)];
-            put(buffer, x, y, glyph, 1, theme.style(Role::Idle));
+            put_glyph(buffer, x, y, glyph, theme.style(Role::Idle));
         }
         above = row.up_to.0;
     }

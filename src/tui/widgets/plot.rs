@@ -1,8 +1,9 @@
 //! The frame of a chart: a title or legend above its columns, labels on their left, and an axis below.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Margin, Rect};
 
+use super::area::split_left;
 use super::cells::put_right;
 use crate::tui::theme::{Role, Theme};
 
@@ -11,12 +12,8 @@ pub const LABELS: u16 = 6;
 
 /// Returns the area of the columns, or `None` if there is no room for a chart.
 pub fn plot(area: Rect) -> Option<Rect> {
-    (area.height >= 3 && area.width >= LABELS + 10).then(|| Rect {
-        x: area.x + LABELS,
-        y: area.y + 1,
-        width: area.width - LABELS,
-        height: area.height - 2,
-    })
+    let [_, plot] = split_left(area, LABELS);
+    (area.height >= 3 && plot.width >= 10).then(|| plot.inner(Margin::new(0, 1)))
 }
 
 /// Draws the values of the upper and the lower edge.

@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::cells::put;
+use super::cells::put_glyph;
 use super::plot::{edge_labels, plot};
 use super::time_axis::{AxisMark, TimeAxis};
 use super::timeline::{Mark, span_words};
@@ -128,7 +128,7 @@ pub fn columns(
         for row in 0..plot.height {
             let (glyph, role) = edges.cell(u32::from(row) * 8, theme);
             let y = plot.bottom() - 1 - row;
-            put(buffer, x, y, glyph, 1, theme.style(role));
+            put_glyph(buffer, x, y, glyph, theme.style(role));
         }
     }
 }

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use super::cells::{fit, put, put_all, put_line_right};
+use super::cells::{put, put_all, put_glyph, put_line, put_line_right};
 use super::table::scrolled;
 use crate::model::pool::{Block, BlockState, PoolKind, PoolMap, Segment};
 use crate::model::units::Bytes;
@@ -299,16 +299,9 @@ impl SegmentLayout {
             }
             if columns.label > 0 {
                 let words = segment_words(segment, columns.label == SEGMENT_LABEL);
-                let text = fit(&words, usize::from(columns.label), theme.glyphs.ellipsis);
                 let left = area.right() - columns.label;
-                put(
-                    buffer,
-                    left,
-                    y,
-                    &text,
-                    columns.label,
-                    theme.style(Role::Dim),
-                );
+                let label = Rect::new(left, y, columns.label, 1);
+                put_line(buffer, label, &words, Role::Dim, theme);
             }
             if let Some(cursor) = cursor.map(|c| self.nearest(c)).filter(|c| c.row == r) {
                 mark(cursor, columns.cells + area.x, y, area, buffer, theme);
@@ -468,7 +461,7 @@ fn draw_piece(piece: &Piece, left: u16, y: u16, area: Rect, buffer: &mut Buffer,
         };
         let x = left.saturating_add(x);
         if x < area.right() {
-            put(buffer, x, y, fill.glyph(theme), 1, theme.style(fill.role()));
+            put_glyph(buffer, x, y, fill.glyph(theme), theme.style(fill.role()));
         }
     }
 }
@@ -476,18 +469,13 @@ fn draw_piece(piece: &Piece, left: u16, y: u16, area: Rect, buffer: &mut Buffer,
 /// Shows the cell in reverse video, and marks its row for terminals without colour and reverse video.
 fn mark(cursor: Cursor, left: u16, y: u16, area: Rect, buffer: &mut Buffer, theme: &Theme) {
     let x = left.saturating_add(u16::try_from(cursor.x).unwrap_or(u16::MAX));
-    let cell = Rect {
-        x,
-        y,
-        width: 1,
-        height: 1,
-    };
+    let cell = Rect::new(x, y, 1, 1);
     buffer.set_style(
         cell.intersection(area).intersection(buffer.area),
         theme.style(Role::Banner),
     );
     let glyph = theme.glyphs.cursor;
-    put(buffer, area.x + LABEL, y, glyph, 1, theme.style(Role::Key));
+    put_glyph(buffer, area.x + LABEL, y, glyph, theme.style(Role::Key));
 }
 
 /// Returns `large   stream 0` or `large   s0`.

@@ -7,7 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::cells::{columns, fit, fit_middle, put};
+use super::cells::{columns, fit, fit_middle, put, put_glyph};
 use crate::model::reading::Reading;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::row;
@@ -369,14 +369,8 @@ pub fn draw<T, R>(
 
 /// Marks the row under the cursor by a glyph as well as by its background.
 pub fn mark(area: Rect, y: u16, buffer: &mut Buffer, theme: &Theme) {
-    put(
-        buffer,
-        area.x,
-        y,
-        theme.glyphs.cursor,
-        1,
-        theme.style(Role::Key),
-    );
+    let style = theme.style(Role::Key);
+    put_glyph(buffer, area.x, y, theme.glyphs.cursor, style);
     buffer.set_style(
         row(area, y).intersection(buffer.area),
         theme.style(Role::Cursor),
@@ -433,7 +427,7 @@ fn arrow(
         Align::Right => (place.x + place.width - title).saturating_sub(1),
         Align::Left | Align::Rest | Align::RestMiddle => place.x + title,
     };
-    put(buffer, x, y, glyph, 1, theme.style(Role::Title));
+    put_glyph(buffer, x, y, glyph, theme.style(Role::Title));
 }
 
 fn draw_cell(

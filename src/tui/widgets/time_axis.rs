@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::cells::{columns, put, put_right};
+use super::cells::{columns, put, put_glyph, put_right};
 use super::timeline::span_words;
 use crate::model::units::{Millis, Mono, UnixMillis};
 use crate::tui::theme::{Role, Theme};
@@ -48,11 +48,11 @@ impl TimeAxis {
     pub fn draw(&self, marks: &[AxisMark], plot: Rect, buffer: &mut Buffer, theme: &Theme) {
         let y = plot.bottom();
         for x in plot.left()..plot.right() {
-            put(buffer, x, y, theme.glyphs.rule, 1, theme.style(Role::Dim));
+            put_glyph(buffer, x, y, theme.glyphs.rule, theme.style(Role::Dim));
         }
         for mark in marks.iter().filter(|mark| mark.column < plot.width) {
             let (x, style) = (plot.x + mark.column, theme.style(mark.role));
-            put(buffer, x, y, mark.glyph, 1, style);
+            put_glyph(buffer, x, y, mark.glyph, style);
         }
         let style = theme.style(match self.past {
             Some(_) => Role::Warn,

@@ -4,7 +4,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::cells::{put, put_line};
+use super::cells::{put_glyph, put_line};
 use super::plot::{edge_labels, plot};
 use super::time_axis::{AxisMark, TimeAxis};
 use crate::model::history::{Series, Span};
@@ -126,7 +126,7 @@ pub fn columns(
                 let style = theme.style(role);
                 let upper = theme.style(Role::ChartRange).fg.unwrap_or_default();
                 let glyph = theme.glyphs.levels[usize::from(low - base)];
-                put(buffer, x, y, glyph, 1, style.bg(upper));
+                put_glyph(buffer, x, y, glyph, style.bg(upper));
                 continue;
             } else if high >= ceiling {
                 (theme.chart_glyph(theme.glyphs.range), Role::ChartRange)
@@ -143,7 +143,7 @@ pub fn columns(
             } else {
                 break;
             };
-            put(buffer, x, y, glyph, 1, theme.style(role));
+            put_glyph(buffer, x, y, glyph, theme.style(role));
         }
     }
 }
@@ -164,7 +164,7 @@ pub fn sparkline(
     }
     for mark in marks.iter().filter_map(|mark| mark.on(axis, area)) {
         let style = theme.style(mark.role);
-        put(buffer, area.x + mark.column, area.y, mark.glyph, 1, style);
+        put_glyph(buffer, area.x + mark.column, area.y, mark.glyph, style);
     }
 }
 

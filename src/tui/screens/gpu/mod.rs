@@ -25,7 +25,9 @@ use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, row};
 use crate::tui::widgets::bar;
 use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
-use crate::tui::widgets::facts::{capacity, draw as draw_facts, line_width, lines as fact_lines};
+use crate::tui::widgets::facts::{
+    Fact, capacity, draw as draw_facts, line_width, lines as fact_lines,
+};
 use crate::tui::widgets::scroll::Scroll;
 
 pub const DEF: ScreenDef = ScreenDef {
@@ -156,12 +158,7 @@ impl GpuScreen {
     }
 
     fn draw_facts(&self, gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
-        let stale = gpu.health.state != HealthState::Answering;
-        let facts = facts_of(gpu, &app.frame, &app.theme);
-        let lines = fact_lines(
-            &if stale { dimmed(facts) } else { facts },
-            line_width(area, MIN_FACTS),
-        );
+        let lines = wrapped_facts(gpu, app, area);
         let shown = capacity(area, MIN_FACTS);
         let first = self.scroll.first(lines.len(), shown);
         let last = lines.len().saturating_sub(shown);
@@ -177,6 +174,16 @@ impl GpuScreen {
             );
         }
     }
+}
+
+/// Returns the lines of the facts in an area. Facts of a GPU that does not answer are dimmed.
+fn wrapped_facts(gpu: &Gpu, app: &App, area: Rect) -> Vec<Fact> {
+    let facts = facts_of(gpu, &app.frame, &app.theme);
+    let facts = match gpu.health.state {
+        HealthState::Answering => facts,
+        _ => dimmed(facts),
+    };
+    fact_lines(&facts, line_width(area, MIN_FACTS))
 }
 
 /// Draws `GPU 0  NVIDIA H200  0000:3b:00` and the messages about the GPU.
@@ -252,7 +259,7 @@ impl Screen for GpuScreen {
         }
     }
 
-    fn act(&mut self, action: Action, app: &App) -> Effect {
+    fn act(&mut self, action: Action, app: &App, body: Rect) -> Effect {
         let rows = self.rows(app);
         match (self.pane, action) {
             (_, Action::NextPane) => {
@@ -274,9 +281,10 @@ impl Screen for GpuScreen {
                 None => return Effect::Ignored,
             },
             (Pane::Facts, action) => {
-                if !self.scroll.act(action) {
-                    return Effect::Ignored;
-                }
+                let area = self.parts(app, body).facts;
+                let count = self.gpu(app).map(|gpu| wrapped_facts(gpu, app, area).len());
+                let shown = capacity(area, MIN_FACTS);
+                return self.scroll.act(action, count.unwrap_or(0), shown);
             }
         }
         Effect::Done

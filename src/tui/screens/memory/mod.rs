@@ -232,7 +232,7 @@ impl Screen for MemoryScreen {
         Some(self.row(app)?.ended()?.mono)
     }
 
-    fn act(&mut self, action: Action, app: &App) -> Effect {
+    fn act(&mut self, action: Action, app: &App, _body: Rect) -> Effect {
         match action {
             Action::Memory => {}
             Action::NextGpu => self.switch(app, 1),

@@ -8,6 +8,7 @@ use crate::snapshot::StackId;
 use crate::snapshot::stacks::Stacks;
 use crate::tui::action::Action;
 use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::area::{split_left, split_top};
 use crate::tui::widgets::cells::put_line;
 use crate::tui::widgets::scroll::Scroll;
 
@@ -37,8 +38,10 @@ impl Frames {
         self.stack
     }
 
-    pub fn act(&mut self, action: Action) -> bool {
-        self.scroll.act(action)
+    pub fn act(&mut self, action: Action, stacks: &Stacks, area: Rect) {
+        let count = stacks.users_first(self.stack).len();
+        let [_, rows] = split_top(area, 1);
+        self.scroll.act(action, count, usize::from(rows.height));
     }
 
     pub fn draw(&self, stacks: &Stacks, area: Rect, buffer: &mut Buffer, theme: &Theme) {
@@ -54,16 +57,11 @@ impl Frames {
             ),
         };
         put_line(buffer, area, &title, Role::Title, theme);
-        let rows = area.y + 1..area.bottom();
-        let first = self.scroll.first(frames.len(), rows.len());
-        for (y, (at, frame)) in rows.zip(frames.iter().enumerate().skip(first)) {
+        let [_, rows] = split_top(area, 1);
+        let [_, rows] = split_left(rows, 1);
+        let first = self.scroll.first(frames.len(), usize::from(rows.height));
+        for (row, (at, frame)) in rows.rows().zip(frames.iter().enumerate().skip(first)) {
             let role = if at < own { Role::Text } else { Role::Dim };
-            let row = Rect {
-                x: area.x + 1,
-                y,
-                width: area.width.saturating_sub(1),
-                height: 1,
-            };
             put_line(buffer, row, &line(frame), role, theme);
         }
     }

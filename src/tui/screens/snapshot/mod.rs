@@ -11,7 +11,6 @@ mod stack_list;
 mod summary;
 mod time;
 
-use std::cell::Cell;
 use std::rc::Rc;
 
 use crossterm::event::KeyEvent;
@@ -29,7 +28,7 @@ use crate::tui::clipboard::Copied;
 use crate::tui::effect::Effect;
 use crate::tui::text_field::TextField;
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::area::{margin, row};
+use crate::tui::widgets::area::{margin, split_bottom, split_top};
 use crate::tui::widgets::cells::{put_all, put_line};
 use crate::tui::widgets::segment_map::MapPane;
 
@@ -119,8 +118,6 @@ pub struct SnapshotScreen {
     /// The stack shown in full, on top of the pane from which it was opened.
     frames: Option<Frames>,
     search: TextField,
-    /// Number of rows of the pane when last drawn.
-    page: Cell<usize>,
 }
 
 impl SnapshotScreen {
@@ -136,7 +133,6 @@ impl SnapshotScreen {
             growth: StackList::default(),
             frames: None,
             search: TextField::default(),
-            page: Cell::new(0),
         };
         screen.show_device(0);
         screen
@@ -232,8 +228,14 @@ impl SnapshotScreen {
         put_all(buffer, area.x + 1, area.y, area.right(), &pieces);
     }
 
-    fn move_in(&mut self, action: Action) -> bool {
-        let page = self.page.get();
+    /// Returns the area of the pane and the line of the search term, which is empty without one.
+    fn areas(&self, area: Rect) -> [Rect; 2] {
+        let [_, below] = split_top(area, 1 + u16::from(area.height >= 12));
+        split_bottom(below, u16::from(self.search.is_open()))
+    }
+
+    fn move_in(&mut self, action: Action, pane: Rect) -> bool {
+        let page = usize::from(pane.height.saturating_sub(2));
         match self.pane {
             Pane::Summary => false,
             Pane::Map => self.map.act(action, page),
@@ -241,7 +243,7 @@ impl SnapshotScreen {
                 let Some(device) = self.opened.snapshot.devices.get(self.device_index) else {
                     return false;
                 };
-                let moved = self.time.act(action, device);
+                let moved = self.time.act(action, device, pane);
                 if moved == time::Moved::Marks {
                     self.update_lists();
                 }
@@ -260,28 +262,18 @@ impl Screen for SnapshotScreen {
             return;
         }
         self.tabs(area, buffer, theme);
-        let gap = u16::from(area.height >= 12);
-        let mut body = Rect {
-            y: area.y + 1 + gap,
-            height: area.height - 1 - gap,
-            ..area
-        };
-        if self.search.is_open() {
-            body.height -= 1;
-            let line = row(area, body.bottom());
-            if self.search.is_typing() {
-                self.search.draw(" search: ", line, app, buffer);
-            } else {
-                let words = format!(" search: {}", self.search.text());
-                put_line(buffer, line, &words, Role::Warn, theme);
-            }
+        let [body, line] = self.areas(area);
+        if self.search.is_typing() {
+            self.search.draw(" search: ", line, app, buffer);
+        } else if self.search.is_open() {
+            let words = format!(" search: {}", self.search.text());
+            put_line(buffer, line, &words, Role::Warn, theme);
         }
         let Some((device, study)) = self.device() else {
             let text = "The snapshot is empty: nothing was allocated on any device";
             put_line(buffer, margin(body), text, Role::Dim, theme);
             return;
         };
-        self.page.set(usize::from(body.height.saturating_sub(2)));
         if let Some(frames) = &self.frames {
             frames.draw(&self.opened.snapshot.stacks, body, buffer, theme);
             return;
@@ -295,12 +287,13 @@ impl Screen for SnapshotScreen {
         }
     }
 
-    fn act(&mut self, action: Action, _app: &App) -> Effect {
+    fn act(&mut self, action: Action, _app: &App, body: Rect) -> Effect {
+        let [pane, _] = self.areas(body);
         if let Some(frames) = &mut self.frames {
             match action {
                 Action::Back | Action::Quit | Action::Open => self.frames = None,
                 Action::Copy | Action::Help => return Effect::Ignored,
-                action => drop(frames.act(action)),
+                action => frames.act(action, &self.opened.snapshot.stacks, pane),
             }
             return Effect::Done;
         }
@@ -329,7 +322,7 @@ impl Screen for SnapshotScreen {
             }
             Action::Open => return self.open(),
             // Keys for hosts and processes do nothing here.
-            action => drop(self.move_in(action)),
+            action => drop(self.move_in(action, pane)),
         }
         Effect::Done
     }
@@ -444,8 +437,5 @@ const KEYS: &[Action] = &[
 
 /// Returns true if the pane has no room for optional parts.
 fn is_cramped(area: Rect) -> bool {
-    is_small(Rect {
-        height: area.height + 4,
-        ..area
-    })
+    is_small(Rect::new(0, 0, area.width, area.height + 4))
 }

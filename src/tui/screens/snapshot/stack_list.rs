@@ -11,7 +11,7 @@ use crate::snapshot::{Device, StackId};
 use crate::tui::action::Action;
 use crate::tui::screens::moved;
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::area::row;
+use crate::tui::widgets::area::{row, split_left, split_top};
 use crate::tui::widgets::cells::{put, put_line, put_right};
 use crate::tui::widgets::table::{mark, scrolled};
 
@@ -75,14 +75,8 @@ impl StackList {
         );
         put_line(buffer, area, &title, Role::Title, theme);
         if self.matching.is_empty() {
-            let line = Rect {
-                y: area.y + 1,
-                height: area.height.saturating_sub(1),
-                ..area
-            };
-            if line.height > 0 {
-                put_line(buffer, line, list.empty, Role::Dim, theme);
-            }
+            let [_, line] = split_top(area, 1);
+            put_line(buffer, line, list.empty, Role::Dim, theme);
             return;
         }
         let dim = theme.style(Role::Dim);
@@ -108,12 +102,8 @@ impl StackList {
                 0 => list.unknown.to_owned(),
                 stack => list.stacks.words(stack),
             };
-            let place = Rect {
-                x: blocks + 2,
-                width: area.right().saturating_sub(blocks + 2),
-                ..row
-            };
-            put_line(buffer, place, &words, role, theme);
+            let [_, stack] = split_left(row, SIZE + COUNT + 2);
+            put_line(buffer, stack, &words, role, theme);
             if at == self.cursor {
                 mark(row, y, buffer, theme);
             }

@@ -8,7 +8,7 @@ use crate::export::snapshot::{NO_TRACE, seconds, settings};
 use crate::model::units::Bytes;
 use crate::snapshot::{Device, Study};
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::area::{margin, row, split_top};
+use crate::tui::widgets::area::{margin, row, split_left, split_right, split_top};
 use crate::tui::widgets::cells::{columns, fit, put, put_line, put_right};
 
 /// Width of the column of values.
@@ -75,11 +75,8 @@ impl SnapshotScreen {
             put_right(buffer, area.x + 1, right, y, value, theme.style(role));
         }
         if beside {
-            let right = Rect {
-                x: area.x + FIGURES + 2,
-                width: area.width - FIGURES - 3,
-                ..area
-            };
+            let [_, right] = split_left(area, FIGURES + 2);
+            let [right, _] = split_right(right, 1);
             let widest = settings.iter().map(|(name, _)| columns(name)).max();
             let widest = u16::try_from(widest.unwrap_or(0) + 2).unwrap_or(u16::MAX);
             // Values matter more than names, so a long name is cut first.

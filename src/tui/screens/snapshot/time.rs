@@ -1,7 +1,5 @@
 //! Allocated and reserved memory over the events of the trace, with a cursor, marks, and the event under the cursor.
 
-use std::cell::Cell;
-
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -14,8 +12,8 @@ use crate::snapshot::history::Span;
 use crate::snapshot::{Action as Happened, Device, Event, Study};
 use crate::tui::action::Action;
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::area::{margin, row};
-use crate::tui::widgets::cells::{put, put_all, put_line, put_right};
+use crate::tui::widgets::area::{margin, split_bottom, split_right};
+use crate::tui::widgets::cells::{put, put_all, put_glyph, put_line, put_lines, put_right};
 use crate::tui::widgets::plot::{LABELS, edge_labels, plot};
 use crate::tui::widgets::pool_chart;
 
@@ -30,8 +28,6 @@ pub struct Window {
     cursor: usize,
     /// At most two marks, in the order in which they were set.
     marks: Vec<usize>,
-    /// Number of columns when last drawn.
-    width: Cell<usize>,
 }
 
 /// Effect of a key.
@@ -50,7 +46,6 @@ impl Window {
             to: device.events.len(),
             cursor: study.peak,
             marks: Vec::new(),
-            width: Cell::new(1),
         }
     }
 
@@ -100,9 +95,11 @@ impl Window {
             .map(|x| x.min(width.saturating_sub(1)))
     }
 
-    pub fn act(&mut self, action: Action, device: &Device) -> Moved {
+    /// Moves the cursor in a chart that is drawn into `area`.
+    pub fn act(&mut self, action: Action, device: &Device, area: Rect) -> Moved {
         let end = device.events.len();
-        let step = (self.length() / self.width.get().max(1)).max(1);
+        let width = columns(area).map_or(1, |plot| usize::from(plot.width));
+        let step = (self.length() / width.max(1)).max(1);
         let ooms = || device.ooms().map(|(at, _)| at + 1);
         match action {
             Action::Left => self.cursor = self.cursor.saturating_sub(step),
@@ -162,10 +159,8 @@ impl Window {
         buffer: &mut Buffer,
         theme: &Theme,
     ) {
-        let Some(mut plot) = plot(area) else { return };
-        plot.width -= 1;
+        let Some(plot) = columns(area) else { return };
         let width = usize::from(plot.width);
-        self.width.set(width);
         let spans: Vec<Span> = (0..width)
             .map(|x| {
                 let (from, to) = self.column(x, width);
@@ -199,7 +194,7 @@ impl Window {
     ) {
         let (y, dim) = (plot.bottom(), theme.style(Role::Dim));
         for x in plot.left()..plot.right() {
-            put(buffer, x, y, theme.glyphs.rule, 1, dim);
+            put_glyph(buffer, x, y, theme.glyphs.rule, dim);
         }
         let begin = format!("event {}", self.from);
         put(buffer, plot.x, y, &begin, plot.width, dim);
@@ -212,7 +207,7 @@ impl Window {
         put_right(buffer, plot.x, right, y, &end, dim);
         for (x, span) in (plot.left()..plot.right()).zip(spans) {
             if span.ooms > 0 {
-                put(buffer, x, y, theme.glyphs.oom, 1, theme.style(Role::Bad));
+                put_glyph(buffer, x, y, theme.glyphs.oom, theme.style(Role::Bad));
             }
         }
         let width = usize::from(plot.width);
@@ -221,19 +216,21 @@ impl Window {
             Some(plot.x + x)
         };
         for x in self.marks.iter().filter_map(|&mark| at(mark)) {
-            put(buffer, x, y, theme.glyphs.tag, 1, theme.style(Role::Key));
+            put_glyph(buffer, x, y, theme.glyphs.tag, theme.style(Role::Key));
         }
         if let Some(x) = cursor.and_then(at) {
             // Drawn in the column and on the axis, because one of them may be hard to see.
-            put(buffer, x, y, "^", 1, theme.style(Role::Key));
-            let column = Rect {
-                x,
-                width: 1,
-                ..plot
-            };
+            put_glyph(buffer, x, y, "^", theme.style(Role::Key));
+            let column = Rect::new(x, plot.y, 1, plot.height);
             buffer.set_style(column.intersection(buffer.area), theme.style(Role::Banner));
         }
     }
+}
+
+/// Returns the area of the columns of a chart. The last terminal column stays free for the mark of a failure at the end.
+fn columns(area: Rect) -> Option<Rect> {
+    let [plot, _] = split_right(plot(area)?, 1);
+    Some(plot)
 }
 
 fn float(bytes: Bytes) -> f32 {
@@ -272,16 +269,10 @@ impl SnapshotScreen {
         let max_lines = if is_cramped(area) { 1 } else { below.len() };
         below.truncate(max_lines.min(usize::from(area.height.saturating_sub(3))));
         let rows = u16::try_from(below.len()).unwrap_or(0);
-        let chart = Rect {
-            height: area.height - rows,
-            ..area
-        };
+        let [chart, lines] = split_bottom(area, rows);
         let cursor = Some(self.time.position());
         self.time.chart(device, study, cursor, chart, buffer, theme);
-        for (y, (text, role)) in (chart.bottom()..area.bottom()).zip(&below) {
-            let line = row(margin(area), y);
-            put_line(buffer, line, text, *role, theme);
-        }
+        put_lines(buffer, margin(lines), &below, theme);
     }
 
     /// Returns the memory values after the event under the cursor, and the event with its stack.
