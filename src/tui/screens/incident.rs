@@ -7,6 +7,7 @@ use ratatui::layout::Rect;
 
 use super::log::LogScreen;
 use super::{Screen, ScreenDef};
+use crate::diagnose::workload::warning;
 use crate::export::explanation::{Others, StyledLine, Tone, lines, markdown, scene, versions};
 use crate::model::incident::{Incident, Severity};
 use crate::tui::action::Action;
@@ -142,6 +143,17 @@ impl IncidentScreen {
     }
 }
 
+/// Returns the first fix that can be copied. Its description includes the warning, which the footer then shows.
+fn copied_fix(incident: &Incident) -> Option<Copied> {
+    let mut fixes = incident.fixes.iter();
+    let fix = fixes.find(|fix| !fix.change.is_empty())?;
+    let what = match warning(&fix.change) {
+        Some(warning) => format!("the first fix ({warning})"),
+        None => "the first fix".to_owned(),
+    };
+    Some(Copied::new(what, &fix.change))
+}
+
 /// Wraps a line that is too wide, so that text to copy is never cut off.
 fn wrap_line(line: StyledLine, width: usize) -> Vec<StyledLine> {
     let is_wide = line.0.iter().map(|(_, text)| columns(text)).sum::<usize>() > width;
@@ -246,9 +258,8 @@ impl Screen for IncidentScreen {
 
     /// Returns the first fix that can be copied, or the whole explanation.
     fn copied(&self, app: &App) -> Option<Copied> {
-        let mut fixes = self.incident.fixes.iter();
-        if let Some(fix) = fixes.find(|fix| !fix.change.is_empty()) {
-            return Some(Copied::new("the first fix", &fix.change));
+        if let Some(copied) = copied_fix(&self.incident) {
+            return Some(copied);
         }
         let lines = self.lines(app, usize::from(MAX_WIDTH));
         let text = |line: StyledLine| line.0.into_iter().map(|(_, text)| text).collect::<String>();
@@ -278,5 +289,33 @@ impl Screen for IncidentScreen {
 
     fn def(&self) -> &'static ScreenDef {
         &DEF
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::incident::Fix;
+
+    #[test]
+    fn a_copied_fix_names_what_else_it_affects() {
+        let copied = |change: &str| {
+            let fix = Fix {
+                change: change.to_owned(),
+                ..Fix::default()
+            };
+            let incident = Incident {
+                fixes: vec![Fix::default(), fix],
+                ..Incident::default()
+            };
+            copied_fix(&incident).map(|copied| copied.what)
+        };
+        let what = copied("sudo nvidia-smi --gpu-reset -i 0").unwrap_or_default();
+        assert!(
+            what.contains("WARNING: ends every program on the GPU"),
+            "{what}"
+        );
+        assert_eq!(copied("NCCL_DEBUG=INFO").as_deref(), Some("the first fix"));
+        assert_eq!(copied(""), None);
     }
 }
