@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use gputop::allocator::config::Config;
-use gputop::allocator::rules::{NEWEST, Rules};
+use gputop::allocator::rules::NEWEST;
 use gputop::allocator::trace::{Op, PoolId, Trace};
 use gputop::allocator::whatif::{Room, replay};
 use gputop::model::units::Bytes;
@@ -28,7 +28,7 @@ fn main() {
             "roundup_power2_divisions:4",
             "garbage_collection_threshold:0.6,per_process_memory_fraction:0.9",
         ] {
-            let rules = Rules::new(NEWEST, &Config::read(conf, NEWEST).unwrap());
+            let rules = Config::read(conf, NEWEST).unwrap().rules(NEWEST);
             let room = Room {
                 card: Bytes::gib(80),
                 outside: Bytes(0),

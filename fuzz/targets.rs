@@ -18,7 +18,7 @@ use gputop::collect::memory::dump::Dump;
 use gputop::collect::torch::Attached;
 use gputop::diagnose::live::Observer;
 use gputop::diagnose::{Catalogue, LogReader, explain};
-use gputop::export::{csv, explanation, snapshot as export, table};
+use gputop::export::{csv, explanation, snapshot as export};
 use gputop::incident::Store;
 use gputop::incident::WatchResult;
 use gputop::model::incident::Incident;
@@ -37,6 +37,7 @@ use gputop::tui::effect::Effect;
 use gputop::tui::filter::Filter;
 use gputop::tui::incidents::ListedIncident;
 use gputop::tui::keymap::Keymap;
+use gputop::tui::printed_tables;
 use gputop::tui::screens::SCREENS;
 use gputop::tui::screens::snapshot::{Opened, SnapshotScreen};
 use gputop::tui::theme::{Palette, Theme};
@@ -163,7 +164,7 @@ fn show(updates: Vec<Update>, choice: &[u8]) {
         app.take_stored(stored);
     }
     let _ = csv::frame(&app.frame);
-    let _ = table::app(&app, 120);
+    let _ = printed_tables::text(&app, 120);
     draw(&mut app, choice);
 }
 

@@ -27,6 +27,7 @@ use crate::model::bounded_json;
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::history::Summary;
+use crate::model::holders::Holders;
 use crate::model::host::Hello;
 use crate::model::link::Link;
 use crate::model::log::LogView;
@@ -61,6 +62,8 @@ pub enum Update {
     FailureMap(Arc<FailureMap>),
     /// The answer to a [`Request::Stacks`], or a stack read at a new maximum or a failed allocation.
     Stacks(ProcessKey, Arc<Result<PythonStack, Missing>>),
+    /// The answer to a [`Request::Holders`]. Never recorded, because the names are private.
+    Holders(ProcessKey, Arc<Result<Holders, Missing>>),
     /// The answer to a [`Request::Log`].
     Log(Arc<LogView>),
     /// The answer to a [`Request::Watch`]: the name of the log that is now watched.
@@ -105,6 +108,8 @@ pub enum Request {
     Map(Option<(ProcessKey, u32)>),
     /// Send the current Python stack of a process.
     Stacks(ProcessKey),
+    /// Look once at the holders of the memory of this process. Cancels a look at another process; `None` only cancels.
+    Holders(Option<ProcessKey>),
     /// Send the log text of a process since gputop attached to it.
     Log(ProcessKey),
     /// Watch this file as a log of the process. A relative path starts at the working directory of the process.
@@ -124,6 +129,35 @@ pub enum Request {
     Connect,
     /// Move in a recording.
     Play(Play),
+}
+
+impl Request {
+    /// Returns the reply to a request that cannot be fulfilled, or `None` if no reply is expected.
+    pub fn refused(&self, why: Missing) -> Option<Update> {
+        Some(match self {
+            Self::Detail(key) => Update::Detail(*key, Box::new(Err(why))),
+            Self::Map(wanted) => Update::NoMap((*wanted)?, why),
+            Self::Stacks(key) => Update::Stacks(*key, Arc::new(Err(why))),
+            Self::Holders(wanted) => Update::Holders((*wanted)?, Arc::new(Err(why))),
+            Self::Log(process) => Update::Log(Arc::new(LogView {
+                process: *process,
+                missing: Some(why),
+                ..LogView::default()
+            })),
+            Self::Watch { process, .. } => Update::Watched(*process, Err(why)),
+            Self::Signal { signal, processes } => Update::Signalled(Signalled {
+                signal: *signal,
+                outcomes: processes
+                    .iter()
+                    .map(|key| (*key, Err(why.clone())))
+                    .collect(),
+            }),
+            Self::Probe(request) => {
+                Update::Probed(Arc::new(Probe::refused(&request.gpu, why.to_string())))
+            }
+            Self::Focus(_) | Self::Interval(_) | Self::Connect | Self::Play(_) => return None,
+        })
+    }
 }
 
 /// A line to a remote agent.
@@ -211,6 +245,9 @@ impl Serialize for Reply<'_> {
             Update::Stacks(process, stack) => {
                 reply.serialize_entry("stacks", &Answer::of(*process, stack))?;
             }
+            Update::Holders(process, holders) => {
+                reply.serialize_entry("holders", &Answer::of(*process, holders))?;
+            }
             Update::Log(log) => reply.serialize_entry("log", log)?,
             Update::Watched(process, name) => {
                 reply.serialize_entry("watched", &Answer::of(*process, name))?;
@@ -295,7 +332,6 @@ impl Outcomes<()> {
 
 impl Update {
     /// Returns true if an agent sends this to other hosts. The others describe a recording or a connection.
-    #[must_use]
     pub fn is_sent(&self) -> bool {
         !matches!(
             self,
@@ -397,6 +433,10 @@ fn read_update<'de, A: MapAccess<'de>>(
         "stacks" => {
             let stack: Answer<PythonStack> = line.next_value()?;
             Update::Stacks(stack.process, Arc::new(stack.result()))
+        }
+        "holders" => {
+            let holders: Answer<Holders> = line.next_value()?;
+            Update::Holders(holders.process, Arc::new(holders.result()))
         }
         "log" => Update::Log(line.next_value()?),
         "watched" => {

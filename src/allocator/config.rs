@@ -5,7 +5,7 @@
 //! variable itself before it imports torch. Neither is visible here, so a missing option is unknown rather than off.
 
 use super::LARGE_SEGMENT;
-use super::rules::{NEWEST, Roundup, Torch};
+use super::rules::{NEWEST, Roundup, Rules, Torch};
 use crate::model::nearest_name::instead_of;
 use crate::model::units::Bytes;
 
@@ -53,6 +53,20 @@ impl Config {
             config.take(key, value, NEWEST);
         }
         config
+    }
+
+    /// Returns the rules that a torch release follows with these options.
+    pub fn rules(&self, torch: Torch) -> Rules {
+        Rules {
+            torch,
+            expandable: self.expandable.unwrap_or(false) && torch >= (2, 1),
+            max_split: self.max_split,
+            non_split_rounding: self.non_split_rounding.unwrap_or(LARGE_SEGMENT),
+            garbage_collection_threshold: self.garbage_collection_threshold.unwrap_or(0.0),
+            roundup: self.roundup.unwrap_or_default(),
+            large_segment: self.large_segment.unwrap_or(LARGE_SEGMENT),
+            memory_fraction: self.memory_fraction,
+        }
     }
 
     /// Parses a user's setting for a torch release. Returns an error message if that release does not support it.

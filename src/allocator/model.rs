@@ -15,7 +15,7 @@
 //!    and try again (a *retry*); then fail with out of memory.
 //! 5. Split off the rest of the block if the rules allow it. A freed block is merged with its free neighbours.
 //!
-//! Cost: a few hundred nanoseconds per operation and some hundred bytes per live block, regardless of the history.
+//! Cost: a few hundred nanoseconds per operation and a few hundred bytes per live block, regardless of the history.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -1,7 +1,7 @@
 //! Replays of a failure under settings that could have prevented it.
 
 use super::config::Config;
-use super::rules::{NEWEST, Rules};
+use super::rules::NEWEST;
 use super::trace::{Op, Trace};
 use super::whatif::{Room, WhatifResult, replay};
 use crate::model::trace_replay::{ReplayOutcome, SettingResult, TraceReplay};
@@ -22,7 +22,6 @@ pub const REMEDIES: &[&str] = &[
 
 /// Truncates the trace after the request that failed with `free` bytes free on the GPU. `None` if it has no such
 /// request.
-#[must_use]
 pub fn until(mut trace: Trace, free: Bytes) -> Option<Trace> {
     let is_failure =
         |op: &Op| matches!(op, Op::Refused { driver_free, .. } if *driver_free == Some(free));
@@ -33,14 +32,12 @@ pub fn until(mut trace: Trace, free: Bytes) -> Option<Trace> {
 
 /// Replays `trace`, whose last operation is the failed request, under each of [`REMEDIES`] that its torch release
 /// supports. The caller identifies the failure in the result.
-///
-/// # Errors
 /// Returns a message if the replay under the program's own setting does not fail where the program did. The program
 /// then did something that the model does not know, such as changing a setting in its code.
 pub fn try_all(trace: &Trace, room: Room) -> Result<TraceReplay, String> {
     let torch = trace.recorded.torch.unwrap_or(NEWEST);
     let present = Config::parse(trace.recorded.conf.as_deref().unwrap_or_default());
-    let own = replay(trace, &Rules::new(torch, &present), room);
+    let own = replay(trace, &present.rules(torch), room);
     if outcome(&own, trace) != ReplayOutcome::Same {
         return Err(
             "The replayed allocation trace does not fail where the program did, so the effect of other settings is unknown."
@@ -51,7 +48,7 @@ pub fn try_all(trace: &Trace, room: Room) -> Result<TraceReplay, String> {
         let mut config = Config::read(conf, torch).ok()?;
         // A memory limit is the user's choice and not a remedy, so it stays.
         config.memory_fraction = config.memory_fraction.or(present.memory_fraction);
-        let result = replay(trace, &Rules::new(torch, &config), room);
+        let result = replay(trace, &config.rules(torch), room);
         let outcome = outcome(&result, trace);
         Some(SettingResult {
             conf: (*conf).to_owned(),

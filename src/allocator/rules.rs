@@ -1,7 +1,6 @@
 //! The settings of PyTorch's caching allocator that affect memory use, as interpreted by one torch release.
 
-use super::config::Config;
-use super::{LARGE_SEGMENT, MIN_BLOCK};
+use super::MIN_BLOCK;
 use crate::model::units::Bytes;
 
 /// `(2, 8)` for torch 2.8.
@@ -35,19 +34,6 @@ pub struct Rules {
 }
 
 impl Rules {
-    pub fn new(torch: Torch, config: &Config) -> Self {
-        Self {
-            torch,
-            expandable: config.expandable.unwrap_or(false) && torch >= (2, 1),
-            max_split: config.max_split,
-            non_split_rounding: config.non_split_rounding.unwrap_or(LARGE_SEGMENT),
-            garbage_collection_threshold: config.garbage_collection_threshold.unwrap_or(0.0),
-            roundup: config.roundup.unwrap_or_default(),
-            large_segment: config.large_segment.unwrap_or(LARGE_SEGMENT),
-            memory_fraction: config.memory_fraction,
-        }
-    }
-
     /// Returns the maximum reserved memory on a GPU of that size, or `None` without a limit. From torch 2.10 on a
     /// fraction of 1 is not a limit.
     pub fn limit(&self, card: Bytes) -> Option<Bytes> {

@@ -5,6 +5,9 @@
 //! the replay stops, because the program's reaction is unknown. A request that also failed in the recording
 //! ([`Op::Refused`]) is tried, and the replay continues with the recorded history.
 
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+
 use super::model::{Model, Outcome};
 use super::rules::Rules;
 use super::trace::{Op, PoolId, RecordedAction, Trace};
@@ -33,29 +36,37 @@ impl Room {
 }
 
 /// The result of a replay under one setting.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WhatifResult {
+    #[serde(rename = "peak_reserved_bytes")]
     pub peak_reserved: Bytes,
+    #[serde(rename = "peak_allocated_bytes")]
     pub peak_allocated: Bytes,
     /// Reserved bytes that no live block used at the peak of reserved memory.
+    #[serde(rename = "idle_at_peak_bytes")]
     pub idle_at_peak: Bytes,
     pub num_alloc_retries: u64,
     pub num_ooms: u64,
     /// The first failed request.
     pub oom: Option<Oom>,
-    /// The last failed request; several may fail if they also failed in the recording.
+    /// The last failed request. More than one can fail: a request that also failed in the recording does not end the
+    /// replay.
+    #[serde(skip)]
     pub last_oom: Option<Oom>,
     /// Number of operations executed: all, or those up to the failure that stopped the replay.
+    #[serde(rename = "operations_played")]
     pub played: usize,
+    #[serde(skip)]
     pub end: Model,
     pub curve: Curve,
 }
 
 /// A failed request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Oom {
     /// Number of the operation, counted from 1; 0 for a block that existed before the first operation.
     pub operation: usize,
+    #[serde(rename = "requested_bytes")]
     pub requested: Bytes,
     /// True if this request also failed in the recording.
     pub recorded: bool,
@@ -237,6 +248,17 @@ pub struct Point {
     pub reserved: Bytes,
 }
 
+impl Serialize for Curve {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let column = |of: fn(&Point) -> Bytes| self.points.iter().map(of).collect::<Vec<_>>();
+        let mut curve = to.serialize_struct("Curve", 3)?;
+        curve.serialize_field("operations_each", &self.each)?;
+        curve.serialize_field("allocated_bytes", &column(|point| point.allocated))?;
+        curve.serialize_field("reserved_bytes", &column(|point| point.reserved))?;
+        curve.end()
+    }
+}
+
 impl Curve {
     fn new(operations: usize) -> Self {
         Self {
@@ -263,7 +285,7 @@ mod tests {
     use crate::allocator::rules::NEWEST;
 
     fn rules(conf: &str) -> Rules {
-        Rules::new(NEWEST, &Config::read(conf, NEWEST).expect("a setting"))
+        Config::read(conf, NEWEST).expect("a setting").rules(NEWEST)
     }
 
     fn alloc(block: u64, mib: u64) -> Op {

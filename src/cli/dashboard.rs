@@ -15,7 +15,7 @@ use super::demo;
 use super::settings::agent_options;
 use super::settings::{Settings, has_terminal};
 use super::targets::HostArgs;
-use super::{incident_inbox, malloc_tuning, runtime};
+use super::{exit_code, incident_inbox, runtime};
 #[cfg(local)]
 use crate::collect::agent::Options;
 use crate::model::frame::Frame;
@@ -29,7 +29,7 @@ use crate::protocol::Update;
 use crate::source::local;
 use crate::source::remote::{self, Connection, Target};
 use crate::tui::screens::Screen;
-use crate::tui::{self, CloseReason, Host};
+use crate::tui::{self, Host};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -82,7 +82,7 @@ fn this_host(settings: &Settings, runtime: &Runtime) -> Result<u8> {
             return Ok(1);
         }
         drop(host.source);
-        return demo::show(settings, Some(reason));
+        return demo::show_instead(settings, reason);
     }
     show_one(host, settings, runtime)
 }
@@ -110,7 +110,6 @@ fn show_one(host: Host, settings: &Settings, runtime: &Runtime) -> Result<u8> {
 
 fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runtime) -> Result<u8> {
     expect_terminal()?;
-    malloc_tuning::share_among_many_threads();
     let connections = prepare_all(targets, settings.interval, &args.push, args.allowed);
     let hosts = connections.into_iter().map(|connection| {
         let mut host = host(connection, args, settings)?;
@@ -220,12 +219,4 @@ pub fn show_screen(screen: Box<dyn Screen>, settings: &Settings) -> Result<u8> {
     let (app, environment) = (settings.app(None), settings.environment());
     let left = runtime()?.block_on(tui::show(screen, app, environment))?;
     Ok(exit_code(left))
-}
-
-/// Returns the exit code for the reason why the dashboard exited.
-pub fn exit_code(left: CloseReason) -> u8 {
-    match left {
-        CloseReason::User | CloseReason::TerminalClosed => 0,
-        CloseReason::Signal(number) => u8::try_from(128 + number).unwrap_or(2),
-    }
 }

@@ -6,15 +6,20 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 
 use super::settings::{RecordingViewArgs, Settings, has_terminal};
-use super::{dashboard, runtime};
+use super::{exit_code, runtime};
+use crate::model::units::Millis;
 use crate::source::replay::{Options, Recording as File, play};
 use crate::tui;
 use crate::tui::app::Recording;
+use crate::tui::guide::Guide;
 use crate::tui::incidents::IncidentInbox;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
+    /// Show what gputop can do in six stops, each with the key to press
+    #[arg(long)]
+    tour: bool,
     #[command(flatten)]
     pub view: RecordingViewArgs,
 }
@@ -22,21 +27,35 @@ pub struct Args {
 /// A recorded training run on four H200 GPUs.
 pub const DEMO: &[u8] = include_bytes!("../../assets/demo.gpt.zst");
 
-pub fn run(settings: &Settings) -> Result<u8> {
+/// Time at which the demo opens: four GPUs are busy, one program has just run out of memory, and another one leaks.
+const OPENING: Millis = Millis(117_000);
+
+pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     if !has_terminal() {
         bail!(
             "cannot play the built-in recording: stdout is not a terminal. Run `gputop demo` in a terminal"
         );
     }
-    show(settings, None)
+    let guide = match args.tour {
+        true => Guide::Tour(0),
+        false => Guide::Keys,
+    };
+    play_demo(settings, None, guide)
 }
 
-/// Plays the built-in recording in a loop. `reason` explains why it is shown if the user did not request it.
-pub fn show(settings: &Settings, reason: Option<String>) -> Result<u8> {
+/// Plays the built-in recording because this host has nothing to show, for this reason.
+#[cfg(local)]
+pub fn show_instead(settings: &Settings, reason: String) -> Result<u8> {
+    play_demo(settings, Some(reason), Guide::Keys)
+}
+
+/// Plays the built-in recording in a loop.
+fn play_demo(settings: &Settings, reason: Option<String>, guide: Guide) -> Result<u8> {
     let file = File::from_bytes(Cow::Borrowed(DEMO))?;
     let recording = Recording {
         name: "demo".into(),
         reason,
+        guide: Some(guide),
         position: crate::protocol::Position::default(),
     };
     let app = settings.app(Some(recording));
@@ -44,10 +63,11 @@ pub fn show(settings: &Settings, reason: Option<String>) -> Result<u8> {
         file,
         Options {
             repeat: true,
+            start: OPENING,
             ..Options::default()
         },
     );
-    Ok(dashboard::exit_code(runtime()?.block_on(tui::run(
+    Ok(exit_code(runtime()?.block_on(tui::run(
         app,
         source,
         settings.environment(),

@@ -164,8 +164,8 @@ fn no_incident(catalogue: &Catalogue, logs: &[LogFindings], raw: bool) -> String
             "No card describes the last exception ({file}:{}{place}):\n{exception}",
             traceback.last_line
         );
-        let files = traceback.frames.iter().map(|frame| frame.file.as_str());
-        let innermost = files.last().unwrap_or_default();
+        let mut files = traceback.frames.iter().map(|frame| frame.file.as_str());
+        let innermost = files.next_back().unwrap_or_default();
         if let Some(server) = Workloads::embedded().recognise(innermost, "").server() {
             let _ = writeln!(
                 out,

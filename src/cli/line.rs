@@ -3,15 +3,13 @@
 use std::time::Duration;
 
 use color_eyre::Result;
-use color_eyre::eyre::{OptionExt, bail};
+use color_eyre::eyre::bail;
 
-use super::settings::agent_options;
-use super::{dashboard, print, runtime};
-use crate::export;
+use super::{dashboard, once, print};
+use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;
 use crate::model::units::Millis;
-use crate::protocol::Update;
-use crate::source::local;
+use crate::tui::status_line;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -31,25 +29,9 @@ const SAMPLE_INTERVAL: Millis = Millis(80);
 const DRIVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args) -> Result<u8> {
-    let mut source = local::start(agent_options(SAMPLE_INTERVAL))?;
-    let frame = async {
-        while let Some(update) = source.next().await {
-            match update {
-                Update::Frame(frame)
-                    if !frame.gpus.is_empty() || dashboard::why_no_gpus(&frame).is_some() =>
-                {
-                    return Some(frame);
-                }
-                _ => {}
-            }
-        }
-        None
-    };
-    let frame = runtime()?.block_on(async { tokio::time::timeout(DRIVER_TIMEOUT, frame).await });
-    let Ok(frame) = frame else {
-        bail!(super::driver_timeout(DRIVER_TIMEOUT));
-    };
-    let frame = frame.ok_or_eyre(super::NO_SAMPLE)?;
+    let has_gpus =
+        |frame: &Frame, _| !frame.gpus.is_empty() || dashboard::why_no_gpus(frame).is_some();
+    let (_, frame) = once::frame(SAMPLE_INTERVAL, DRIVER_TIMEOUT, has_gpus)?;
     if let Some(why) = dashboard::why_no_gpus(&frame) {
         super::say(&format!("gputop: {why}\n"));
         return Ok(1);
@@ -60,6 +42,6 @@ pub fn run(args: &Args) -> Result<u8> {
         let last = frame.gpus.iter().map(|gpu| gpu.index).max().unwrap_or(0);
         bail!("--gpu {index}: no such GPU; this host has GPUs 0 to {last}");
     }
-    print(&(export::line::of(&gpus, &frame, args.width) + "\n"))?;
+    print(&(status_line::of(&gpus, &frame, args.width) + "\n"))?;
     Ok(0)
 }

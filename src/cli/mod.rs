@@ -29,7 +29,8 @@ mod incidents;
 #[cfg(local)]
 mod line;
 mod log;
-mod malloc_tuning;
+#[cfg(local)]
+mod memory;
 #[cfg(local)]
 mod once;
 #[cfg(local)]
@@ -48,11 +49,16 @@ mod targets;
 mod unavailable;
 mod whatif;
 
-use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use color_eyre::Result;
 
 use self::settings::{Flags, Settings, SettingsArgs};
 use crate::model::text::{Escaped, json_escaped};
+use crate::tui::CloseReason;
 
 /// The arguments of gputop. The help shows the description from Cargo.toml.
 #[derive(Debug, Parser)]
@@ -89,12 +95,16 @@ enum Command {
     #[command(after_help = "Example:\n  gputop replay --speed 8 night.gpt.zst")]
     Replay(replay::Args),
     /// Play the built-in recording of a training run
-    #[command(after_help = "Example:\n  gputop demo")]
+    #[command(after_help = "Example:\n  gputop demo --tour")]
     Demo(demo::Args),
     #[cfg(local)]
     /// Show the state of PyTorch's allocator in a running process
     #[command(after_help = "Example:\n  gputop allocator 4123 --blocks")]
     Allocator(allocator::Args),
+    #[cfg(local)]
+    /// Show which tensors hold the GPU memory of a running PyTorch process, and what grows
+    #[command(after_help = "Example:\n  gputop memory 4123 --watch 10s")]
+    Memory(memory::Args),
     #[cfg(local)]
     /// Allocate GPU memory briefly to measure how much the driver can provide, and how it fragments
     #[command(after_help = "Example:\n  gputop probe --gpu 0 --policy native --policy expandable")]
@@ -155,23 +165,8 @@ enum Command {
 #[cfg(any(test, not(local)))]
 const NO_COLLECTORS: &str = "this build is a client and cannot read local GPUs";
 
-/// Error for a host that yields no sample.
-#[cfg(local)]
-const NO_SAMPLE: &str =
-    "no sample from this host: the collectors stopped. `gputop doctor` shows what works";
-
-/// Returns the error for a driver that does not answer.
-#[cfg(local)]
-fn driver_timeout(timeout: std::time::Duration) -> String {
-    format!(
-        "no answer from the NVIDIA driver within {} s: it may hang, and `nvidia-smi` with it. Check `dmesg` for Xid errors",
-        timeout.as_secs()
-    )
-}
-
 /// Returns the names of all subcommands, for hints.
 pub fn subcommands() -> Vec<String> {
-    use clap::CommandFactory;
     Cli::command()
         .get_subcommands()
         .filter(|command| !command.is_hide_set())
@@ -222,7 +217,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Line(args)) => line::run(args),
         Some(Command::Record(args)) => record::run(args, &settings(args.flags())?),
         Some(Command::Replay(args)) => replay::run(args, &settings(args.view.flags())?),
-        Some(Command::Demo(args)) => demo::run(&settings(args.view.flags())?),
+        Some(Command::Demo(args)) => demo::run(args, &settings(args.view.flags())?),
         Some(Command::Generate(args)) => generate::run(args, || {
             // A broken configuration has no groups to complete.
             settings(Flags::default()).map_or_else(|_| Vec::new(), |settings| settings.groups)
@@ -232,6 +227,8 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Config(args)) => config::run(args, before()),
         #[cfg(local)]
         Some(Command::Allocator(args)) => allocator::run(args),
+        #[cfg(local)]
+        Some(Command::Memory(args)) => memory::run(args),
         #[cfg(local)]
         Some(Command::Probe(args)) => probe::run(args),
         #[cfg(local)]
@@ -265,6 +262,11 @@ fn print_json(json: &str) -> Result<()> {
 /// Prints text that contains gputop's own escape sequences. The caller has escaped all other text. A closed pipe is not
 /// a failure.
 fn print_styled(text: &str) -> Result<()> {
+    write_out(text).map(drop)
+}
+
+/// Like [`print_styled`]. Returns false if standard output was closed by its reader.
+fn write_out(text: &str) -> Result<bool> {
     use std::io::Write;
     if closed_stdout::is_closed() {
         color_eyre::eyre::bail!(
@@ -273,8 +275,9 @@ fn print_styled(text: &str) -> Result<()> {
     }
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -299,7 +302,7 @@ fn erase_line() {
 /// Clap quotes arguments and environment variables unchanged. A message that quotes a control character is printed
 /// escaped, without colours.
 pub fn parse() -> Result<Cli, u8> {
-    Cli::try_parse().map_err(|error| {
+    parsed(std::env::args_os()).map_err(|error| {
         let plain = error.to_string();
         let escaped = Escaped(&plain).to_string();
         if escaped == plain {
@@ -310,6 +313,47 @@ pub fn parse() -> Result<Cli, u8> {
         }
         u8::try_from(error.exit_code()).unwrap_or(2)
     })
+}
+
+/// Parses the arguments. Refuses options before a subcommand that it does not have.
+fn parsed<T: Into<OsString> + Clone>(
+    args: impl IntoIterator<Item = T>,
+) -> Result<Cli, clap::Error> {
+    let mut program = Cli::command();
+    let matches = program.try_get_matches_from_mut(args)?;
+    if let Some(name) = matches.subcommand_name()
+        && let Some(subcommand) = program.find_subcommand(name)
+        && let Some(option) = unsupported_option(&matches, &program, subcommand)
+    {
+        let message = format!("option --{option} does not apply to `gputop {name}`");
+        return Err(program.error(ErrorKind::UnknownArgument, message));
+    }
+    Cli::from_arg_matches(&matches)
+}
+
+/// Returns the first given option of the program that neither the subcommand nor one of its own subcommands has.
+fn unsupported_option<'c>(
+    matches: &ArgMatches,
+    program: &'c clap::Command,
+    subcommand: &clap::Command,
+) -> Option<&'c str> {
+    let is_given = |id: &str| {
+        let is_known = matches.try_contains_id(id).unwrap_or(false);
+        is_known && matches.value_source(id) == Some(ValueSource::CommandLine)
+    };
+    let has = |command: &clap::Command, arg: &Arg| {
+        command
+            .get_arguments()
+            .any(|own| own.get_id() == arg.get_id())
+    };
+    let applies = |arg: &Arg| {
+        has(subcommand, arg) || subcommand.get_subcommands().any(|below| has(below, arg))
+    };
+    let mut options = program
+        .get_arguments()
+        .filter(|arg| arg.get_long().is_some());
+    let option = options.find(|arg| is_given(arg.get_id().as_str()) && !applies(arg))?;
+    option.get_long()
 }
 
 /// Returns the maximum width of lines on standard output.
@@ -333,6 +377,14 @@ fn width_of(is_terminal: bool) -> usize {
     })
 }
 
+/// Returns the exit code for the reason why the dashboard exited.
+fn exit_code(left: CloseReason) -> u8 {
+    match left {
+        CloseReason::User | CloseReason::TerminalClosed => 0,
+        CloseReason::Signal(number) => u8::try_from(128 + number).unwrap_or(2),
+    }
+}
+
 /// Returns the runtime of the main loop, which is the only task. Collectors have their own threads.
 fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread()
@@ -342,7 +394,7 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 
 #[cfg(test)]
 mod tests {
-    use clap::{Command, CommandFactory};
+    use clap::Command;
 
     use super::*;
 
@@ -395,17 +447,40 @@ mod tests {
             ("demo", &["config", "theme", "density", "ascii", "no-mouse"]),
             ("snapshot", &["config", "theme", "ascii", "no-mouse"]),
             #[cfg(local)]
-            ("once", &["config", "ascii"]),
+            ("once", &["config", "ascii", "interval"]),
             #[cfg(local)]
             ("run", &["config", "on-incident"]),
             #[cfg(local)]
             ("doctor", &["config"]),
             #[cfg(local)]
             ("allocator", &[]),
+            #[cfg(local)]
+            ("memory", &[]),
         ] {
             let options = options(name);
             let listed = settings.iter().filter(|s| options.iter().any(|o| o == *s));
             assert_eq!(listed.copied().collect::<Vec<_>>(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn options_that_a_subcommand_does_not_have_are_refused() {
+        let error = |args: &[&str]| match parsed(args.iter().copied()) {
+            Err(error) => error.to_string(),
+            Ok(cli) => panic!("{cli:?}"),
+        };
+        let refused = error(&["gputop", "--theme", "dark", "cards"]);
+        assert!(
+            refused.contains("option --theme does not apply to `gputop cards`"),
+            "{refused}"
+        );
+        assert!(error(&["gputop", "-i", "5", "demo"]).contains("option --interval"));
+        for accepted in [
+            &["gputop", "--theme", "dark", "demo"][..],
+            &["gputop", "--config", "a", "config", "print"],
+            &["gputop", "--theme", "dark"],
+        ] {
+            parsed(accepted.iter().copied()).expect("accepted");
         }
     }
 

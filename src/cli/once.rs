@@ -1,4 +1,4 @@
-//! `gputop once`: prints one sample as a table, JSON or CSV.
+//! `gputop once`: prints one sample as a table, JSON or CSV, or a report at each interval.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,9 @@ use std::time::Duration;
 use color_eyre::Result;
 use color_eyre::eyre::{OptionExt, bail};
 
-use super::settings::{ConfigArgs, Flags, GlyphArgs, Settings, agent_options, has_terminal};
+use super::settings::{
+    ConfigArgs, Flags, GlyphArgs, SamplingArgs, Settings, agent_options, has_terminal,
+};
 use super::{dashboard, print, print_json, runtime};
 use crate::export;
 use crate::model::document::Document;
@@ -18,6 +20,7 @@ use crate::model::units::Millis;
 use crate::protocol::Update;
 use crate::source::local;
 use crate::source::stream::Source;
+use crate::tui::{printed_tables, report};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -28,6 +31,11 @@ pub struct Args {
     /// Print CSV, with one line for each process on each GPU
     #[arg(long)]
     csv: bool,
+    /// Print a report in sentences at each interval until interrupted, for screen readers and logs
+    #[arg(long, conflicts_with_all = ["json", "csv"])]
+    watch: bool,
+    #[command(flatten)]
+    sampling: SamplingArgs,
     #[command(flatten)]
     config: ConfigArgs,
     #[command(flatten)]
@@ -36,16 +44,22 @@ pub struct Args {
 
 impl Args {
     pub fn flags(&self) -> Flags {
-        self.config.flags().with(self.glyphs.values())
+        let flags = self.config.flags().with(self.glyphs.values());
+        flags.with(self.sampling.values())
     }
 }
 
 /// Time between the two readings that rates require.
-const RATE_INTERVAL: Millis = Millis(300);
-const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const RATE_INTERVAL: Millis = Millis(300);
+pub(super) const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum wait for the next sample of a report. The interval is at most an hour.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(3_700);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
-    let (hello, frame) = frame(is_complete)?;
+    if args.watch {
+        return watch(settings);
+    }
+    let (hello, frame) = frame(RATE_INTERVAL, DRIVER_TIMEOUT, is_complete)?;
     if let Some(why) = dashboard::why_no_gpus(&frame) {
         if args.json {
             print_json(&Document::new(&hello, frame, None).json()?)?;
@@ -60,22 +74,67 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             let mut app = settings.app(None);
             app.update(Update::Hello(hello));
             app.update(Update::Frame(frame));
-            print(&export::table::app(&app, width()))?;
+            print(&printed_tables::text(&app, width()))?;
         }
     }
     Ok(0)
 }
 
-/// Returns the first sample of this host that `is_enough` accepts, given the frame and the number of frames so far.
-pub(super) fn frame(is_enough: impl Fn(&Frame, u32) -> bool) -> Result<(Arc<Hello>, Arc<Frame>)> {
+/// Prints a report at each interval. An interrupt ends the program as usual.
+fn watch(settings: &Settings) -> Result<u8> {
     let runtime = runtime()?;
-    let mut source = local::start(agent_options(RATE_INTERVAL))?;
+    let mut source = local::start(agent_options(settings.interval))?;
+    let mut app = settings.app(None);
+    let mut frames = 0;
+    loop {
+        let update = async { tokio::time::timeout(WATCH_TIMEOUT, source.next()).await };
+        let Ok(update) = runtime.block_on(update) else {
+            bail!(no_answer(WATCH_TIMEOUT));
+        };
+        let update = update.ok_or_eyre(NO_SAMPLE)?;
+        let is_frame = matches!(update, Update::Frame(_));
+        app.update(update);
+        if !is_frame {
+            continue;
+        }
+        if let Some(why) = dashboard::why_no_gpus(&app.frame) {
+            super::say(&format!("gputop: {why}\n"));
+            return Ok(1);
+        }
+        frames += 1;
+        if is_complete(&app.frame, frames) {
+            print(&report::of(&app))?;
+        }
+        if super::closed_stdout::is_closed() {
+            return Ok(0);
+        }
+    }
+}
+
+const NO_SAMPLE: &str =
+    "no sample from this host: the collectors stopped. `gputop doctor` shows what works";
+
+/// Returns the first sample of this host that `is_enough` accepts, given the frame and the number of frames so far.
+pub(super) fn frame(
+    interval: Millis,
+    timeout: Duration,
+    is_enough: impl Fn(&Frame, u32) -> bool,
+) -> Result<(Arc<Hello>, Arc<Frame>)> {
+    let runtime = runtime()?;
+    let mut source = local::start(agent_options(interval))?;
     let sample = sample(&mut source, is_enough);
-    let sample = runtime.block_on(async { tokio::time::timeout(DRIVER_TIMEOUT, sample).await });
+    let sample = runtime.block_on(async { tokio::time::timeout(timeout, sample).await });
     let Ok(sample) = sample else {
-        bail!(super::driver_timeout(DRIVER_TIMEOUT));
+        bail!(no_answer(timeout));
     };
-    sample.ok_or_eyre(super::NO_SAMPLE)
+    sample.ok_or_eyre(NO_SAMPLE)
+}
+
+fn no_answer(timeout: Duration) -> String {
+    format!(
+        "no answer from the NVIDIA driver within {} s: it may hang, and `nvidia-smi` with it. Check `dmesg` for Xid errors",
+        timeout.as_secs()
+    )
 }
 
 async fn sample(

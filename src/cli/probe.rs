@@ -4,14 +4,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::ValueEnum;
 use color_eyre::Result;
 use color_eyre::eyre::{OptionExt, bail};
 
-use super::settings::{agent_options, limit_argument, size_argument};
-use super::{dashboard, print, print_json, runtime};
+use super::settings::{limit_argument, size_argument};
+use super::{dashboard, once, print, print_json};
 use crate::collect;
 use crate::export;
 use crate::model::frame::Frame;
@@ -20,8 +19,6 @@ use crate::model::probe::{Outcome, Policy, Probe, ProbeRequest};
 use crate::model::process::ProcessKey;
 use crate::model::text::quoted;
 use crate::model::units::{Bytes, GpuUuid, Millis, Pid, StartTicks};
-use crate::protocol::Update;
-use crate::source::local;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -74,7 +71,6 @@ impl From<PolicyArg> for Policy {
 
 /// Two samples are enough to find the processes and their allocators.
 const SAMPLE_INTERVAL: Millis = Millis(100);
-const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub fn run(args: &Args) -> Result<u8> {
     let frame = frame(args.pid.map(Pid))?;
@@ -122,30 +118,16 @@ fn name(uuid: &GpuUuid, frame: &Frame) -> String {
 
 /// Returns the first frame with the GPUs and their processes, and with the allocator of `pid` if it is given.
 pub(super) fn frame(pid: Option<Pid>) -> Result<Arc<Frame>> {
-    let mut source = local::start(agent_options(SAMPLE_INTERVAL))?;
-    let mut frames = 0;
-    let found = async {
-        while let Some(update) = source.next().await {
-            let Update::Frame(frame) = update else {
-                continue;
-            };
-            frames += 1;
-            let is_known = pid.is_none_or(|pid| {
-                let mut pools = frame.pools.iter().flat_map(|pools| pools.list.iter());
-                pools.any(|pool| pool.process.pid == pid)
-            });
-            let has_gpus = !frame.gpus.is_empty() && frames >= 2 && (is_known || frames > 10);
-            if has_gpus || dashboard::why_no_gpus(&frame).is_some() {
-                return Some(frame);
-            }
-        }
-        None
+    let is_enough = |frame: &Frame, frames| {
+        let is_known = pid.is_none_or(|pid| {
+            let mut pools = frame.pools.iter().flat_map(|pools| pools.list.iter());
+            pools.any(|pool| pool.process.pid == pid)
+        });
+        let has_gpus = !frame.gpus.is_empty() && frames >= 2 && (is_known || frames > 10);
+        has_gpus || dashboard::why_no_gpus(frame).is_some()
     };
-    let found = runtime()?.block_on(async { tokio::time::timeout(DRIVER_TIMEOUT, found).await });
-    let Ok(found) = found else {
-        bail!(super::driver_timeout(DRIVER_TIMEOUT));
-    };
-    found.ok_or_eyre(super::NO_SAMPLE)
+    let (_, frame) = once::frame(SAMPLE_INTERVAL, once::DRIVER_TIMEOUT, is_enough)?;
+    Ok(frame)
 }
 
 fn process(pid: Pid, frame: &Frame) -> Result<ProcessKey> {

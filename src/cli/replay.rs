@@ -6,7 +6,7 @@ use color_eyre::Result;
 use color_eyre::eyre::{Context, bail};
 
 use super::settings::{RecordingViewArgs, Settings, has_terminal};
-use super::{dashboard, runtime};
+use super::{exit_code, runtime};
 use crate::model::text::visible;
 use crate::protocol::Position;
 use crate::source::layout::ENDING;
@@ -41,7 +41,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     let options = Options {
         speed: args.speed,
         paused: args.paused,
-        repeat: false,
+        ..Options::default()
     };
     let files = files(&args.files)?;
     let opened = files.iter().map(|file| File::open(file));
@@ -90,7 +90,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             ))?
         }
     };
-    Ok(dashboard::exit_code(left))
+    Ok(exit_code(left))
 }
 
 /// Returns an app with the initial playback position, because a key may arrive before the first update.
@@ -98,6 +98,7 @@ fn app(settings: &Settings, options: Options, name: String) -> App {
     settings.app(Some(Recording {
         name,
         reason: None,
+        guide: None,
         position: Position {
             speed: options.speed,
             paused: options.paused,

@@ -21,6 +21,8 @@ pub enum Unavailable {
     #[command(hide = true, disable_help_flag = true)]
     Allocator(AnyArgs),
     #[command(hide = true, disable_help_flag = true)]
+    Memory(AnyArgs),
+    #[command(hide = true, disable_help_flag = true)]
     Probe(AnyArgs),
     #[command(hide = true, disable_help_flag = true)]
     Run(AnyArgs),
@@ -42,6 +44,7 @@ impl Unavailable {
                 "allocator",
                 "Start `gputop HOST` and press `M` on a process",
             ),
+            Self::Memory(_) => ("memory", "Start `gputop HOST` and press `o` on a process"),
             Self::Probe(_) => ("probe", "Start `gputop --allow-probe HOST` and press `P`"),
             Self::Run(_) => ("run", "Run it on the host with the GPUs"),
             Self::Hook(_) => ("hook", "Run it on the host with the GPUs"),

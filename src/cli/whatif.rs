@@ -221,7 +221,7 @@ fn settings(args: &Args, present: Option<&str>, torch: Torch) -> Result<Vec<Sett
         Ok(Setting {
             name,
             conf: conf.trim().to_owned(),
-            rules: Rules::new(torch, &config),
+            rules: config.rules(torch),
         })
     };
     let mut all = Vec::new();
@@ -230,7 +230,7 @@ fn settings(args: &Args, present: Option<&str>, torch: Torch) -> Result<Vec<Sett
         all.push(Setting {
             name: "present",
             conf: visible(conf.as_bytes(), 200),
-            rules: Rules::new(torch, &Config::parse(conf)),
+            rules: Config::parse(conf).rules(torch),
         });
     }
     if !args.conf.is_empty() {

@@ -118,9 +118,10 @@ pub fn hello() -> Hello {
         host: host_name(),
         reduced: false,
         boot_id: first_line(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default(),
-        kernel: first_line(Path::new("/proc/sys/kernel/osrelease")).map_or_else(
-            || Reading::missing(Reason::Unknown, "cannot read /proc/sys/kernel/osrelease"),
-            Reading::Value,
+        kernel: Reading::or_missing(
+            first_line(Path::new("/proc/sys/kernel/osrelease")),
+            Reason::Unknown,
+            "cannot read /proc/sys/kernel/osrelease",
         ),
         namespace: pid_namespace(Path::new("/proc")),
         namespace_id: namespace_id(Path::new("/proc")),
@@ -145,10 +146,7 @@ fn namespace_id(proc_root: &Path) -> Reading<u64> {
         .as_deref()
         .and_then(Path::to_str)
         .and_then(|link| link.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok());
-    id.map_or_else(
-        || Reading::missing(Reason::Unknown, "cannot read /proc/self/ns/pid"),
-        Reading::Value,
-    )
+    Reading::or_missing(id, Reason::Unknown, "cannot read /proc/self/ns/pid")
 }
 
 fn host_name() -> String {

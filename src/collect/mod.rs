@@ -9,6 +9,7 @@ pub mod agent;
 pub mod clock;
 pub mod driver;
 pub mod exits;
+pub mod holders;
 pub mod hook;
 pub mod host;
 pub mod kernel_log;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::clock::{now_mono, now_wall};
 use super::hook::last_history;
 use super::torch::{Attached, Failure};
-use crate::model::frame::{Frame, SCHEMA};
+use crate::model::frame::Frame;
 use crate::model::gpu::{Gpu, Memory, MigInstance};
 use crate::model::probe::{
     DEFAULT_ARENA, DEFAULT_LIMIT, Outcome, POLICIES, Policy, Probe, ProbeRequest, ProcessSide,
@@ -26,7 +26,7 @@ pub fn probe(wanted: &ProbeRequest, frame: &Frame, proc_root: &Path) -> Probe {
     let (time, at) = (now_wall(), now_mono());
     let mut probe = match child_request(wanted, frame) {
         Ok(request) => with_process(request, wanted, frame, proc_root),
-        Err(why) => refused(&wanted.gpu, why),
+        Err(why) => Probe::refused(&wanted.gpu, why),
     };
     probe.time = time;
     probe.at = at.into();
@@ -69,17 +69,6 @@ pub struct ProbeReadiness {
     pub headroom: Option<Bytes>,
     /// Policies that the probe could not run, and why.
     pub without: Vec<(Policy, String)>,
-}
-
-/// Returns the result of a probe that was rejected, with the reason.
-pub fn refused(gpu: &GpuUuid, why: String) -> Probe {
-    Probe {
-        schema: SCHEMA,
-        gpu: gpu.clone(),
-        outcome: Outcome::Refused,
-        reason: Some(why),
-        ..Probe::default()
-    }
 }
 
 fn with_process(

@@ -20,7 +20,6 @@ use py_spy::{Config, PythonSpy, StackTrace};
 
 use super::clock::now_mono;
 use super::process::access::Access;
-use super::process::stat::{StatBuffer, StatFile};
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
 use crate::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
@@ -179,13 +178,7 @@ impl PythonReader {
 
 /// Fails if the PID no longer belongs to the process.
 fn check(key: ProcessKey) -> Result<(), Missing> {
-    let path = Path::new(PROC).join(key.pid.to_string()).join("stat");
-    let start = StatFile::open(&path).and_then(|file| Ok(file.read(&mut StatBuffer::new())?.start));
-    match start {
-        Ok(start) if start == key.start => Ok(()),
-        Ok(_) => Err(Missing::new(Reason::Gone, "the process has exited")),
-        Err(error) => Err(Access::new(Path::new(PROC)).missing("the Python stack", &error)),
-    }
+    Access::new(Path::new(PROC)).check(key, "the Python stack")
 }
 
 fn config() -> Config {

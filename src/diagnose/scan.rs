@@ -20,7 +20,7 @@ const MAX_ANCHOR: usize = 32;
 
 /// Literals of which every text that matches a signature contains at least one. A test checks this for all examples of
 /// the cards. They are rare in ordinary logs. A list has at most 64, the limit of one vector search.
-pub const ANCHORS: [&[&str]; 4] = [
+pub const ANCHORS: [&[&str]; 5] = [
     &[
         "ut of memory",
         "OutOfMemory",
@@ -124,7 +124,6 @@ pub const ANCHORS: [&[&str]; 4] = [
         "SIGSEGV",
         "SIGABRT",
         "SIGBUS",
-        "XlaRuntimeError",
         "requires reset",
         "GPU is lost",
         "GPU has",
@@ -283,6 +282,43 @@ pub const ANCHORS: [&[&str]; 4] = [
         "inja",
         "Device does not",
         "re failed to",
+    ],
+    &[
+        "RuntimeError",
+        "ValueError",
+        "AssertionError",
+        "NotImplementedErr",
+        "AttributeError",
+        "CheckpointError",
+        "InductorError",
+        "_dynamo.exc",
+        "BackendCompiler",
+        "LightningModule has",
+        "unscale FP16",
+        "inf checks",
+        "CUDA version",
+        "building extension",
+        "building wheel",
+        "ailed to build",
+        "terminated program",
+        "llegal instruction",
+        "SIGILL",
+        "with signal 4",
+        "compiled to use",
+        "usable GPU",
+        "compatible GPUs",
+        "cuda driver library",
+        "plan file",
+        "Version tag",
+        "ExecutionProvider",
+        "onnxruntime_prov",
+        "runs out of memory",
+        "leak detected",
+        "RPC call to",
+        "not supported on .target",
+        "reserved for KV",
+        "required GPUs exceeds",
+        "is not divisible",
     ],
 ];
 

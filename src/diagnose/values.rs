@@ -33,6 +33,7 @@ const FORMULAS: &[(&str, Formula)] = &[
     ("fitting-length", fitting_length),
     ("fitting-layers", fitting_layers),
     ("half-of-setting", half_of_setting),
+    ("dividing-size", dividing_size),
 ];
 
 /// Returns the value `name`, or `None` if the log does not contain its figures.
@@ -79,7 +80,7 @@ impl Input<'_> {
         written.or_else(|| {
             self.number(concat!(
                 r#"(?:gpu[-_]memory[-_]utilization|mem[-_]fraction[-_]static|free_gpu_memory_fraction)["']?"#,
-                r"[ =:]{1,4}(?<value>0?\.\d+)"
+                r"[ =:(]{1,4}(?<value>0?\.\d+)"
             ))
         })
     }
@@ -214,6 +215,23 @@ fn half_of_setting(input: &Input<'_>) -> Option<Value> {
     })
 }
 
+/// The largest power of two below the number of GPUs that divides the attention heads.
+fn dividing_size(input: &Input<'_>) -> Option<Value> {
+    let divided = input
+        .figure("heads")
+        .map(|heads| (heads, "attention heads"));
+    let (size, name) = divided.or_else(|| Some((input.figure("dimension")?, "parts")))?;
+    let now = input.figure("parallel_size")?;
+    let powers = (1..16).rev().map(|exponent| 1_u64 << exponent);
+    let fits = powers
+        .filter(|power| *power < now)
+        .find(|power| size % power == 0)?;
+    Some(Value {
+        text: fits.to_string(),
+        formula: format!("the largest power of two below {now} that divides {size} {name}"),
+    })
+}
+
 fn gib(bytes: u64) -> String {
     format!("{:.2} GiB", ratio(bytes, 1 << 30).unwrap_or_default())
 }
@@ -256,6 +274,9 @@ mod tests {
             of("half-of-setting", &[], "max_num_seqs=256,"),
             Some("128".into())
         );
+        let split = |heads| [("heads", heads), ("parallel_size", 8)];
+        assert_eq!(of("dividing-size", &split(28), ""), Some("4".into()));
+        assert_eq!(of("dividing-size", &split(71), ""), None);
         let ggml = "offloaded 33/33 layers to GPU\nCUDA0 model buffer size =  6600.00 MiB";
         assert_eq!(
             of("fitting-layers", &[("requested_bytes", gib(1))], ggml),

@@ -3,8 +3,7 @@
 pub mod cards;
 pub mod csv;
 pub mod explanation;
-pub mod line;
+pub mod holders;
 pub mod probe;
 pub mod snapshot;
-pub mod table;
 pub mod whatif;

@@ -50,16 +50,21 @@ pub struct Recording {
 }
 
 /// One setting and its result.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Played {
     /// `present`, `default` or empty.
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub name: &'static str,
     pub conf: String,
+    #[serde(flatten)]
     pub outlook: WhatifResult,
     /// Largest request that would succeed at the end, if the memory size of the GPU is known.
+    #[serde(rename = "fits_bytes")]
     pub fits: Option<Bytes>,
     /// True if the requested size would fit at the end.
+    #[serde(rename = "wanted_fits", skip_serializing_if = "Option::is_none")]
     pub wanted: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub no_effect: Option<&'static str>,
 }
 
@@ -70,70 +75,7 @@ fn torch<S: Serializer>(torch: &Option<Torch>, to: S) -> Result<S::Ok, S::Error>
     }
 }
 
-impl Serialize for Played {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Failed {
-            operation: usize,
-            requested_bytes: Bytes,
-            recorded: bool,
-        }
-        #[derive(Serialize)]
-        struct Curve<'a> {
-            operations_each: usize,
-            allocated_bytes: Vec<&'a Bytes>,
-            reserved_bytes: Vec<&'a Bytes>,
-        }
-        #[derive(Serialize)]
-        struct Fields<'a> {
-            #[serde(skip_serializing_if = "str::is_empty")]
-            name: &'static str,
-            conf: &'a str,
-            peak_reserved_bytes: Bytes,
-            peak_allocated_bytes: Bytes,
-            idle_at_peak_bytes: Bytes,
-            num_alloc_retries: u64,
-            num_ooms: u64,
-            oom: Option<Failed>,
-            operations_played: usize,
-            fits_bytes: Option<Bytes>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            wanted_fits: Option<bool>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            no_effect: Option<&'static str>,
-            curve: Curve<'a>,
-        }
-        let outlook = &self.outlook;
-        let points = &outlook.curve.points;
-        Fields {
-            name: self.name,
-            conf: &self.conf,
-            peak_reserved_bytes: outlook.peak_reserved,
-            peak_allocated_bytes: outlook.peak_allocated,
-            idle_at_peak_bytes: outlook.idle_at_peak,
-            num_alloc_retries: outlook.num_alloc_retries,
-            num_ooms: outlook.num_ooms,
-            oom: outlook.oom.map(|oom| Failed {
-                operation: oom.operation,
-                requested_bytes: oom.requested,
-                recorded: oom.recorded,
-            }),
-            operations_played: outlook.played,
-            fits_bytes: self.fits,
-            wanted_fits: self.wanted,
-            no_effect: self.no_effect,
-            curve: Curve {
-                operations_each: outlook.curve.each,
-                allocated_bytes: points.iter().map(|point| &point.allocated).collect(),
-                reserved_bytes: points.iter().map(|point| &point.reserved).collect(),
-            },
-        }
-        .serialize(to)
-    }
-}
-
 impl Document {
-    #[must_use]
     pub fn text(&self) -> String {
         let mut text = format!("{}\n", self.source);
         for device in &self.devices {
@@ -161,7 +103,6 @@ impl Device {
     }
 
     /// Returns the conditions of the replay: `torch 2.8, GPU memory 80.00 GiB, 1.20 GiB of it outside the allocator`.
-    #[must_use]
     pub fn circumstances(&self) -> String {
         let torch = match self.torch {
             Some((major, minor)) => format!("torch {major}.{minor}"),
@@ -181,7 +122,6 @@ impl Device {
     }
 
     /// Compares the best setting with the present one, or with the default.
-    #[must_use]
     pub fn verdict(&self) -> Option<String> {
         let first = self.settings.first()?;
         let order = |played: &&Played| (!played.outlook.fits(), played.outlook.peak_reserved);
@@ -200,7 +140,6 @@ impl Device {
 
 impl Recording {
     /// Returns a summary: `292 operations; recorded peak 388.00 MiB reserved`.
-    #[must_use]
     pub fn words(&self) -> String {
         let plural = |n: usize, what: &str| {
             let s = if n == 1 { "" } else { "s" };
@@ -229,7 +168,6 @@ impl Recording {
 
 impl Played {
     /// Returns name and setting: `present: max_split_size_mb:128`.
-    #[must_use]
     pub fn title(&self) -> String {
         match (self.name, self.conf.as_str()) {
             ("", conf) => conf.to_owned(),
@@ -239,7 +177,6 @@ impl Played {
     }
 
     /// Returns the largest request that fits at the end, if the replay reached the end.
-    #[must_use]
     pub fn fits(&self) -> Option<Bytes> {
         self.fits.filter(|_| self.outlook.fits())
     }
@@ -266,7 +203,6 @@ impl Played {
     }
 
     /// Returns remarks to print beside the values: the size of the failed request, and whether `want` fits.
-    #[must_use]
     pub fn remarks(&self, want: Option<Bytes>) -> Vec<String> {
         let mut remarks = Vec::new();
         if let Some(oom) = self.outlook.oom {

@@ -56,12 +56,9 @@ mod tests {
     use super::*;
     use crate::model::incident::{DetectedBy, Fields, Incident, Severity};
     use crate::model::process::ProcessKey;
-    use crate::model::units::{Mono, Pid};
+    use crate::model::units::Mono;
 
-    const PROCESS: Option<ProcessKey> = Some(ProcessKey {
-        pid: Pid(418),
-        start: crate::model::units::StartTicks(7),
-    });
+    const PROCESS: Option<ProcessKey> = Some(ProcessKey::new(418, 7));
 
     fn record(id: &str, first: u64, fields: Fields) -> Record {
         let incident = Incident {

@@ -32,7 +32,6 @@ const MAX_EXIT_DELAY: Millis = Millis(30_000);
 impl Record {
     /// Returns true if both records describe the same incident. They do if their keys are the same, if both are about the
     /// exit of one process, or if one is about the cause of the exit that the other describes.
-    #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let is_exit = |record: &Self| {
             record.key.process.is_some() && record.incident.severity == Severity::Fatal

@@ -38,13 +38,11 @@ pub enum Notice {
 
 /// Runs `command` for an incident of the store if it was not run yet. This blocks up to `limit`, so do not call it from
 /// a task that draws the screen.
-#[must_use]
 pub fn notify(store: &Store, uid: &Uid, command: &str, limit: Duration) -> Notice {
     notify_until(store, uid, command, limit, &AtomicBool::new(false))
 }
 
 /// Like [`notify`], but kills the command as soon as `is_cancelled` is set.
-#[must_use]
 pub fn notify_until(
     store: &Store,
     uid: &Uid,

@@ -41,7 +41,6 @@ pub struct SaveResult {
 
 /// Saves an incident of this user, and runs `on_incident` if it was not run for this incident before. This may block
 /// for seconds, so do not call it from a task that draws. Setting `is_cancelled` stops the command early.
-#[must_use]
 pub fn save(
     record: Record,
     on_incident: Option<&str>,

@@ -264,10 +264,7 @@ mod tests {
         let remote = |start: u64| {
             let observed = IncidentKey {
                 boot_id: "boot".into(),
-                process: Some(ProcessKey {
-                    pid: crate::model::units::Pid(418),
-                    start: crate::model::units::StartTicks(start),
-                }),
+                process: Some(ProcessKey::new(418, start)),
                 ..IncidentKey::default()
             };
             Arc::new(RemoteIncident {

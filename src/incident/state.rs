@@ -31,8 +31,6 @@ pub(super) struct State {
 
 impl State {
     /// Reads the state. A missing or damaged file is treated as empty, so that all incidents are unread again.
-    ///
-    /// # Errors
     /// Returns the schema version of a state written by a newer gputop, which must not be overwritten.
     pub(super) fn read(folder: &Path) -> Result<Self, u64> {
         let read = || -> io::Result<Value> {

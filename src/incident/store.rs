@@ -115,8 +115,6 @@ pub enum StoreError {
 
 impl Store {
     /// Returns the store of this user: `gputop/incidents` in the XDG state directory.
-    ///
-    /// # Errors
     /// Returns an error if the user does not have a home directory, or if root uses the home directory of another user.
     pub fn of_this_user() -> Result<Self, StoreError> {
         Ok(Self::at(&user_files::directory(Base::State, "incidents")?))
@@ -130,7 +128,6 @@ impl Store {
         }
     }
 
-    #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -325,8 +322,6 @@ impl Store {
     }
 
     /// Claims the notification for an incident. Returns true for the first caller, who must run `on_incident`.
-    ///
-    /// # Errors
     /// Returns an error if the store cannot be locked in time or cannot be written. The caller must not run the command
     /// then, because another process may also run it.
     pub fn claim_notice(&self, uid: &Uid) -> Result<bool, StoreError> {

@@ -40,7 +40,6 @@ impl Uid {
         letters(hash(&subject), SUBJECT_LENGTH)
     }
 
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -97,15 +96,12 @@ fn hash(text: &str) -> u64 {
 mod tests {
     use super::*;
     use crate::model::process::ProcessKey;
-    use crate::model::units::{Mono, Pid, StartTicks, UnixMillis};
+    use crate::model::units::{Mono, UnixMillis};
 
     fn key(pid: u32, time: i64) -> IncidentKey {
         IncidentKey {
             boot_id: "b".into(),
-            process: Some(ProcessKey {
-                pid: Pid(pid),
-                start: StartTicks(7),
-            }),
+            process: Some(ProcessKey::new(pid, 7)),
             run: None,
             gpu: None,
             first: Mono(0),

@@ -269,15 +269,12 @@ mod tests {
     use super::*;
     use crate::model::event::{Event, LogExcerpt};
     use crate::model::process::ProcessKey;
-    use crate::model::units::{Mono, Pid, StartTicks};
+    use crate::model::units::Mono;
 
     fn log_update(pid: u32, text: &str) -> Update {
         Update::Event(Event {
             mono: Mono(u64::from(pid)),
-            process: Some(ProcessKey {
-                pid: Pid(pid),
-                start: StartTicks(1),
-            }),
+            process: Some(ProcessKey::new(pid, 1)),
             observation: Observation::Log(Box::new(LogExcerpt {
                 text: text.to_owned(),
                 ..LogExcerpt::default()

@@ -358,7 +358,7 @@ pub static GPU_FIGURES: &[GpuFigure] = &[
         .column("SM%", 4, 3, "Share of time in which a kernel ran. It does not show how much of the GPU the kernel used."),
     figure("memory_bandwidth", "memory bandwidth", Activity, Tick, gpu!(Percent, memory_bandwidth))
         .nvidia_smi(&["utilization.memory"])
-        .column("BW%", 4, 7, "Share of time in which device memory was read or written."),
+        .column("BW%", 4, 8, "Share of time in which device memory was read or written."),
     figure("encoder", "encoder", Activity, Slow, gpu!(Percent, encoder)).nvidia_smi(&["utilization.encoder"]),
     figure("decoder", "decoder", Activity, Slow, gpu!(Percent, decoder)).nvidia_smi(&["utilization.decoder"]),
 

@@ -5,6 +5,10 @@
 //! of a look add up to [`Holders::allocated`]. Names are private data of the program. They are shown to its user, and
 //! stored only if the user has asked for that.
 
+pub mod growth;
+
+use std::mem::size_of;
+
 use serde::{Deserialize, Serialize};
 
 use super::process::ProcessKey;
@@ -109,4 +113,204 @@ pub struct HeldTensor {
     pub path: Vec<String>,
     /// Other names of the same storage, such as those of tied weights.
     pub aliases: Vec<String>,
+}
+
+impl Holders {
+    /// Returns the bytes of each class, largest first.
+    pub fn classes(&self) -> Vec<(HolderClass, Bytes)> {
+        let mut classes: Vec<(HolderClass, Bytes)> = Vec::new();
+        for group in &self.groups {
+            match classes.iter_mut().find(|(class, _)| *class == group.class) {
+                Some((_, bytes)) => bytes.0 = bytes.0.saturating_add(group.bytes.0),
+                None => classes.push((group.class, group.bytes)),
+            }
+        }
+        classes.sort_by_key(|(class, bytes)| (std::cmp::Reverse(*bytes), *class));
+        classes
+    }
+
+    /// Returns the share of the allocated bytes in percent.
+    pub fn percent(&self, bytes: Bytes) -> f64 {
+        match self.allocated.0 {
+            0 => 0.0,
+            all => bytes.0 as f64 * 100.0 / all as f64,
+        }
+    }
+
+    /// Returns the tensor at the address of a block, and its group. Small tensors of large groups are not listed.
+    pub fn owner(&self, ordinal: u32, block: u64) -> Option<(&HolderGroup, &HeldTensor)> {
+        let groups = self.groups.iter().filter(|group| group.ordinal == ordinal);
+        groups
+            .flat_map(|group| group.tensors.iter().map(move |tensor| (group, tensor)))
+            .find(|(_, tensor)| tensor.address == block)
+    }
+
+    /// Removes tensors until the list takes at most `max_bytes`, or only the largest tensor of each group is left. The
+    /// tensors of small groups are removed first.
+    pub fn limit_tensors(&mut self, max_bytes: usize) {
+        let first = |group: &HolderGroup| group.tensors.first().map_or(0, HeldTensor::memory);
+        let mut used: usize = self.groups.iter().map(first).sum();
+        for group in &mut self.groups {
+            let mut kept = group.tensors.len().min(1);
+            for tensor in group.tensors.iter().skip(1) {
+                used += tensor.memory();
+                if used > max_bytes {
+                    break;
+                }
+                kept += 1;
+            }
+            group.tensors.truncate(kept);
+        }
+    }
+}
+
+impl HolderGroup {
+    /// Returns the identity of the group in other looks at the same process.
+    pub fn key(&self) -> GroupKey {
+        GroupKey {
+            ordinal: self.ordinal,
+            class: self.class,
+            name: self.name.clone(),
+        }
+    }
+
+    /// Returns the value that all listed tensors share.
+    pub fn common<T: PartialEq>(&self, value: impl Fn(&HeldTensor) -> T) -> Option<T> {
+        let first = value(self.tensors.first()?);
+        let mut others = self.tensors.iter().skip(1);
+        others.all(|tensor| value(tensor) == first).then_some(first)
+    }
+}
+
+/// Identity of a group across looks at one process.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct GroupKey {
+    pub ordinal: u32,
+    pub class: HolderClass,
+    pub name: String,
+}
+
+impl HeldTensor {
+    /// Returns the approximate memory that the tensor takes in a list.
+    fn memory(&self) -> usize {
+        let texts = self.path.iter().chain(&self.aliases);
+        let texts = texts.map(|text| size_of::<String>() + text.len());
+        size_of::<Self>()
+            + self.name.len()
+            + self.dtype.len()
+            + self.shape.len() * size_of::<u64>()
+            + texts.sum::<usize>()
+    }
+
+    /// Returns `4096x1024`, or an empty text for a block without a tensor.
+    pub fn shape_words(&self) -> String {
+        if self.shape.is_empty() {
+            let scalar = if self.dtype.is_empty() { "" } else { "scalar" };
+            return scalar.into();
+        }
+        let sizes: Vec<String> = self.shape.iter().map(u64::to_string).collect();
+        sizes.join("x")
+    }
+}
+
+impl HolderClass {
+    /// Name for a narrow column, at most ten characters.
+    pub fn short_name(self) -> &'static str {
+        match self {
+            Self::Parameter => "parameter",
+            Self::Gradient => "gradient",
+            Self::OptimizerState => "optimizer",
+            Self::Buffer => "buffer",
+            Self::SavedForBackward => "autograd",
+            Self::Variable => "variable",
+            Self::Unnamed => "unnamed",
+            Self::CppStorage => "C++",
+            Self::GraphPool => "CUDA graph",
+            Self::Workspace => "no tensor",
+            Self::Unknown => "other",
+        }
+    }
+
+    /// Name for sentences and legends, in the plural where there is one.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Parameter => "parameters",
+            Self::Gradient => "gradients",
+            Self::OptimizerState => "optimizer state",
+            Self::Buffer => "module buffers",
+            Self::SavedForBackward => "saved by autograd",
+            Self::Variable => "variables",
+            Self::Unnamed => "tensors without a name",
+            Self::CppStorage => "C++ tensors",
+            Self::GraphPool => "CUDA graphs",
+            Self::Workspace => "library workspaces",
+            Self::Unknown => "other",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(address: u64, path: usize) -> HeldTensor {
+        HeldTensor {
+            address,
+            path: vec!["x".repeat(100); path],
+            ..HeldTensor::default()
+        }
+    }
+
+    #[test]
+    fn limiting_the_list_keeps_the_largest_tensor_of_each_group() {
+        let group = |first| HolderGroup {
+            tensors: (first..first + 10).map(|at| tensor(at, 5)).collect(),
+            ..HolderGroup::default()
+        };
+        let whole = Holders {
+            groups: vec![group(100), group(200)],
+            ..Holders::default()
+        };
+        let counts = |max_bytes| {
+            let mut holders = whole.clone();
+            holders.limit_tensors(max_bytes);
+            let counts = holders.groups.iter().map(|group| group.tensors.len());
+            (counts.collect::<Vec<_>>(), holders)
+        };
+        assert_eq!(counts(usize::MAX / 2).0, [10, 10]);
+        let one = tensor(0, 5).memory();
+        let (kept, holders) = counts(one * 5);
+        assert_eq!(kept, [4, 1]);
+        assert_eq!(
+            holders.owner(0, 200).map(|(_, tensor)| tensor.address),
+            Some(200)
+        );
+        assert_eq!(holders.owner(1, 200), None);
+        assert_eq!(counts(0).0, [1, 1]);
+    }
+
+    #[test]
+    fn classes_add_up_and_come_largest_first() {
+        let group = |class, bytes| HolderGroup {
+            class,
+            bytes: Bytes(bytes),
+            ..HolderGroup::default()
+        };
+        let holders = Holders {
+            allocated: Bytes(200),
+            groups: vec![
+                group(HolderClass::Parameter, 60),
+                group(HolderClass::Variable, 50),
+                group(HolderClass::Variable, 90),
+            ],
+            ..Holders::default()
+        };
+        let expected = [
+            (HolderClass::Variable, Bytes(140)),
+            (HolderClass::Parameter, Bytes(60)),
+        ];
+        assert_eq!(holders.classes(), expected);
+        assert_eq!(holders.percent(Bytes(140)), 70.0);
+        assert_eq!(Holders::default().percent(Bytes(1)), 0.0);
+    }
 }

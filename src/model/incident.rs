@@ -58,7 +58,6 @@ pub struct Incident {
 
 impl Incident {
     /// Returns true if a GPU had too little memory for a request, whichever library made it.
-    #[must_use]
     pub fn is_gpu_oom(&self) -> bool {
         self.family == "oom" || self.family.starts_with("oom-")
     }
@@ -76,7 +75,6 @@ pub struct Quote {
 }
 
 impl Quote {
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
@@ -96,7 +94,6 @@ pub struct Label {
 impl Incident {
     /// Returns true if this incident should be shown again to a user who has read `before`, which it replaces: its
     /// severity increased or its diagnosis changed. A change of the numbers in a sentence is ignored.
-    #[must_use]
     pub fn is_news_after(&self, before: &Self) -> bool {
         self.severity > before.severity
             || (&self.id, &self.headline) != (&before.id, &before.headline)

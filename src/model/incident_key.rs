@@ -31,7 +31,6 @@ pub struct IncidentKey {
 impl IncidentKey {
     /// Returns true if both describe the same incident: they have the same subject and began within a few seconds.
     /// Incidents without a known subject are the same only if they began at the same time.
-    #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let has_no_subject = |key: &Self| key.process.is_none() && key.gpu.is_none();
         if has_no_subject(self) && has_no_subject(other) {
@@ -41,7 +40,6 @@ impl IncidentKey {
     }
 
     /// Returns true if both are about the same process, or one is about a process that the other's command started.
-    #[must_use]
     pub fn shares_subject(&self, other: &Self) -> bool {
         let is_child = |part: &Self, whole: &Self| {
             part.run.is_some() && part.run == whole.process && whole.run.is_none()
@@ -51,7 +49,6 @@ impl IncidentKey {
     }
 
     /// Returns true if both are about the same process or, without a process, about the same GPU.
-    #[must_use]
     pub fn has_same_subject(&self, other: &Self) -> bool {
         self.is_same_boot(other)
             && self.process == other.process

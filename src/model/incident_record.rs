@@ -147,7 +147,6 @@ impl Record {
     }
 
     /// Returns all processes that the incident is about.
-    #[must_use]
     pub fn processes(&self) -> Vec<ProcessKey> {
         let scene = self.scene.as_ref();
         let mut processes = scene.map_or_else(Vec::new, |scene| scene.processes.clone());

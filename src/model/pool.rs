@@ -55,7 +55,6 @@ pub enum Allocator {
 
 impl Allocator {
     /// Returns the usual name: `XLA BFC`.
-    #[must_use]
     pub fn words(self) -> &'static str {
         match self {
             Self::Native => "PyTorch's caching allocator",

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::frame::SCHEMA;
 use super::process::ProcessKey;
 use super::reading::Reading;
 use super::units::{Bytes, GpuUuid, Millis, Mono, UnixMillis};
@@ -84,6 +85,19 @@ pub struct Probe {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessSide>,
     pub cost: Cost,
+}
+
+impl Probe {
+    /// Returns the result of a probe that was rejected, with the reason.
+    pub fn refused(gpu: &GpuUuid, why: String) -> Self {
+        Self {
+            schema: SCHEMA,
+            gpu: gpu.clone(),
+            outcome: Outcome::Refused,
+            reason: Some(why),
+            ..Self::default()
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

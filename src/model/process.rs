@@ -17,6 +17,15 @@ pub struct ProcessKey {
     pub start: StartTicks,
 }
 
+impl ProcessKey {
+    pub const fn new(pid: u32, start: u64) -> Self {
+        Self {
+            pid: Pid(pid),
+            start: StartTicks(start),
+        }
+    }
+}
+
 /// The data on one GPU process that a table row shows.
 ///
 /// All text is already escaped for display, limited in length, and free of secrets.

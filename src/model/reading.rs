@@ -95,6 +95,11 @@ impl<T> Reading<T> {
         Self::Missing(Missing::new(reason, hint))
     }
 
+    /// Returns the value, or a missing reading with this reason.
+    pub fn or_missing(value: Option<T>, reason: Reason, hint: impl Into<Box<str>>) -> Self {
+        value.map_or_else(|| Self::missing(reason, hint), Self::Value)
+    }
+
     pub fn value(&self) -> Option<&T> {
         match self {
             Self::Value(value) => Some(value),

@@ -51,7 +51,6 @@ pub enum Framework {
 
 impl Framework {
     /// Returns the framework's name in its own spelling.
-    #[must_use]
     pub fn words(self) -> &'static str {
         match self {
             Self::Jax => "JAX",
@@ -64,7 +63,6 @@ impl Framework {
 
 impl ReportedPool {
     /// Returns the reserved bytes that no array uses, if both values are known.
-    #[must_use]
     pub fn idle(&self) -> Reading<Bytes> {
         match (&self.reserved, &self.allocated) {
             (Reading::Value(reserved), Reading::Value(allocated)) => {
@@ -77,7 +75,6 @@ impl ReportedPool {
     }
 
     /// Returns the framework and, if known, the allocator: `JAX, XLA BFC`.
-    #[must_use]
     pub fn name(&self) -> String {
         match self.allocator {
             Allocator::Unknown => self.framework.words().to_owned(),

@@ -95,7 +95,6 @@ impl Scene {
     }
 
     /// Returns the software versions by name: `driver`, `cuda`, and `torch` as recognised from its memory layout.
-    #[must_use]
     pub fn versions(&self) -> BTreeMap<String, String> {
         let driver = self.frame.driver.as_ref();
         let mut pools = self.frame.pools.iter().flat_map(|pools| &*pools.list);

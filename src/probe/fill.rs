@@ -14,8 +14,6 @@ use crate::model::units::Bytes;
 const MAX_BLOCKS: usize = 65_536;
 
 /// Allocates everything except for `headroom` until `deadline_us`, then frees it.
-///
-/// # Errors
 /// Fails on any driver error except out of memory. The allocated memory is freed in that case too.
 pub fn fill(
     device: &mut impl Device,

@@ -126,7 +126,7 @@ pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
         .filter(|(size, _)| *size > 0 && *size <= arena.0 / 2)
         .collect();
     let total: u64 = blocks.iter().fold(0, |sum, b| sum.saturating_add(b.0));
-    // Live blocks are used once and freed ones twice, so leave room for both within the limits.
+    // The pattern uses the live size once and the freed size twice. Leave room for both within the limits.
     let by_bytes = total.div_ceil((arena.0 / 4 * 3).max(1));
     let by_count = (blocks.len() * 2).div_ceil(MAX_REQUESTS);
     let every = usize::try_from(by_bytes)

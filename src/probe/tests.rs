@@ -10,7 +10,7 @@ use super::pattern::{Pattern, PatternRequest, of_map, of_maps, of_trace, synthet
 use super::*;
 use crate::allocator::config::Config;
 use crate::allocator::model::Model;
-use crate::allocator::rules::{NEWEST, Rules};
+use crate::allocator::rules::NEWEST;
 use crate::allocator::trace::{Live, Op, PoolId, Trace};
 use crate::model::pool::{Block, BlockState, PoolKind, Segment};
 use crate::model::probe::{POLICIES, PatternRun, Policy};
@@ -467,7 +467,7 @@ proptest! {
         for (policy, conf) in [(Policy::Native, ""), (Policy::Expandable, "expandable_segments:True")] {
             let run = run(policy, &requests, arena);
             let config = Config::read(conf, NEWEST).expect("a setting");
-            let mut model = Model::new(Rules::new(NEWEST, &config), Bytes(arena), Bytes(arena));
+            let mut model = Model::new(config.rules(NEWEST), Bytes(arena), Bytes(arena));
             for (at, (size, _)) in (0_u64..).zip(&requests) {
                 for (block, (_, lives)) in (0_u64..at).zip(&requests) {
                     if *lives > 0 && block + u64::from(*lives) == at {

@@ -124,7 +124,7 @@ fn fill_addresses(segment: &mut Segment) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::model::pool::{Block, BlockState, PoolKind};
-    use crate::model::units::{Bytes, Pid, StartTicks};
+    use crate::model::units::Bytes;
 
     fn block(address: u64, size: u64, state: BlockState) -> Block {
         Block {
@@ -137,10 +137,7 @@ mod tests {
 
     fn map() -> PoolMap {
         PoolMap {
-            process: ProcessKey {
-                pid: Pid(418),
-                start: StartTicks(7),
-            },
+            process: ProcessKey::new(418, 7),
             ordinal: 1,
             at: Mono(90_412),
             exact: true,

@@ -7,7 +7,6 @@ const SPECIAL: &[u8] = b" \t\n'\"\\$`;&|<>()";
 ///
 /// A command line of one argument is not quoted, because programs that set their own title (`sshd: root@pts/0`) store
 /// it as one argument.
-#[must_use]
 pub fn command<'a>(arguments: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     let words = super::arguments(arguments);
     let is_alone = words.iter().filter(|word| !word.is_empty()).count() < 2;

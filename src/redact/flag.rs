@@ -177,7 +177,7 @@ impl<'a> PrecedingWords<'a> {
         hidden
     }
 
-    /// Starts a new line. A line is a new command, but may begin with the value of a flag.
+    /// Starts a new line. It is read as a new command, whose first word may be the value of a flag on the previous line.
     fn begin_line(&mut self) {
         *self = Self {
             last: self.last,

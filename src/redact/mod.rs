@@ -14,6 +14,7 @@ mod assignment;
 mod command;
 mod environment;
 mod flag;
+mod holders;
 mod incident;
 mod name;
 mod pipe;
@@ -24,6 +25,7 @@ use std::ops::Range;
 
 pub use self::command::command;
 pub use self::environment::variable;
+pub use self::holders::holders;
 pub use self::incident::incident;
 
 const HIDDEN: &[u8] = b"***";

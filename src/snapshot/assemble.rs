@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use super::device::{Device, Held};
 use super::error::{Result, SnapshotError};
-use super::record::{BlockRecord, Lane, SegmentRecord};
+use super::record::{BlockRecord, Lane, SegmentRecord, Value};
 use super::stacks::Stacks;
-use super::store::{Run, Store, Value};
+use super::store::{MAX_TEXT, Run, Store};
 use super::text::{self, TextId};
 use super::{Setting, Snapshot};
 use crate::model::pool::{Block, BlockState, PoolKind, Segment};
@@ -19,8 +19,6 @@ use crate::model::units::Bytes;
 
 /// Maximum number of devices, more than any host has.
 const MAX_DEVICES: usize = 256;
-/// Maximum length of file and function names. C++ function names are the longest.
-pub const MAX_TEXT: usize = 500;
 const MAX_SETTINGS: usize = 64;
 
 pub fn snapshot(mut store: Store, root: Value) -> Result<Snapshot> {

@@ -13,7 +13,8 @@ use std::io::Read;
 use super::error::{Result, SnapshotError};
 use super::input::Input;
 use super::opcode::*;
-use super::store::{Object, ObjectId, Store, Value};
+use super::record::{ObjectId, Value};
+use super::store::{Object, Store};
 use super::text::TextId;
 
 /// Maximum number of values on the stack. Picklers push at most a thousand per level before they add them to a
@@ -207,6 +208,7 @@ impl<R: Read> Machine<R> {
         }
     }
 
+    /// Executes an instruction that rarely occurs in a snapshot: a value of its own, or a reference to an earlier one.
     fn rare(&mut self, opcode: u8) -> Result<()> {
         match opcode {
             PROTO => match self.input.byte()? {
@@ -270,6 +272,13 @@ impl<R: Read> Machine<R> {
                 let key = u32::from_le_bytes(self.input.array()?);
                 self.memoize(key.into())
             }
+            _ => self.rare_on_stack(opcode),
+        }
+    }
+
+    /// Executes an instruction that rarely occurs and works on values of the stack.
+    fn rare_on_stack(&mut self, opcode: u8) -> Result<()> {
+        match opcode {
             APPEND => {
                 let item = self.pop()?;
                 let list = self.top()?;

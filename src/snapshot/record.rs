@@ -1,10 +1,25 @@
 //! The records of a snapshot, reduced to the fields that are needed: a gigabyte of pickle with ten million events
 //! becomes 320 MB.
 
-use super::store::Value;
 use super::text::TextId;
 use crate::allocator::trace::PoolId;
 use crate::model::pool::BlockState;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Value {
+    None,
+    Bool(bool),
+    Int(i64),
+    /// An integer above the range of `Int`.
+    Large(u64),
+    /// An integer too large for a size or an address.
+    Huge,
+    Float(f64),
+    Text(TextId),
+    Object(ObjectId),
+}
+
+pub type ObjectId = u32;
 
 /// A stack of a snapshot, as an index into [`Stacks`](super::stacks::Stacks); 0 is the empty stack.
 pub type StackId = u32;

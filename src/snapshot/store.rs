@@ -3,16 +3,17 @@
 
 use std::collections::HashMap;
 
-use super::assemble::MAX_TEXT;
 use super::device::Held;
 use super::record::{
-    Action, BlockRecord, Event, FrameRecord, Lane, NO_TIME, SegmentRecord, StackId,
+    Action, BlockRecord, Event, FrameRecord, Lane, NO_TIME, SegmentRecord, StackId, Value,
 };
 use super::text::{self, TextId, Texts};
 use crate::allocator::trace::PoolId;
 use crate::model::pool::{Block, BlockState, Segment};
 use crate::model::stack::StackFrame;
 
+/// Maximum length of file and function names. C++ function names are the longest.
+pub const MAX_TEXT: usize = 500;
 /// Maximum number of objects. Ten million events need twenty million.
 const MAX_OBJECTS: usize = 80_000_000;
 /// Maximum number of dictionary entries that are searched for a key, from the end. An entry of `history` has four.
@@ -26,22 +27,6 @@ const BLOCK_BYTES: usize = size_of::<BlockRecord>() + size_of::<Block>() + size_
 const SEGMENT_BYTES: usize = size_of::<SegmentRecord>() + size_of::<Segment>() + 320;
 /// Size of an entry in a list plus one in a hash table that grows by doubling.
 const INTERNED_BYTES: usize = 96;
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Value {
-    None,
-    Bool(bool),
-    Int(i64),
-    /// An integer above the range of `Int`.
-    Large(u64),
-    /// An integer too large for a size or an address.
-    Huge,
-    Float(f64),
-    Text(TextId),
-    Object(ObjectId),
-}
-
-pub type ObjectId = u32;
 
 #[derive(Debug, Clone, Copy)]
 pub enum Object {

@@ -235,14 +235,10 @@ mod tests {
 
     use super::*;
     use crate::model::pool::{PoolStats, Pools, Sampled};
-    use crate::model::units::{Pid, StartTicks};
 
     fn pool(pid: u32, reserved: u64, num_ooms: u64) -> Pool {
         Pool {
-            process: ProcessKey {
-                pid: Pid(pid),
-                start: StartTicks(1),
-            },
+            process: ProcessKey::new(pid, 1),
             stats: PoolStats {
                 reserved: Sampled::new(Bytes(reserved)),
                 num_ooms,

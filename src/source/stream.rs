@@ -4,6 +4,7 @@
 //! collector wait.
 
 use std::collections::VecDeque;
+use std::mem::discriminant;
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -124,27 +125,20 @@ impl Feed {
             }
             queue.frames += 1;
         }
-        if matches!(update, Update::Position(_)) {
-            // Only the newest position matters.
-            queue.updates.retain(|u| !matches!(u, Update::Position(_)));
-        }
-        match update {
+        match &update {
             Update::Stacks(..) => {
                 queue.make_room(|u| matches!(u, Update::Stacks(..)), MAX_STACKS);
             }
             Update::FailureMap(_) => {
                 queue.make_room(|u| matches!(u, Update::FailureMap(_)), MAX_FAILURE_MAPS);
             }
+            // Only the newest one matters.
+            Update::Position(_) | Update::Link(_) | Update::Log(_) | Update::Holders(..) => {
+                let kind = discriminant(&update);
+                queue.updates.retain(|u| discriminant(u) != kind);
+            }
+            update if is_map(update) => queue.updates.retain(|u| !is_map(u)),
             _ => {}
-        }
-        if matches!(update, Update::Link(_)) {
-            queue.updates.retain(|u| !matches!(u, Update::Link(_)));
-        }
-        if is_map(&update) {
-            queue.updates.retain(|u| !is_map(u));
-        }
-        if matches!(update, Update::Log(_)) {
-            queue.updates.retain(|u| !matches!(u, Update::Log(_)));
         }
         queue.updates.push_back(update);
         drop(queue);

@@ -93,6 +93,8 @@ actions! {
         View::back;
     Memory: Screens, "memory", ["M"], "inspect", "Inspect the allocator of the process under the cursor",
         View::open_memory;
+    Holders: Screens, "holders", ["o"], "holders", "Look up which tensors hold the memory of the process; there, look again",
+        View::open_holders;
     Stack: Screens, "stack", ["S"], "read stack", "Read the Python stack of the process without stopping it",
         View::read_stack;
     Log: Screens, "log", ["L"], "open log", "Open the log of the process under the cursor",
@@ -148,12 +150,12 @@ actions! {
     Invert: Screens, "invert", ["I"], "invert", "Reverse the sort order",
         |_, app| { app.set_sort(app.sort, !app.inverted); Effect::Done };
     ZoomIn: Screens, "zoom_in", ["}"], "zoom in", "Show a shorter time range in charts",
-        |_, app| { app.time_window.zoom_by(-1, app.frame.mono); Effect::Done };
+        |_, app| { app.time_window.zoom_by(-1, app.now()); Effect::Done };
     ZoomOut: Screens, "zoom_out", ["{"], "zoom out", "Show a longer time range in charts",
-        |_, app| { app.time_window.zoom_by(1, app.frame.mono); Effect::Done };
-    ScrollBack: Screens, "scroll_back", ["(", ","], "scroll back", "Scroll the charts back in time by a quarter of their range",
+        |_, app| { app.time_window.zoom_by(1, app.now()); Effect::Done };
+    ScrollBack: Screens, "scroll_back", ["(", ","], "scroll back", "Scroll charts and tables back in time by a quarter of the charts' range",
         |view, app| view.scroll(ScrollDirection::Back, app);
-    ScrollForward: Screens, "scroll_forward", [")", "."], "scroll forward", "Scroll the charts forward in time by a quarter of their range",
+    ScrollForward: Screens, "scroll_forward", [")", "."], "scroll forward", "Scroll charts and tables forward in time by a quarter of the charts' range",
         |view, app| view.scroll(ScrollDirection::Forward, app);
     Theme: Screens, "theme", ["A"], "theme", "Choose the colour theme; each is shown while the cursor is on it",
         |_, app| Menu::theme(app);
@@ -161,6 +163,8 @@ actions! {
         View::toggle_density;
     Copy: Screens, "copy", ["y"], "copy", "Copy the selected item to the clipboard, through tmux or the terminal (OSC 52)",
         View::copy;
+    CopyFix: Screens, "copy_fix", ["1", "2", "3", "4", "5", "6", "7", "8", "9"], "copy fix", "Copy the fix with this number to the clipboard",
+        |view, app| view.copy_fix(1, app);
     CopyMarkdown: Screens, "copy_markdown", ["Y"], "copy Markdown", "Copy the incident to the clipboard as Markdown",
         View::needs_incident;
     Wrong: Screens, "wrong", ["X"], "report", "Report a wrong explanation: copy the command that writes a redacted report",
@@ -169,7 +173,7 @@ actions! {
         View::save;
     Pause: Screens, "pause", ["p", "Z"], "pause", "Pause the display (collection continues) or the playback of a recording",
         View::pause;
-    Now: Screens, "now", ["0"], "go to now", "Return the charts and a paused display to now, or go to the start of a recording",
+    Now: Screens, "now", ["0"], "go to now", "Return charts, tables and a paused display to now, or go to the start of a recording",
         View::go_to_now;
     SkipBack: Recording, "skip_back", ["left"], "-10s", "Go back ten seconds",
         |view, app| view.skip(-10_000, app);
@@ -179,6 +183,8 @@ actions! {
         |view, app| view.step(-1, app);
     StepForward: Recording, "step_forward", ["."], "step forward", "Go forward one frame and pause",
         |view, app| view.step(1, app);
+    PlayPause: Recording, "play_pause", ["space"], "pause", "Pause or continue the playback",
+        View::pause;
     Slower: Recording, "slower", ["-"], "slow down", "Play at half the speed",
         |_, app| set_speed(app, 0.5);
     Faster: Recording, "faster", ["+", "="], "speed up", "Play at twice the speed",

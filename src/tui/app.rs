@@ -6,13 +6,16 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::columns::PROCESS_COLUMNS;
+use super::columns::{self, PROCESS_COLUMNS};
 use super::density::Density;
 use super::filter::{Filter, FilterError};
 use super::groups::{self, Grouping, TableRow};
+use super::guide::Guide;
+use super::holders::HolderLooks;
 use super::incident_charts::tracks;
 use super::incidents::{Incidents, ListedIncident};
 use super::keymap::Keymap;
+use super::past_frames::PastFrames;
 use super::pools;
 use super::probes::Probes;
 use super::rows::{ExitedProcess, ProcessRow};
@@ -27,7 +30,7 @@ use crate::allocator::warnings::{Note, PoolSamples, Sample};
 use crate::incident::{Uid, WatchResult};
 use crate::model::event::Event;
 use crate::model::frame::Frame;
-use crate::model::history::{DAY, History, Reach, Summary, worth};
+use crate::model::history::{DAY, History, Reach, SeriesKey, Summary, worth};
 use crate::model::host::Hello;
 use crate::model::incident::Severity;
 use crate::model::incident_record::Track;
@@ -59,7 +62,11 @@ pub struct App {
     pub keymap: Keymap,
     pub density: Density,
     pub hello: Arc<Hello>,
+    /// The frame on the screen: the current one, or an earlier one while the display is rewound.
     pub frame: Arc<Frame>,
+    /// The newest frame, or the one at which the display was paused.
+    current: Arc<Frame>,
+    past_frames: PastFrames,
     /// The history as displayed. It does not change while the display is paused.
     pub history: History,
     /// The history that continues to grow while `history` is paused. This is a copy and not a timestamp, because later
@@ -75,7 +82,10 @@ pub struct App {
     pub grouping: Grouping,
     /// Titles of groups that hide their processes.
     folded: BTreeSet<String>,
+    /// Columns of the process table that the user has hidden.
     pub hidden_columns: Hidden,
+    /// Columns of the process table that are empty in every row.
+    pub empty_columns: Hidden,
     /// Number of rows that the filter hides.
     pub hidden: usize,
     /// The last valid filter.
@@ -100,6 +110,8 @@ pub struct App {
     pub no_map: Option<((ProcessKey, u32), Missing)>,
     /// The newest log that a screen requested. The screen must check that the log belongs to its process.
     pub log: Option<Arc<LogView>>,
+    /// Looks at the holders of memory.
+    pub holders: HolderLooks,
     /// Results of GPU probes.
     pub probes: Probes,
     /// Python stacks, newest first. Each process has at most one per trigger.
@@ -134,6 +146,8 @@ pub struct Recording {
     /// The reason why the built-in recording plays although the user did not request it.
     pub reason: Option<String>,
     pub position: Position,
+    /// Guidance for new users.
+    pub guide: Option<Guide>,
 }
 
 impl App {
@@ -144,6 +158,8 @@ impl App {
             density: Density::default(),
             hello: Arc::default(),
             frame: Arc::default(),
+            current: Arc::default(),
+            past_frames: PastFrames::default(),
             history: History::default(),
             live_history: None,
             ended: Vec::new(),
@@ -153,6 +169,7 @@ impl App {
             grouping: Grouping::default(),
             folded: BTreeSet::new(),
             hidden_columns: Hidden::default(),
+            empty_columns: Hidden::default(),
             hidden: 0,
             filter: Filter::default(),
             tags: Tags::default(),
@@ -166,6 +183,7 @@ impl App {
             map: None,
             no_map: None,
             log: None,
+            holders: HolderLooks::default(),
             probes: Probes::default(),
             stacks: Vec::new(),
             pool_samples: HashMap::new(),
@@ -193,6 +211,7 @@ impl App {
             Update::FailureMap(_) | Update::IncidentList(_) | Update::RemoteIncident(_) => {}
             Update::NoMap(pool, why) => self.no_map = Some((pool, why)),
             Update::Stacks(key, stack) => self.take_stack(key, stack),
+            Update::Holders(process, holders) => self.holders.take(process, &holders),
             Update::Log(log) => self.log = Some(log),
             Update::Watched(process, name) => {
                 self.message = Some(match name {
@@ -235,6 +254,7 @@ impl App {
             self.pool_samples.clear();
             self.forget_map();
             self.stacks.clear();
+            self.holders.clear();
         }
         self.hello = hello;
     }
@@ -245,6 +265,7 @@ impl App {
 
     fn forget_history(&mut self) {
         (self.history, self.live_history) = (self.history.emptied(), None);
+        self.past_frames = PastFrames::default();
         self.time_window = self.time_window.reset();
     }
 
@@ -257,9 +278,11 @@ impl App {
         self.pool_samples.clear();
         if self.time_window.jump(from) {
             self.history.forget_from(from);
+            self.past_frames.forget_from(from);
             self.ended.retain(|ended| ended.mono < from);
         } else {
             self.history = History::default();
+            self.past_frames = PastFrames::default();
             self.ended.clear();
         }
         self.fill(summaries);
@@ -278,6 +301,7 @@ impl App {
             .push(&frame);
         if !self.history.is_outline() {
             self.sample_pools(&frame);
+            self.past_frames.push(&frame);
         }
         self.time_window.extend(frame.mono);
         self.newest = frame;
@@ -438,8 +462,50 @@ impl App {
     }
 
     fn show_newest(&mut self) {
-        self.frame = Arc::clone(&self.newest);
+        self.current = Arc::clone(&self.newest);
+        if !self.is_rewound() || self.time_window.end().is_none() {
+            self.frame = Arc::clone(&self.current);
+            self.rebuild_rows();
+        }
+    }
+
+    /// Returns true if tables show an earlier time, like the charts.
+    pub fn is_rewound(&self) -> bool {
+        self.time_window
+            .end()
+            .is_some_and(|end| self.frame.mono <= end)
+            && self.frame.mono < self.current.mono
+    }
+
+    /// Shows the frame at the end of the charts. Without such a frame, tables show current data.
+    fn follow_charts(&mut self) {
+        let past = self
+            .time_window
+            .end()
+            .and_then(|end| self.past_frames.at(end));
+        self.frame = past.map_or_else(|| Arc::clone(&self.current), Arc::new);
         self.rebuild_rows();
+    }
+
+    /// Scrolls charts and tables to now.
+    pub fn to_now(&mut self) {
+        if self.time_window.end().is_some() {
+            self.time_window.to_now();
+            self.follow_charts();
+        }
+    }
+
+    /// Returns the time that is now for the display, which is earlier while it is paused.
+    pub fn now(&self) -> Mono {
+        self.current.mono
+    }
+
+    /// Returns the wall-clock time of [`Self::now`].
+    pub fn now_time(&self) -> UnixMillis {
+        match self.is_rewound() {
+            true => self.current.time,
+            false => self.frame.time,
+        }
     }
 
     /// Applies a filter while it is typed. If it is invalid, the previous filter stays active.
@@ -503,14 +569,29 @@ impl App {
             return;
         }
         self.mark_gpu_ooms();
-        self.all_rows = ProcessRow::of_frame(&self.frame, &self.ended, self.hello.ticks_per_second);
-        for row in &mut self.all_rows {
+        let ended: Vec<_> = match self.is_rewound() {
+            true => self
+                .ended
+                .iter()
+                .filter(|ended| ended.mono <= self.frame.mono)
+                .cloned()
+                .collect(),
+            false => self.ended.clone(),
+        };
+        self.all_rows = ProcessRow::of_frame(&self.frame, &ended, self.hello.ticks_per_second);
+        let mut rows = std::mem::take(&mut self.all_rows);
+        for row in &mut rows {
             let worst = row.pool().and_then(|pool| {
                 let samples = self.pool_samples.get(&(pool.process, pool.ordinal))?;
                 Some(samples.notes().first()?.kind)
             });
             row.warn(worst);
+            let growth = self.growth(row);
+            row.set_growth(growth);
         }
+        self.all_rows = rows;
+        let is_grouped = self.grouping != Grouping::Flat;
+        self.empty_columns = columns::empty(&self.all_rows, is_grouped, &self.theme);
         self.tags.follow(&self.all_rows);
         self.all_rows.sort_by_cached_key(ProcessRow::default_order);
         let mut rows = self.all_rows.clone();
@@ -537,10 +618,27 @@ impl App {
         self.rows = rows;
     }
 
+    /// Returns the change of a process's VRAM in the last minute, in bytes per minute. `None` if less than half a minute
+    /// is known.
+    fn growth(&self, row: &ProcessRow) -> Option<f64> {
+        const STEPS: usize = 6;
+        let id = row.id();
+        let series = self.history.series(&SeriesKey::Vram(id.key, id.gpu?))?;
+        let minute = Millis(60_000);
+        let spans = series.window(self.frame.mono, minute, STEPS);
+        let first = spans.iter().position(Option::is_some)?;
+        let last = spans.iter().rposition(Option::is_some)?;
+        if last - first < STEPS / 2 {
+            return None;
+        }
+        let change = spans[last]?.1 - spans[first]?.1;
+        Some(f64::from(change) * STEPS as f64 / (last - first) as f64)
+    }
+
     /// Returns the time axis of charts. `ended` is the time when the process on the screen exited; the charts end at
     /// that time.
     pub fn time_axis(&self, ended: Option<Mono>) -> TimeAxis {
-        let now = self.frame.mono;
+        let now = self.now();
         let length = self.time_window.length(now);
         let end = self.time_window.end().or(ended).filter(|end| *end < now);
         TimeAxis {
@@ -555,26 +653,26 @@ impl App {
 
     /// Converts a monotonic time to wall-clock time, assuming that the wall clock has not been set since then.
     fn clock_of(&self, time: Mono) -> UnixMillis {
-        let back = i64::try_from(self.frame.mono.since(time).0).unwrap_or(i64::MAX);
-        UnixMillis(self.frame.time.0.saturating_sub(back))
+        let back = i64::try_from(self.now().since(time).0).unwrap_or(i64::MAX);
+        UnixMillis(self.current.time.0.saturating_sub(back))
     }
 
     /// Returns the start of the available history.
     pub fn oldest(&self) -> Mono {
         // A recording may begin in an earlier boot with a different clock.
         let began = self.recording.as_ref().map(|r| r.position.start);
-        let began = began.filter(|began| *began <= self.frame.mono);
+        let began = began.filter(|began| *began <= self.now());
         let known = began.or(self.time_window.since());
-        let day_ago = Mono(self.frame.mono.0.saturating_sub(DAY.0));
-        known.unwrap_or(self.frame.mono).max(day_ago)
+        let day_ago = Mono(self.now().0.saturating_sub(DAY.0));
+        known.unwrap_or(self.now()).max(day_ago)
     }
 
-    /// Scrolls the charts. `from` is the end of charts that are not scrolled yet, or `None` if they end now.
+    /// Scrolls the charts, and the tables as far as their frames are known. `from` is the end of charts that are not scrolled yet, or `None` if they end now.
     pub fn scroll(&mut self, direction: ScrollDirection, from: Option<Mono>) {
-        let (now, oldest) = (self.frame.mono, self.oldest());
-        if !self.time_window.scroll(direction, from, now, oldest)
-            && direction == ScrollDirection::Back
-        {
+        let (now, oldest) = (self.now(), self.oldest());
+        if self.time_window.scroll(direction, from, now, oldest) {
+            self.follow_charts();
+        } else if direction == ScrollDirection::Back {
             let clock = self.theme.clock(self.clock_of(oldest), "%H:%M:%S");
             self.message = Some(format!("no data before {clock}"));
         }
@@ -583,7 +681,7 @@ impl App {
     /// Returns the time before which a recording must supply more history for the charts.
     pub fn missing_before(&self) -> Option<Mono> {
         self.recording.as_ref()?;
-        let (now, oldest) = (self.frame.mono, self.oldest());
+        let (now, oldest) = (self.now(), self.oldest());
         self.time_window.missing_before(now, oldest)
     }
 }

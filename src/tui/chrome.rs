@@ -103,7 +103,7 @@ pub fn link_words(link: &Link) -> Option<(String, Role)> {
 /// Draws the header. In a narrow pane the state of the source takes precedence.
 pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
-    let clock = theme.clock(app.frame.time, " %H:%M:%S ");
+    let clock = theme.clock(app.now_time(), " %H:%M:%S ");
     let clock_at = put_line_right(buffer, area, &clock, Role::Text, theme);
     let (text, role) = match &app.recording {
         Some(recording) => (replay_words(recording), Role::Banner),
@@ -130,8 +130,12 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     let mut state_at = put_right(buffer, area.x, clock_at, area.y, &text, theme.style(role));
     let axis = app.time_axis(None);
     if axis.past.is_some() {
-        // Only the charts are scrolled back. The tables still show current data.
-        let text = format!("charts end {}  ", axis.end_words(theme));
+        let what = match app.is_rewound() {
+            true => "as of",
+            // The tables still show current data.
+            false => "charts end",
+        };
+        let text = format!("{what} {}  ", axis.end_words(theme));
         let warn = theme.style(Role::Warn);
         state_at = put_right(buffer, area.x, state_at, area.y, &text, warn);
     }
@@ -174,10 +178,22 @@ pub fn interval_words(interval: Millis) -> String {
     }
 }
 
-/// Returns the wrapped notice below the header: why the built-in recording plays, or why a remote host is disconnected.
-pub fn notice_lines(app: &App, width: u16) -> Vec<String> {
+/// Returns the wrapped lines below the header: why the built-in recording plays, or why a remote host is disconnected,
+/// and the guidance for new users.
+pub fn notice_lines(app: &App, width: u16) -> Vec<(String, Role)> {
+    let guide = app.recording.as_ref().and_then(|r| r.guide);
+    let guide = guide.map(|guide| (guide.words(&app.keymap), Role::Key));
+    let notice = notice_words(app).map(|notice| (notice, Role::Warn));
+    let wrapped = |(text, role): (String, Role)| {
+        let lines = wrap_words(&text, usize::from(width.saturating_sub(2)).max(20));
+        lines.into_iter().take(3).map(move |line| (line, role))
+    };
+    notice.into_iter().chain(guide).flat_map(wrapped).collect()
+}
+
+fn notice_words(app: &App) -> Option<String> {
     let reason = app.recording.as_ref().and_then(|r| r.reason.as_ref());
-    let text = match (reason, &app.link) {
+    Some(match (reason, &app.link) {
         (Some(reason), _) => format!(
             "{reason} Playing a recording from another machine. Run `gputop doctor` for details."
         ),
@@ -197,18 +213,15 @@ pub fn notice_lines(app: &App, width: u16) -> Vec<String> {
             };
             format!("Stale data: connection lost ({why}). Retrying {again}.")
         }
-        _ => return Vec::new(),
-    };
-    let mut lines = wrap_words(&text, usize::from(width.saturating_sub(2)).max(20));
-    lines.truncate(3);
-    lines
+        _ => return None,
+    })
 }
 
 /// Draws the notice at the top of `area`.
 pub fn notice(app: &App, area: Rect, buffer: &mut Buffer) {
     let lines = notice_lines(app, area.width);
-    for (y, line) in (area.y..area.bottom()).zip(lines) {
-        put_line(buffer, row(margin(area), y), &line, Role::Warn, &app.theme);
+    for (y, (line, role)) in (area.y..area.bottom()).zip(lines) {
+        put_line(buffer, row(margin(area), y), &line, role, &app.theme);
     }
 }
 
@@ -351,7 +364,7 @@ fn is_available(action: Action, app: &App) -> bool {
         Action::Connect => app.fleet.iter().any(FleetRow::is_lost),
         Action::Probe => probe_question::is_allowed(app).is_ok(),
         // Recordings contain no logs, and their stacks cannot be read again.
-        Action::Log => app.recording.is_none(),
+        Action::Log | Action::Pause => app.recording.is_none(),
         _ => true,
     }
 }
@@ -385,7 +398,7 @@ pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec
     // The keys for scrolled charts come first, then those for playback.
     let play: &[Action] = match (app.time_window.end().is_some(), app.recording.is_some()) {
         (true, _) => &[Action::Now, Action::ScrollBack, Action::ScrollForward],
-        (false, true) => &[Action::SkipBack, Action::SkipForward, Action::Pause],
+        (false, true) => &[Action::SkipBack, Action::SkipForward, Action::PlayPause],
         (false, false) => &[],
     };
     let own = screen.footer().iter();

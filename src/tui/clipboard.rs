@@ -1,7 +1,6 @@
 //! Copies a short text to the clipboard of the user's terminal, which may be several machines away.
 //!
-//! The terminal never confirms that it received the text, so the message says "sent", and the text stays visible for
-//! manual selection:
+//! The terminal never confirms that it received the text, so the message says "sent":
 //!
 //! - Inside tmux, `tmux load-buffer -w -` stores it in a paste buffer. tmux also forwards it to its own terminal if its
 //!   option `set-clipboard` allows it (tmux 3.2; older versions only fill the buffer).
@@ -50,12 +49,15 @@ pub enum Clipboard {
 
 /// Sends the text to tmux and returns a message for the user. Blocks, so it must not run on the UI task.
 pub fn send_to_tmux(copied: &Copied) -> String {
+    let what = &copied.what;
     match tmux::run(&["load-buffer", "-w", "-"], &copied.text) {
-        Ok(_) => "sent to tmux (paste with prefix ]) and to its terminal".into(),
+        Ok(_) => format!("{what} sent to tmux (paste with prefix ]) and to its terminal"),
         // Before tmux 3.2 there was no -w.
         Err(why) => match tmux::run(&["load-buffer", "-"], &copied.text) {
-            Ok(_) => "sent to tmux only (paste with prefix ]); forwarding requires tmux 3.2".into(),
-            Err(_) => format!("not copied; select the text by hand: {why}"),
+            Ok(_) => format!(
+                "{what} sent to tmux only (paste with prefix ]); forwarding requires tmux 3.2"
+            ),
+            Err(_) => format!("{what} not copied; select the text by hand: {why}"),
         },
     }
 }

@@ -1,13 +1,11 @@
 //! The columns of the process table, in their order on screen. On a narrow screen, columns with a high priority number
 //! are hidden first.
 
-use super::pools;
 use super::rows::ProcessRow;
 use super::theme::{Role, Theme};
 use super::widgets::table::{Cell, Column, First, Hidden, SortKey};
 use super::widgets::timeline::span_words;
 use crate::allocator::fits::stuck;
-use crate::model::frame::Frame;
 use crate::model::pool::PoolStats;
 use crate::model::process::{Process, RunState};
 use crate::model::units::Bytes;
@@ -101,27 +99,48 @@ fn pool_key(row: &ProcessRow, of: fn(&PoolStats) -> Option<u64>) -> SortKey {
     SortKey::whole(row.pool().and_then(|pool| of(&pool.stats)))
 }
 
-pub const CONTAINER: &str = "CONTAINER";
+/// Columns that are shown even without a value, because the dash is what the user has to see.
+const ALWAYS_SHOWN: [&str; 4] = ["GPU", "PID", "VRAM", "COMMAND"];
 
-/// Columns filled from pool data. If the frame has no pool, they are the first to be omitted.
-pub const POOL_COLUMNS: &[&str] = &["ALLOC", "RESV", "IDLE", "STUCK", "FITS", "RETRY", "OOM"];
-
-/// Returns the columns to hide in this frame: those chosen by the user, and CONTAINER if no process is in a container.
-pub fn hidden(chosen: Hidden, frame: &Frame) -> Hidden {
-    let mut hidden = chosen;
-    let mut processes = frame.processes.iter().flat_map(|list| &*list.list);
-    if !processes.any(|process| process.container.value().is_some()) {
-        let at = PROCESS_COLUMNS
-            .iter()
-            .position(|column| column.title == CONTAINER);
-        at.into_iter().for_each(|at| hidden.hide(at));
+/// Returns the columns that are empty in every row. Without rows, no column counts as empty. The name of a group needs the
+/// room of RANK.
+pub fn empty(rows: &[ProcessRow], is_grouped: bool, theme: &Theme) -> Hidden {
+    let mut empty = Hidden::default();
+    if rows.is_empty() {
+        return empty;
     }
-    hidden
+    for (at, column) in PROCESS_COLUMNS.iter().enumerate() {
+        let is_kept =
+            ALWAYS_SHOWN.contains(&column.title) || (is_grouped && column.title == "RANK");
+        let has_value = |row: &ProcessRow| !(column.cell)(row, theme).is_absent(theme);
+        if !is_kept && !rows.iter().any(has_value) {
+            empty.hide(at);
+        }
+    }
+    empty
 }
 
-/// Returns the columns without data in this frame.
-pub fn late(frame: &Frame) -> &'static [&'static str] {
-    if pools::any(frame) { &[] } else { POOL_COLUMNS }
+/// Number of cells of a full bar in the column SHARE.
+const BAR_CELLS: usize = 10;
+
+/// Returns a bar with the share of the GPU's memory: `####...... 42%`.
+fn of_gpu(row: &ProcessRow, theme: &Theme) -> Cell {
+    let Some(share) = row.share_of_gpu() else {
+        return Cell::absent(theme);
+    };
+    let filled = ((share * BAR_CELLS as f64).round() as usize).min(BAR_CELLS);
+    let (full, free) = (theme.glyphs.processes, theme.glyphs.free);
+    let bar = full.repeat(filled) + &free.repeat(BAR_CELLS - filled);
+    Cell::new(format!("{bar}{:>4.0}%", share * 100.0), Role::Processes)
+}
+
+/// Returns `+12.4`, the change of VRAM in GiB per minute.
+fn growth(row: &ProcessRow, theme: &Theme) -> Cell {
+    match row.growth().map(|growth| growth / Bytes::gib(1).0 as f64) {
+        None => Cell::absent(theme),
+        Some(growth) if growth.abs() < 0.05 => Cell::new("0.0", Role::Dim),
+        Some(growth) => Cell::text(format!("{growth:+.1}")),
+    }
 }
 
 /// Alignment, title, width, priority and cell; which value comes first when sorted by which key; and the help.
@@ -150,6 +169,12 @@ columns! {
     right "VRAM" 6 1, vram,
         Largest |row| SortKey::whole(row.vram().get().map(|v| v.0)),
         "Device memory of the process in GiB, as reported by the driver; ^ marks the peak of an exited process.";
+    left "SHARE" 15 13, of_gpu,
+        Largest |row| SortKey::number(row.share_of_gpu()),
+        "VRAM of the process as a share of the GPU's memory.";
+    right "GROWTH" 6 14, growth,
+        Largest |row| SortKey::number(row.growth()),
+        "Change of VRAM in the last minute, in GiB per minute.";
     right "ALLOC" 5 3, |row, theme| size(row.allocated(), theme),
         Largest |row| size_key(row.allocated()),
         "Memory in live tensors, in GiB.";
@@ -183,9 +208,9 @@ columns! {
     right "AGE" 5 6, |row, theme| Cell::known(row.shown_age().map(span_words), theme),
         Largest |row| SortKey::whole(row.shown_age().map(|v| v.0)),
         "Run time of the process, until its exit.";
-    left CONTAINER 16 13, |row, theme| Cell::known(row.facts().and_then(Process::container_words), theme),
+    left "CONTAINER" 16 15, |row, theme| Cell::known(row.facts().and_then(Process::container_words), theme),
         Smallest |row| SortKey::text(row.facts().and_then(Process::container_words).as_ref()),
-        "Name of the container, or its ID; shown if any process is in a container and the screen is wide enough.";
+        "Name of the container, or its ID.";
     rest "COMMAND" 12 2, command,
         Smallest |row| SortKey::text(row.command().value()),
         "Command line, without secrets, preceded by the exit time and cause, the state, or a warning explained on the memory screen (M): oom, flushing, hoarding, growing.";

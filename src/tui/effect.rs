@@ -29,6 +29,8 @@ pub enum Effect {
     /// Shows the text and sends it to the clipboard.
     Copy(Copied),
     Write(Box<Document>),
+    /// Saves the theme with this name in the configuration file.
+    SaveTheme(&'static str),
     /// Shows the host with this index.
     Host(usize),
     /// Shows the host list.

@@ -98,6 +98,13 @@ impl Keymap {
                     .keys
                     .iter()
                     .try_for_each(|key| keymap.bind(key, def.action))?,
+                // The digits are also free for other actions.
+                None if def.action == Action::CopyFix => {
+                    let is_own =
+                        |key: &&str| own.iter().any(|one| one.keys.iter().any(|k| k == *key));
+                    let mut free = def.keys.iter().filter(|key| !is_own(key));
+                    free.try_for_each(|key| keymap.bind(key, def.action))?;
+                }
                 None => def
                     .keys
                     .iter()
@@ -155,11 +162,13 @@ impl Keymap {
         self.names.get(&action).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the preferred key as displayed: `Enter`, `^C`, `s`.
+    /// Returns the preferred key as displayed: `Enter`, `^C`, `s`. A choice of numbers is displayed as a range: `1-9`.
     pub fn label(&self, action: Action) -> String {
-        self.keys(action)
-            .first()
-            .map_or_else(|| "(no key)".to_owned(), |name| show_key(name))
+        match self.keys(action) {
+            [] => "(no key)".to_owned(),
+            [first, .., last] if action == Action::CopyFix => format!("{first}-{last}"),
+            [first, ..] => show_key(first),
+        }
     }
 }
 

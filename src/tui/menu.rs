@@ -151,6 +151,7 @@ impl Menu {
             Action::Back | Action::Quit => return self.back(app),
             Action::Columns | Action::Theme => return Effect::Close,
             Action::Open | Action::Tag | Action::Sort => return self.choose(app),
+            Action::Write => return self.save(),
             Action::SignalTerm => self.move_to(Signal::Term),
             Action::SignalKill => self.move_to(Signal::Kill),
             action => {
@@ -193,6 +194,14 @@ impl Menu {
             Subject::SendSignal(..) | Subject::Probe(_) => {}
         }
         Effect::Done
+    }
+
+    /// Saves the theme under the cursor.
+    fn save(&self) -> Effect {
+        match (&self.subject, PALETTES.get(self.cursor)) {
+            (Subject::Theme(_), Some(def)) => Effect::SaveTheme(def.name),
+            _ => Effect::Done,
+        }
     }
 
     fn back(&mut self, app: &mut App) -> Effect {
@@ -303,8 +312,12 @@ impl Menu {
             true => "y".to_owned(),
             false => app.keymap.label(Action::Open),
         };
+        let save = match self.subject {
+            Subject::Theme(_) => format!("  {} save as default", app.keymap.label(Action::Write)),
+            _ => String::new(),
+        };
         let hint = format!(
-            "{below} {key} {verb}  {} back ",
+            "{below} {key} {verb}{save}  {} back ",
             app.keymap.label(Action::Back)
         );
         let style = theme.style(Role::Key);

@@ -17,7 +17,9 @@ pub mod effect;
 mod fatal_signals;
 pub mod filter;
 pub mod groups;
+pub mod guide;
 pub mod help;
+pub mod holders;
 pub mod incident_charts;
 pub mod incidents;
 mod input;
@@ -27,10 +29,13 @@ pub mod marks;
 pub mod menu;
 pub mod overlay;
 pub mod palette;
+pub mod past_frames;
 pub mod picture;
 pub mod pools;
+pub mod printed_tables;
 pub mod probe_question;
 pub mod probes;
+pub mod report;
 pub mod role;
 pub mod rows;
 pub mod screens;
@@ -38,11 +43,13 @@ pub mod sessions;
 pub mod signal_targets;
 pub mod snapshot_file;
 pub mod stacks;
+pub mod status_line;
 pub mod tags;
 pub mod terminal;
 mod terminal_size;
 pub mod text_field;
 pub mod theme;
+mod theme_setting;
 pub mod time_window;
 pub mod tmux;
 pub mod view;
@@ -97,6 +104,8 @@ pub struct Environment {
     pub clipboard: Clipboard,
     /// The directory for new files.
     pub directory: PathBuf,
+    /// The configuration file, which may not exist; `None` if the user has no home directory.
+    pub config: Option<PathBuf>,
 }
 
 /// An event of the loop.
@@ -255,6 +264,9 @@ async fn run_sessions(
                     Effect::Write(document) => {
                         app.message = write(*document, app, &environment, &mut jobs);
                     }
+                    Effect::SaveTheme(name) => {
+                        app.message = save_theme(name, &environment, &mut jobs);
+                    }
                     Effect::Connect(row) => {
                         if let Some(login) = sessions.login(row) {
                             let left = interactive_login::run(
@@ -331,7 +343,10 @@ fn copy(
         }
         Clipboard::Terminal => {
             terminal.print(&osc52(&copied.text))?;
-            Ok(Some("sent to the terminal, which may ignore it".into()))
+            let what = &copied.what;
+            Ok(Some(format!(
+                "{what} sent to the terminal, which may ignore it"
+            )))
         }
     }
 }
@@ -351,6 +366,19 @@ fn write(
         Err(error) => format!("cannot write the file: {error}"),
     };
     jobs.start("the file", work).err()
+}
+
+/// Saves the theme in the configuration file in the background. Returns a message if the job cannot be started.
+fn save_theme(
+    name: &'static str,
+    environment: &Environment,
+    jobs: &mut BackgroundJobs,
+) -> Option<String> {
+    let Some(config) = environment.config.clone() else {
+        return Some("theme not saved: this user has no configuration file; set HOME".into());
+    };
+    jobs.start("the theme", move || theme_setting::save(&config, name))
+        .err()
 }
 
 /// Restores the terminal and stops the process until the shell continues it.

@@ -1,4 +1,4 @@
-//! Overlays: the help, menus, input lines, and copied text.
+//! Overlays: the help, menus and input lines.
 
 use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
@@ -7,7 +7,6 @@ use ratatui::widgets::{Clear, Widget};
 
 use super::action::Action;
 use super::app::App;
-use super::clipboard::Copied;
 use super::effect::Effect;
 use super::filter::{Filter, FilterError};
 use super::help::Help;
@@ -16,7 +15,7 @@ use super::menu::Menu;
 use super::screens::Screen;
 use super::text_field::TextField;
 use super::theme::Role;
-use super::widgets::cells::{columns, put, put_line, put_line_right, put_right, wrap_anywhere};
+use super::widgets::cells::{columns, put, put_right};
 use crate::model::process::ProcessKey;
 use crate::protocol::Request;
 use crate::tui::widgets::area::row;
@@ -31,8 +30,6 @@ const MAX_PATH_CHARS: usize = 4_096;
 pub enum Overlay {
     Help(Help),
     Menu(Menu),
-    /// A copied text, shown so that it can be selected by hand if the clipboard did not accept it.
-    Sent(Copied),
     Filter {
         field: TextField,
         previous: Filter,
@@ -67,7 +64,6 @@ impl Overlay {
         match self {
             Self::Help(help) => help.type_key(key).then_some(Effect::Done),
             Self::Menu(menu) => menu.type_key(key, app),
-            Self::Sent(_) => None,
             Self::Filter {
                 field,
                 previous,
@@ -107,18 +103,17 @@ impl Overlay {
             Self::Help(help) => help.act(action),
             Self::Menu(menu) => menu.act(action, app),
             // These take no actions, only keys.
-            Self::Sent(_) | Self::Filter { .. } | Self::Watch { .. } => match action {
+            Self::Filter { .. } | Self::Watch { .. } => match action {
                 Action::Back | Action::Quit => Effect::Close,
                 _ => Effect::Done,
             },
         }
     }
 
-    /// Handles a click: selects the row of a menu, or closes an overlay without input. Returns the action to perform.
+    /// Handles a click: selects the row of a menu. Returns the action to perform.
     pub fn click(&mut self, position: Position, area: Rect, app: &App) -> Option<Action> {
         match self {
             Self::Menu(menu) => menu.click(position, area, app),
-            Self::Sent(_) => Some(Action::Back),
             Self::Help(_) | Self::Filter { .. } | Self::Watch { .. } => None,
         }
     }
@@ -127,7 +122,6 @@ impl Overlay {
         match self {
             Self::Help(help) => help.draw(app, screen, area, buffer),
             Self::Menu(menu) => menu.draw(app, area, buffer),
-            Self::Sent(copied) => draw_sent(app, copied, area, buffer),
             Self::Filter { field, error, .. } => {
                 draw_filter(app, field, error.as_ref(), area, buffer);
             }
@@ -197,56 +191,6 @@ pub fn panel(
         app.theme.style(Role::Title),
     );
     inner
-}
-
-/// Draws the text above the footer over the full width, so that a mouse selection includes nothing else.
-fn draw_sent(app: &App, copied: &Copied, area: Rect, buffer: &mut Buffer) {
-    let width = usize::from(area.width.max(1));
-    let rows: Vec<String> = copied
-        .text
-        .split('\n')
-        .flat_map(|line| wrap_anywhere(line, width))
-        .collect();
-    let height = u16::try_from(rows.len() + 2)
-        .unwrap_or(u16::MAX)
-        .min(area.height.saturating_sub(1));
-    let panel = Rect {
-        y: area.bottom().saturating_sub(height + 1),
-        height,
-        ..area
-    };
-    Clear.render(panel, buffer);
-    let (theme, end) = (&app.theme, panel.bottom());
-    let rule = theme.glyphs.rule.repeat(width);
-    for y in [panel.y, end.saturating_sub(1)] {
-        put_line(buffer, row(area, y), &rule, Role::Dim, theme);
-    }
-    let title = format!(" {} ", copied.what);
-    put(
-        buffer,
-        area.x + 2,
-        panel.y,
-        &title,
-        area.width,
-        theme.style(Role::Title),
-    );
-    let more = rows
-        .len()
-        .saturating_sub(usize::from(height.saturating_sub(2)));
-    let close = match more {
-        0 => " press any key to close ".into(),
-        more => format!(" {more} more lines copied  press any key to close "),
-    };
-    put_line_right(
-        buffer,
-        row(area, end.saturating_sub(1)),
-        &close,
-        Role::Key,
-        theme,
-    );
-    for (y, line) in (panel.y + 1..end.saturating_sub(1)).zip(&rows) {
-        put_line(buffer, row(area, y), line, Role::Text, theme);
-    }
 }
 
 fn draw_filter(

@@ -107,6 +107,15 @@ pub fn unread_words(frame: &Frame) -> Option<String> {
     (count > 0).then(|| format!("{count} {processes} unreadable ({})", kinds.join(", ")))
 }
 
+/// Returns the first fix that the collector names for an unreadable allocator: `run sudo gputop`. Its hint consists of
+/// the cause, a colon, and the fixes that this user has.
+pub fn first_fix(frame: &Frame) -> Option<String> {
+    let mut unread = frame.pools.as_ref()?.unread.iter();
+    let why = unread.find(|one| is_fixable(one))?.why.to_string();
+    let (_, fixes) = why.split_once(": ")?;
+    fixes.split(", or ").next().map(str::to_owned)
+}
+
 /// Returns true if the process has an unreadable allocator that the user can make readable.
 pub fn is_unreadable(frame: &Frame, process: ProcessKey) -> bool {
     let unread = frame

@@ -105,6 +105,8 @@ pub struct ProcessRow {
     ticks_per_second: u64,
     /// The most severe early warning for its pool. Warnings are derived from several frames.
     warning: Option<NoteKind>,
+    /// Change of its VRAM in the last minute, in bytes per minute.
+    growth: Option<f64>,
 }
 
 /// The identity of a row across frames, so that the cursor can follow it.
@@ -130,6 +132,7 @@ impl ProcessRow {
                 origin,
                 ticks_per_second,
                 warning: None,
+                growth: None,
             })
             .collect()
     }
@@ -314,6 +317,25 @@ impl ProcessRow {
         self.warning
     }
 
+    pub fn set_growth(&mut self, growth: Option<f64>) {
+        self.growth = growth;
+    }
+
+    /// Returns the change of its VRAM in the last minute, in bytes per minute.
+    pub fn growth(&self) -> Option<f64> {
+        self.growth
+    }
+
+    /// Returns its VRAM as a share of the GPU's memory. A process on a MIG instance uses only a part of the GPU, so it
+    /// has no share.
+    pub fn share_of_gpu(&self) -> Option<f64> {
+        if self.ended().is_some() || self.listed()?.gpu_instance.is_some() {
+            return None;
+        }
+        let total = self.gpu()?.memory.total.get().filter(|total| total.0 > 0)?;
+        Some(self.vram().get()?.0 as f64 / total.0 as f64)
+    }
+
     /// Returns the reason why [`pool`](Self::pool) is `None`.
     pub fn why_no_pool(&self) -> Missing {
         match &self.origin {
@@ -426,6 +448,13 @@ impl ProcessRow {
             },
             None => Reading::Missing(self.why_no_facts()),
         }
+    }
+
+    /// Returns the program without its arguments: `train.py`.
+    pub fn program(&self) -> String {
+        let command = self.command();
+        let first = command.value().and_then(|c| c.split(' ').next());
+        first.unwrap_or("process").to_owned()
     }
 
     /// Returns true if the row matches the free text of a filter.

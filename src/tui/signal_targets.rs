@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 
 use super::app::App;
+use super::columns::gib;
 use super::rows::ProcessRow;
 use super::theme::Role;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
 use crate::model::signal::Signalled;
-use crate::model::units::{StartTicks, UnixMillis};
+use crate::model::units::{Bytes, StartTicks, UnixMillis};
 
 /// A process that would receive the signal, as shown in the confirmation.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,11 +18,15 @@ pub struct Target {
     pub key: ProcessKey,
     command: String,
     user: Option<String>,
+    /// True if the process belongs to another user.
+    is_foreign: bool,
+    /// GPUs that it uses, with the memory on each.
+    gpus: Vec<(String, Option<Bytes>)>,
     started: UnixMillis,
 }
 
 /// Returns the process of a row as a signal target.
-pub fn target(row: &ProcessRow) -> Result<Target, String> {
+pub fn target(row: &ProcessRow, app: &App) -> Result<Target, String> {
     let key = row.id().key;
     if row.ended().is_some() {
         return Err(format!("process {} has exited", key.pid));
@@ -42,8 +47,19 @@ pub fn target(row: &ProcessRow) -> Result<Target, String> {
         key,
         command: row.command().value().cloned().unwrap_or_default(),
         user: facts.user.value().cloned(),
+        is_foreign: facts
+            .uid
+            .is_some_and(|uid| app.hello.uid.is_some_and(|own| own != uid)),
+        gpus: gpus(app, key),
         started: facts.started,
     })
+}
+
+/// Returns the GPUs that a process uses.
+fn gpus(app: &App, key: ProcessKey) -> Vec<(String, Option<Bytes>)> {
+    let rows = app.all_rows.iter().filter(|row| row.id().key == key);
+    rows.filter_map(|row| Some((row.gpu_label()?, row.vram().get())))
+        .collect()
 }
 
 /// Returns the tagged processes, or else the one under the cursor.
@@ -51,20 +67,23 @@ pub fn targets(app: &App, under: Option<&ProcessRow>) -> Result<Vec<Target>, Str
     is_allowed(app)?;
     if app.tags.is_empty() {
         let row = under.ok_or("no process selected or tagged")?;
-        return Ok(vec![target(row)?]);
+        return Ok(vec![target(row, app)?]);
     }
     let mut seen = BTreeSet::new();
     let tagged = app.all_rows.iter().filter(|row| {
         let key = row.id().key;
         app.tags.has(key) && seen.insert(key)
     });
-    tagged.map(target).collect()
+    tagged.map(|row| target(row, app)).collect()
 }
 
 /// Checks whether signals are allowed.
 pub fn is_allowed(app: &App) -> Result<(), String> {
     if app.recording.is_some() {
         return Err("cannot send signals to the processes of a recording".into());
+    }
+    if app.is_rewound() {
+        return Err("cannot send signals to the processes of an earlier time".into());
     }
     app.permissions
         .signals
@@ -82,16 +101,49 @@ pub fn words(targets: &[Target]) -> String {
 /// Returns the lines of the question, with their heading.
 pub fn lines(targets: &[Target], app: &App) -> Vec<Vec<(String, Role)>> {
     let theme = &app.theme;
-    let heading = "    PID  USER      STARTED         COMMAND".to_owned();
+    let heading = "    PID  USER      GPU    VRAM  STARTED         COMMAND".to_owned();
     let mut lines = vec![vec![(heading, Role::Dim)]];
     lines.extend(targets.iter().map(|target| {
         let user = target.user.as_deref().unwrap_or(theme.glyphs.absent);
         let started = theme.clock(target.started, "%m-%d %H:%M:%S");
         let pid = target.key.pid.0;
-        let line = format!("{pid:>7}  {user:<8}  {started:<14}  {}", target.command);
+        let gpus: Vec<&str> = target.gpus.iter().map(|(gpu, _)| gpu.as_str()).collect();
+        let gpus = gpus.join(",");
+        let vram = target.vram().map_or(theme.glyphs.absent.to_owned(), gib);
+        let command = &target.command;
+        let line = format!("{pid:>7}  {user:<8}  {gpus:<4} {vram:>6}  {started:<14}  {command}");
         vec![(line, Role::Text)]
     }));
+    let foreign: Vec<&Target> = targets.iter().filter(|target| target.is_foreign).collect();
+    lines.extend(
+        match foreign.as_slice() {
+            [] => None,
+            [one] => {
+                let user = one.user.as_deref().unwrap_or("another user");
+                let held = one
+                    .vram()
+                    .map_or(String::new(), |vram| format!(", and holds {vram}"));
+                Some(format!(
+                    "PID {} is not yours. It belongs to {user}{held}.",
+                    one.key.pid
+                ))
+            }
+            several => Some(format!(
+                "{} of these processes are not yours.",
+                several.len()
+            )),
+        }
+        .map(|warning| vec![(warning, Role::Bad)]),
+    );
     lines
+}
+
+impl Target {
+    /// Returns its memory on all GPUs, if it is known.
+    fn vram(&self) -> Option<Bytes> {
+        let sizes = self.gpus.iter().filter_map(|(_, vram)| *vram);
+        sizes.reduce(|a, b| Bytes(a.0.saturating_add(b.0)))
+    }
 }
 
 /// Describes the result of a signal in one line: `TERM delivered to 418 train.py`.

@@ -52,6 +52,7 @@ pub fn facts(stack: &Result<PythonStack, Missing>, now: Mono, theme: &Theme) -> 
     };
     let value = |name, text| Fact::Value(name, text, Role::Text, "");
     list.push(value("captured", why_words(stack, now)));
+    let mut idle = 0;
     for (i, thread) in stack.threads.iter().enumerate() {
         let name = if thread.name.is_empty() {
             "unnamed"
@@ -60,8 +61,10 @@ pub fn facts(stack: &Result<PythonStack, Missing>, now: Mono, theme: &Theme) -> 
         };
         let innermost = thread.frames.first();
         if i > 0 {
-            let at = innermost.map_or("no Python function".into(), ToString::to_string);
-            list.push(value("thread", format!("{name}: {at}")));
+            match innermost {
+                Some(at) => list.push(value("thread", format!("{name}: {at}"))),
+                None => idle += 1,
+            }
             continue;
         }
         list.push(value("thread", name.to_owned()));
@@ -69,6 +72,13 @@ pub fn facts(stack: &Result<PythonStack, Missing>, now: Mono, theme: &Theme) -> 
             list.push(value("", "no Python function is running".into()));
         }
         list.extend(thread.frames.iter().map(|f| value("", f.to_string())));
+    }
+    if idle > 0 {
+        let threads = if idle == 1 { "thread" } else { "threads" };
+        list.push(value(
+            "",
+            format!("{idle} {threads} outside of Python functions"),
+        ));
     }
     if stack.left_out > 0 {
         let text = format!("{} not readable, or beyond the limit", stack.left_out);

@@ -149,6 +149,19 @@ impl Theme {
     pub fn style(&self, role: Role) -> Style {
         self.colours.style(role)
     }
+
+    /// Returns the glyph of a part of a chart: a solid block if colours distinguish the parts, or else its shape.
+    pub fn chart_glyph(&self, shape: &'static str) -> &'static str {
+        match self.has_solid_charts() {
+            true => self.glyphs.levels[8],
+            false => shape,
+        }
+    }
+
+    /// Returns true if the parts of a chart are solid blocks that differ in colour.
+    pub fn has_solid_charts(&self) -> bool {
+        self.glyphs == UNICODE && self.style(Role::ChartRange).fg.is_some()
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! The time window of charts: its length and its end.
 //!
 //! By default charts end at the current time and move with it. Once scrolled back, their end stays fixed until they are
-//! scrolled forward to now or `0` is pressed. Their length does not change. Tables always show current data, so the
-//! header and every axis show where the charts end.
+//! scrolled forward to now or `0` is pressed. Their length does not change. Tables show the same time as far as their
+//! frames are retained (`past_frames`), and current data otherwise. The header says which.
 //!
-//! In a recording, *now* is the playback position. Scrolling moves only the charts, as in a live view. A seek or a step
+//! In a recording, *now* is the playback position. Scrolling does not move it. A seek or a step
 //! starts at the end of the charts and moves the whole screen, so that charts and tables show the same time. Pressing
 //! `0` first returns the charts to now; pressing it again goes to the start of the recording.
 //!

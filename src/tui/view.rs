@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crossterm::event::{KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
@@ -13,10 +13,12 @@ use super::columns::PROCESS_COLUMNS;
 use super::copy_text;
 use super::effect::Effect;
 use super::filter::Filter;
+use super::holders::LOOK_INTERVAL;
 use super::menu::{Menu, sort_orders, sort_title};
 use super::overlay::Overlay;
 use super::probe_question::ProbeQuestion;
 use super::rows::ProcessRow;
+use super::screens::holders::HoldersScreen;
 use super::screens::incident::{self, IncidentScreen};
 use super::screens::incidents::{self, IncidentList};
 use super::screens::log::{self, LogScreen};
@@ -45,6 +47,8 @@ pub struct View {
     area: Rect,
     /// The requested map, and the sequence number of the frame for which it was requested.
     map: (Option<(ProcessKey, u32)>, u64),
+    /// The process whose holders were requested, and when.
+    holders: (Option<ProcessKey>, Mono),
     /// The time before which history was last requested from a recording.
     past: Option<Mono>,
     /// Requests for the source since the last call of [`Self::follow`].
@@ -77,6 +81,7 @@ impl View {
             focus: None,
             area: Rect::default(),
             map: (None, 0),
+            holders: (None, Mono(0)),
             past: None,
             requests: Vec::new(),
         }
@@ -91,10 +96,20 @@ impl View {
     pub fn key(&mut self, key: KeyEvent, app: &mut App) -> (Effect, Vec<Request>) {
         app.message = None;
         let action = app.keymap.resolve(key, app.recording.is_some());
-        let effect = match self.type_key(key, action, app) {
-            Some(effect) => self.perform(effect, app),
-            None => action.map_or(Effect::Done, |action| self.act(action, app)),
+        let effect = match (self.type_key(key, action, app), action, key.code) {
+            (Some(effect), ..) => self.perform(effect, app),
+            (None, Some(Action::CopyFix), KeyCode::Char(digit @ '1'..='9'))
+                if self.overlay.is_none() =>
+            {
+                self.copy_fix(digit as usize - '0' as usize, app)
+            }
+            (None, Some(action), _) => self.act(action, app),
+            (None, None, _) => Effect::Done,
         };
+        let guide = app.recording.as_mut().and_then(|r| r.guide.as_mut());
+        if let (Some(guide), Some(action)) = (guide, action) {
+            guide.follow(action);
+        }
         (effect, self.follow(app))
     }
 
@@ -114,12 +129,6 @@ impl View {
     /// Performs an action: by the overlay, else by the screen, else by its handler in the action table.
     fn act(&mut self, action: Action, app: &mut App) -> Effect {
         let def = action.def();
-        // This overlay takes no input, so the key closes it and still performs its action.
-        if let Some(Overlay::Sent(_)) = self.overlay
-            && !matches!(action, Action::Back | Action::Quit)
-        {
-            self.overlay = None;
-        }
         let effect = match (def.scope, &mut self.overlay, self.stack.last_mut()) {
             (Scope::Program, ..) => Effect::Ignored,
             (_, Some(overlay), _) => overlay.act(action, app),
@@ -148,6 +157,10 @@ impl View {
                 app.incidents.open(&incident);
                 self.stack.push(Box::new(IncidentScreen::new(incident)));
             }
+            Effect::SaveTheme(name) => {
+                self.overlay = None;
+                return Effect::SaveTheme(name);
+            }
             Effect::Fold(title) => app.fold(&title),
             Effect::Message(text) => app.message = Some(text),
             Effect::Request(request) => {
@@ -158,10 +171,6 @@ impl View {
                     self.replace(probe::DEF.id, Box::new(ProbeScreen::new(probe.gpu.clone())));
                 }
                 self.requests.push(request);
-            }
-            Effect::Copy(copied) => {
-                self.overlay = Some(Overlay::Sent(copied.clone()));
-                return Effect::Copy(copied);
             }
             effect => return effect,
         }
@@ -204,6 +213,21 @@ impl View {
             }
             None if is_open => Effect::Message("no other unread incidents".into()),
             None => Effect::Message(incidents::NO_INCIDENTS.into()),
+        }
+    }
+
+    /// Copies the fix with this number, if the screen shows an incident.
+    pub(super) fn copy_fix(&mut self, number: usize, app: &mut App) -> Effect {
+        match self.top().fix(number) {
+            Ok(copied) => Effect::Copy(copied),
+            Err(Some(count)) => {
+                app.message = Some(format!("no fix {number}: this incident has {count}"));
+                Effect::Done
+            }
+            Err(None) => {
+                let effect = self.needs_incident(app);
+                self.perform(effect, app)
+            }
         }
     }
 
@@ -274,6 +298,13 @@ impl View {
             .into()
     }
 
+    /// Opens the holders of the memory of the process. The look is requested by [`Self::follow`].
+    pub(super) fn open_holders(&mut self, app: &mut App) -> Effect {
+        self.process(app)
+            .map(|row| Effect::Open(Box::new(HoldersScreen::new(row.id().key))))
+            .into()
+    }
+
     /// Requests the Python stack of the process, and opens a screen that shows it.
     pub(super) fn read_stack(&mut self, app: &mut App) -> Effect {
         if app.recording.is_some() {
@@ -320,7 +351,7 @@ impl View {
 
     /// Tags the row under the cursor and moves down, so that holding the key tags several rows.
     pub(super) fn tag(&mut self, app: &mut App) -> Effect {
-        let key = |row: &ProcessRow| signal_targets::target(row).map(|target| target.key);
+        let key = |row: &ProcessRow| signal_targets::target(row, app).map(|target| target.key);
         let screen = self.top();
         let wanted = match (screen.process(app), screen.group(app)) {
             (Some(row), _) => key(row).map(|key| vec![key]),
@@ -351,7 +382,7 @@ impl View {
     /// Returns scrolled charts to now. Otherwise ends a pause, or goes to the start of a recording.
     pub(super) fn go_to_now(&mut self, app: &mut App) -> Effect {
         let is_scrolled = app.time_window.end().is_some();
-        app.time_window.to_now();
+        app.to_now();
         match app.recording {
             Some(_) if is_scrolled => {}
             Some(_) => return play(Play::Start),
@@ -365,7 +396,7 @@ impl View {
         let Some(end) = app.time_window.end() else {
             return play(Play::Skip(millis));
         };
-        app.time_window.to_now();
+        app.to_now();
         play(Play::To(Mono(end.0.saturating_add_signed(millis))))
     }
 
@@ -374,7 +405,7 @@ impl View {
         let Some(end) = app.time_window.end() else {
             return play(Play::Step(frames));
         };
-        app.time_window.to_now();
+        app.to_now();
         self.requests.push(Request::Play(Play::Pause(true)));
         play(Play::To(end))
     }
@@ -416,6 +447,7 @@ impl View {
             requests.push(Request::Focus(focus));
         }
         requests.extend(self.wanted_map(app));
+        requests.extend(self.wanted_holders(app));
         requests.extend(self.wanted_past(app));
         requests
     }
@@ -428,6 +460,9 @@ impl View {
         }
         if self.map.0.take().is_some() {
             requests.push(Request::Map(None));
+        }
+        if self.holders.0.take().is_some() {
+            requests.push(Request::Holders(None));
         }
         requests
     }
@@ -444,6 +479,20 @@ impl View {
         let is_needed = has_new_frame || wanted.0 != self.map.0;
         self.map = wanted;
         is_needed.then_some(Request::Map(wanted.0))
+    }
+
+    /// Requests a look when a screen of holders opens, and again after [`LOOK_INTERVAL`]. Cancels it when the last such
+    /// screen closes.
+    fn wanted_holders(&mut self, app: &App) -> Option<Request> {
+        let wanted = self.stack.iter().rev().find_map(|screen| screen.holders());
+        let now = app.frame.mono;
+        let (requested, at) = self.holders;
+        let is_due = wanted.is_some() && now.since(at) >= LOOK_INTERVAL;
+        if wanted == requested && !is_due {
+            return None;
+        }
+        self.holders = (wanted, now);
+        Some(Request::Holders(wanted))
     }
 
     /// Requests the history that the charts need from a recording. Each part is requested once.

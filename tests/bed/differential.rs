@@ -14,7 +14,6 @@ use std::path::Path;
 
 use gputop::allocator::config::Config;
 use gputop::allocator::model::{Counted, Model, Outcome};
-use gputop::allocator::rules::Rules;
 use gputop::allocator::trace::{Op, PoolId};
 use gputop::model::pool::{BlockState, Segment};
 use gputop::model::units::Bytes;
@@ -401,7 +400,7 @@ impl Case<'_> {
             ..Config::read(self.setting.conf, torch).unwrap()
         };
         let replica = Replica {
-            model: Model::new(Rules::new(torch, &config), self.card(), self.card()),
+            model: Model::new(config.rules(torch), self.card(), self.card()),
             handles,
             used: HashSet::new(),
             streams: HashMap::new(),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::process::Command;
 
 use gputop::allocator::config::Config;
-use gputop::allocator::rules::{Rules, torch_of};
+use gputop::allocator::rules::torch_of;
 use gputop::allocator::trace::{Op, PoolId, Recorded, Trace};
 use gputop::allocator::whatif::{Room, available, replay};
 use gputop::model::units::Bytes;
@@ -175,7 +175,7 @@ fn predicts_settings_that_prevent_fragmentation_oom() {
             "max_split_size_mb:64",
             "roundup_power2_divisions:4",
         ] {
-            let rules = Rules::new(torch, &Config::read(conf, torch).unwrap());
+            let rules = Config::read(conf, torch).unwrap().rules(torch);
             let outlook = replay(&trace, &rules, room);
             let (at, _, peak) = run_on_allocator(&release, conf, &program);
             let name = &release.name;

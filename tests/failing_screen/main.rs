@@ -80,6 +80,7 @@ fn main() {
     let environment = Environment {
         clipboard: Clipboard::Terminal,
         directory: ".".into(),
+        config: None,
     };
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();

@@ -8,7 +8,7 @@ use gputop::model::host::Hello;
 use gputop::model::incident_key::IncidentKey;
 use gputop::model::incident_record::Record;
 use gputop::model::process::ProcessKey;
-use gputop::model::units::{Mono, Pid, StartTicks, UnixMillis};
+use gputop::model::units::{Mono, UnixMillis};
 use gputop::protocol::{Line, Update};
 use gputop::source::record::Recorder;
 
@@ -144,10 +144,7 @@ fn incidents() -> Vec<Vec<u8>> {
             .next()?;
         let key = IncidentKey {
             boot_id: "1b4e28ba".into(),
-            process: Some(ProcessKey {
-                pid: Pid(4_711),
-                start: StartTicks(99),
-            }),
+            process: Some(ProcessKey::new(4_711, 99)),
             first: Mono(1_000),
             time: UnixMillis(1_763_668_000_000),
             ..IncidentKey::default()

@@ -1,7 +1,7 @@
 //! Tests the subcommands as a shell or script uses them: output, exit code, and a one-line error message.
 
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -518,8 +518,12 @@ fn replay_refuses_unknown_speeds() {
 #[test]
 fn demo_plays_the_built_in_recording() {
     let terminal = Launch::gputop().args(["demo"]).size(40, 120).start();
-    terminal.wait_text("REPLAY demo");
-    terminal.send("p");
+    terminal.wait_text("REPLAY demo 1:5");
+    // It opens on four busy GPUs and an incident, with guidance.
+    terminal.wait_text("d explains the failure, M opens");
+    terminal.wait_text("FRAGMENTED MEMORY");
+    terminal.wait_text("GPU 3 SM");
+    terminal.send(" ");
     terminal.wait_text("paused");
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
@@ -529,6 +533,45 @@ fn demo_plays_the_built_in_recording() {
         2,
         "cannot play the built-in recording: stdout is not a terminal. Run `gputop demo` in a terminal",
     );
+}
+
+#[test]
+fn the_tour_of_the_demo_has_six_stops() {
+    let terminal = Launch::gputop()
+        .args(["demo", "--tour"])
+        .size(40, 120)
+        .start();
+    let keys = ["d", "1", "\x1b", "v", "M", "?"];
+    for (at, key) in (1..).zip(keys) {
+        terminal.wait_text(&format!("{at}/6  "));
+        terminal.send(key);
+    }
+    terminal.wait_text("End of the tour");
+    terminal.send("\x03");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+}
+
+#[test]
+fn once_watch_prints_a_report_at_each_interval() {
+    let fake = FakeNvml::h200s(2, "");
+    let mut child = command(&fake, ["once", "--watch", "--interval", "100ms"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // Two reports, each with a line for the time and for both GPUs, and an empty line.
+    let lines: Vec<String> = lines.take(8).collect::<Result<_, _>>().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for report in lines.chunks(4) {
+        assert!(
+            report[0].ends_with(": 2 GPUs, 0 processes on GPUs."),
+            "{report:?}"
+        );
+        assert!(report[1].starts_with("GPU 0: "), "{report:?}");
+        assert!(report[2].contains(" used, "), "{report:?}");
+        assert_eq!(report[3], "");
+    }
 }
 
 #[test]

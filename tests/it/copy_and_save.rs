@@ -66,7 +66,7 @@ fn clipboard_texts(terminal: &Terminal) -> Vec<String> {
 }
 
 #[test]
-fn copy_uses_the_terminal_and_keeps_the_text_visible() {
+fn copy_uses_the_terminal_and_confirms_in_the_footer() {
     if !is_host() {
         return;
     }
@@ -83,14 +83,10 @@ fn copy_uses_the_terminal_and_keeps_the_text_visible() {
     let folder = tempfile::tempdir().unwrap();
     let (_fake, terminal) = start(&process, folder.path());
     terminal.send("y");
-    terminal.wait_text("sent to the terminal");
-    terminal.wait_text("GPU 0 and its UUID");
+    terminal.wait_text("GPU 0 and its UUID sent to the terminal");
     terminal.send("\ty");
-    terminal.wait_text(
-        "PID and its command line"
-            .replace("PID", &format!("PID {}", process.pid()))
-            .as_str(),
-    );
+    let confirmation = format!("PID {} and its command line sent to", process.pid());
+    terminal.wait_text(&confirmation);
     let asked = clipboard_texts(&terminal);
     assert!(
         asked[0].starts_with("GPU 0  NVIDIA H200  GPU-"),
@@ -105,18 +101,9 @@ fn copy_uses_the_terminal_and_keeps_the_text_visible() {
         "{line}"
     );
     assert!(!line.contains("hunter2secret"), "{line}");
-    // The screen shows the complete line, starting in the first column.
-    let shown = terminal.text();
-    assert!(
-        shown
-            .lines()
-            .any(|shown| line.starts_with(shown.trim_end()) && shown.len() > 30),
-        "{shown}"
-    );
     // The screen must not claim that the text was copied.
+    let shown = terminal.text();
     assert!(!shown.contains("copied"), "{shown}");
-    terminal.send("\x1b");
-    terminal.wait_for(|s| !s.contents().contains("any key to close"), "it closed");
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
     terminal.assert_restored();

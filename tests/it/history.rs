@@ -13,6 +13,7 @@ use gputop::source::record::Recorder;
 use gputop::source::replay::{Options, Recording as File, play};
 use gputop::source::stream::Source;
 use gputop::tui::app::{App, Recording};
+use gputop::tui::past_frames::PastFrames;
 
 use crate::many_processes::{Member, TestApp, frame};
 use crate::terminal::Launch;
@@ -127,7 +128,7 @@ fn charts_scroll_no_further_than_the_data() {
     }
     let text = desk.text(120, 40);
     // The chart starts where the history starts.
-    assert!(text.contains("charts end 22:23:20, 9m59 ago"), "{text}");
+    assert!(text.contains("as of 22:23:20, 9m59 ago"), "{text}");
     assert!(text.contains("no data before 22:13:20"), "{text}");
     // Scroll forward again, to now.
     for _ in 0..4 {
@@ -135,9 +136,42 @@ fn charts_scroll_no_further_than_the_data() {
     }
     let text = desk.text(120, 40);
     assert!(
-        !text.contains("charts end") && !text.contains("nothing is"),
+        !text.contains("as of") && !text.contains("nothing is"),
         "{text}"
     );
+}
+
+#[test]
+fn tables_show_the_time_at_the_end_of_the_charts() {
+    let mut desk = watched(1_200);
+    // SM% is the number of the minute.
+    assert!(charts(&desk).contains("GPU 0 SM 19%"), "{}", charts(&desk));
+    desk.send("(");
+    // A quarter of ten minutes before 1,199 s.
+    let end = Mono(1_000_000 + 1_049_000);
+    assert_eq!(desk.app.frame.mono, end);
+    let text = desk.text(120, 40);
+    assert!(text.contains("as of 22:30:49, 2m30 ago"), "{text}");
+    assert!(charts(&desk).contains("GPU 0 SM 17%"), "{text}");
+    (1_200..1_260).for_each(|at| desk.update(Update::Frame(Arc::new(second(at)))));
+    assert_eq!(desk.app.frame.mono, end);
+    // A process of that time may have exited since.
+    desk.send("x");
+    assert!(desk.text(120, 40).contains("of an earlier time"));
+    desk.send("0");
+    assert_eq!(desk.app.frame.mono, Mono(1_000_000 + 1_259_000));
+    assert!(charts(&desk).contains("GPU 0 SM 20%"), "{}", charts(&desk));
+}
+
+#[test]
+fn ten_minutes_of_frames_fit() {
+    let mut day = Day::new().with_pools();
+    let mut past = PastFrames::default();
+    (0..700).for_each(|_| past.push(day.next()));
+    eprint_mib("ten minutes of frames", past.bytes());
+    assert!(past.bytes() <= MAX_BYTES, "{}", past.bytes());
+    let now = day.next().mono;
+    assert!(past.at(Mono(now.0 - 590_000)).is_some());
 }
 
 #[test]
@@ -151,7 +185,7 @@ fn paused_display_scrolls_and_0_resumes() {
     desk.send("0");
     let text = desk.text(120, 40);
     assert!(
-        text.contains("live 1s") && !text.contains("charts end"),
+        text.contains("live 1s") && !text.contains("as of"),
         "{text}"
     );
 }
@@ -325,6 +359,7 @@ impl ReplayedApp {
         desk.app.recording = Some(Recording {
             name: "x".into(),
             reason: None,
+            guide: None,
             position,
         });
         let options = Options {
@@ -483,7 +518,7 @@ fn charts_are_scrolled_on_a_terminal_and_a_seek_follows_them() {
     }
     let there = position(&terminal.screen());
     terminal.send("}}}}((");
-    terminal.wait_text("charts end");
+    terminal.wait_text("as of");
     terminal.wait_text(", 30s ago");
     assert_eq!(position(&terminal.screen()), there, "{}", terminal.text());
     // The footer shows the key to go back.
@@ -493,7 +528,7 @@ fn charts_are_scrolled_on_a_terminal_and_a_seek_follows_them() {
         terminal.text()
     );
     terminal.send("0");
-    let is_back = |screen: &vt100::Screen| !screen.contents().contains("charts end");
+    let is_back = |screen: &vt100::Screen| !screen.contents().contains("as of");
     terminal.wait_for(is_back, "the charts at now");
     terminal.send("((\x1b[D");
     let is_there = move |screen: &vt100::Screen| (1..=2).contains(&(there - 39 - position(screen)));

@@ -12,7 +12,7 @@ use gputop::model::frame::{Frame, ProcessList};
 use gputop::model::gpu::{Gpu, GpuProcess, Health, HealthState, Memory};
 use gputop::model::host::Hello;
 use gputop::model::process::{Process, ProcessKey};
-use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks, UnixMillis};
+use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, UnixMillis};
 use gputop::protocol::Update;
 use gputop::tui::app::App;
 use gputop::tui::keymap::Keymap;
@@ -303,10 +303,7 @@ fn five_hundred_processes_are_counted_scrolled_and_survived() {
 }
 
 const GPU: &str = "GPU-1";
-const KEY: ProcessKey = ProcessKey {
-    pid: Pid(418),
-    start: StartTicks(100_000),
-};
+const KEY: ProcessKey = ProcessKey::new(418, 100_000);
 
 /// Returns a frame of a machine that booted `mono` milliseconds ago and whose wall clock shows `time`.
 fn frame(seq: u64, mono: u64, time: i64) -> Frame {

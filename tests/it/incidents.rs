@@ -11,7 +11,7 @@ use gputop::model::incident::{Incident, Severity};
 use gputop::model::incident_key::IncidentKey;
 use gputop::model::incident_record::Record;
 use gputop::model::process::ProcessKey;
-use gputop::model::units::{Mono, Pid, StartTicks, UnixMillis};
+use gputop::model::units::{Mono, UnixMillis};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -453,10 +453,7 @@ const EACH: u32 = 40;
 fn put(store: &Store, number: u32) -> Result<gputop::incident::Uid, String> {
     let key = IncidentKey {
         boot_id: "boot".into(),
-        process: Some(ProcessKey {
-            pid: Pid(number),
-            start: StartTicks(1),
-        }),
+        process: Some(ProcessKey::new(number, 1)),
         run: None,
         gpu: None,
         first: Mono(0),

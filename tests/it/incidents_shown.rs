@@ -180,6 +180,16 @@ fn incident_is_copied_as_fix_markdown_and_report_command() {
         sent(&mut view, &mut app, "dy"),
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py"
     );
+    assert_eq!(sent(&mut view, &mut app, "2"), newest.fixes[1].change);
+    assert!(matches!(
+        press(&mut view, &mut app, KeyCode::Char('9')),
+        Effect::Done
+    ));
+    let refused = app.message.clone().unwrap();
+    assert!(
+        refused.starts_with("no fix 9: this incident has"),
+        "{refused}"
+    );
     let whole = markdown(std::slice::from_ref(&*newest), false);
     assert_eq!(sent(&mut view, &mut app, "Y"), whole.trim_end());
     assert_eq!(
@@ -203,7 +213,6 @@ fn the_list_opens_the_one_under_the_cursor_and_it_is_read_then() {
     let read: Vec<bool> = app.incidents.newest_first().map(|k| k.is_read).collect();
     assert_eq!(read, [false, true]);
     // Back in the list the cursor is where it was.
-    press(&mut view, &mut app, KeyCode::Esc);
     press(&mut view, &mut app, KeyCode::Esc);
     press(&mut view, &mut app, KeyCode::Enter);
     assert!(sent(&mut view, &mut app, "X").contains("01kq3v0"));

@@ -121,16 +121,6 @@ const RULES: &[Rule] = &[
         place: "export/whatif.rs",
         may: &["export", "model", "allocator"],
     },
-    // Draws tables with the code that draws the screen.
-    Rule {
-        place: "export/table.rs",
-        may: &["export", "model", "tui"],
-    },
-    // Describes GPU problems with the words of the overview.
-    Rule {
-        place: "export/line.rs",
-        may: &["export", "model", "tui"],
-    },
     Rule {
         place: "export",
         may: &["model"],
@@ -163,7 +153,8 @@ const RULES: &[Rule] = &[
             "allocator",
             // Incidents and the numbers of a snapshot look the same on the screen and in print.
             "export::explanation",
-            // The same applies to a probe.
+            // The same applies to the holders of memory and to a probe.
+            "export::holders",
             "export::probe",
             "export::snapshot",
             "export::whatif",
@@ -173,6 +164,8 @@ const RULES: &[Rule] = &[
             "protocol",
             "diagnose",
             "incident",
+            // Saves the theme in the configuration file.
+            "user_files",
         ],
     },
     Rule {
@@ -210,7 +203,6 @@ const RULES: &[Rule] = &[
 const UNSAFE: &[&str] = &[
     // Runs before the standard library.
     "cli/closed_stdout.rs",
-    "cli/malloc_tuning.rs",
     "collect/exits/pidfd_info.rs",
     "collect/memory/ptrace_call.rs",
     "collect/nvml/raw.rs",

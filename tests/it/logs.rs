@@ -14,7 +14,7 @@ use gputop::model::event::{LogExcerpt, LogOrigin, LogWhy, Observation};
 use gputop::model::log::LogView;
 use gputop::model::process::ProcessKey;
 use gputop::model::reading::Missing;
-use gputop::model::units::{Bytes, Pid, StartTicks};
+use gputop::model::units::Bytes;
 use gputop::protocol::{Line, Update};
 use tempfile::TempDir;
 
@@ -97,10 +97,7 @@ fn key_of(pid: u32) -> ProcessKey {
     let stat = procfs::process::Process::new(pid.try_into().unwrap())
         .and_then(|p| p.stat())
         .unwrap();
-    ProcessKey {
-        pid: Pid(pid),
-        start: StartTicks(stat.starttime),
-    }
+    ProcessKey::new(pid, stat.starttime)
 }
 
 /// Starts a process that repeats its input. `say` redirects its output.
@@ -743,10 +740,7 @@ fn a_process_whose_files_never_answer_costs_the_others_nothing() {
     let key = key_of(process.0.id());
     let pid = key.pid.to_string();
     std::os::unix::fs::symlink(Path::new("/proc").join(&pid), root.path().join(&pid)).unwrap();
-    let stuck = ProcessKey {
-        pid: Pid(1),
-        start: StartTicks(1),
-    };
+    let stuck = ProcessKey::new(1, 1);
     fs::create_dir_all(root.path().join("1/fd")).unwrap();
     let fifo = root.path().join("1/stat");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();

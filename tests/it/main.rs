@@ -46,6 +46,7 @@ mod heap_bytes;
 mod help;
 #[cfg(target_os = "linux")]
 mod history;
+mod holders;
 #[cfg(target_os = "linux")]
 mod hook;
 #[cfg(target_os = "linux")]

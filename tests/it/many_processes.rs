@@ -6,7 +6,7 @@ use gputop::model::frame::{Frame, ProcessList};
 use gputop::model::gpu::{Gpu, GpuProcess, Health, HealthState, Memory};
 use gputop::model::host::Hello;
 use gputop::model::process::{Process, ProcessKey};
-use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks, UnixMillis};
+use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, UnixMillis};
 use gputop::protocol::{Request, Update};
 use gputop::tui::app::App;
 use gputop::tui::keymap::Keymap;
@@ -21,10 +21,7 @@ use ratatui::layout::Rect;
 pub const ME: u32 = 1_000;
 
 pub fn key(pid: u32) -> ProcessKey {
-    ProcessKey {
-        pid: Pid(pid),
-        start: StartTicks(u64::from(pid) * 7),
-    }
+    ProcessKey::new(pid, u64::from(pid) * 7)
 }
 
 /// A process and its memory on each of its GPUs.

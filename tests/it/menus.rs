@@ -1,8 +1,10 @@
 //! Menus of the dashboard, and actions that work from any screen.
 
 use gputop::protocol::Request;
+use gputop::tui::effect::Effect;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use crate::many_processes::{Member, TestApp};
+use crate::many_processes::{Member, TestApp, frame};
 
 fn test_app() -> TestApp {
     let members = [
@@ -56,4 +58,59 @@ fn the_stack_key_works_on_the_overview() {
     assert!(test_app.text(140, 40).contains("On the GPU"));
     let is_stack = |request: &&Request| matches!(request, Request::Stacks(key) if key.pid.0 == 418);
     assert_eq!(test_app.asked.iter().filter(is_stack).count(), 1);
+}
+
+#[test]
+fn the_signal_question_names_gpu_memory_and_owner() {
+    let member = Member::new(977, "www-data", "serve.py", &[(0, 74), (1, 74)]);
+    let mut app = TestApp::new(2, &[member]);
+    app.send("\tT\n");
+    let question = app.text(120, 30);
+    assert!(
+        question.contains("Send TERM to 977 serve.py?"),
+        "{question}"
+    );
+    assert!(
+        question.contains("977  www-data  0,1   148.0  "),
+        "{question}"
+    );
+    let owner = "PID 977 is not yours. It belongs to www-data, and holds 148.00 GiB.";
+    assert!(question.contains(owner), "{question}");
+}
+
+#[test]
+fn the_theme_menu_saves_the_theme_on_request() {
+    let mut app = TestApp::new(1, &[] as &[Member]);
+    app.send("Aj");
+    assert!(app.text(100, 30).contains("W save as default"));
+    let key = KeyEvent::new(KeyCode::Char('W'), KeyModifiers::NONE);
+    let (effect, _) = app.view.key(key, &mut app.app);
+    assert!(matches!(effect, Effect::SaveTheme(_)));
+    assert!(!app.text(100, 30).contains("save as default"));
+}
+
+#[test]
+fn eight_gpus_and_sixteen_processes_fit_80x24() {
+    let member = |n: u32| Member::new(400 + n, "ana", "train.py", &[(n % 8, 40)]);
+    let members: Vec<Member> = (0..16).map(member).collect();
+    let app = TestApp::new(8, &members);
+    let text = app.text(80, 24);
+    let rows = text.lines().filter(|line| line.contains("100.0   40.0"));
+    assert_eq!(rows.count(), 8, "{text}");
+    assert!(!text.contains(" of 8 "), "{text}");
+    assert!(text.contains("more"), "{text}");
+}
+
+#[test]
+fn a_nearly_full_gpu_is_marked() {
+    let mut frame = frame(2, &[]);
+    frame.gpus[1].memory.used = gputop::model::units::Bytes::gib(136).into();
+    frame.gpus[1].memory.free = gputop::model::units::Bytes::gib(4).into();
+    let app = TestApp::of_frame(frame);
+    let text = app.text(120, 30);
+    let row = |gpu: &str| text.lines().find(|line| line.contains(gpu)).unwrap();
+    assert!(row("   1 ").contains(" !97 "), "{text}");
+    assert!(!row("▸  0 ").contains('!'), "{text}");
+    // The percentage is marked in a small pane, too.
+    assert!(app.text(40, 6).contains("!97%"), "{}", app.text(40, 6));
 }

@@ -21,7 +21,7 @@ use gputop::model::remote_incident::{IncidentFile, RemoteIncident};
 use gputop::model::reported_pool::{Framework, ReportedPool};
 use gputop::model::signal::Signal;
 use gputop::model::trace_replay::{ReplayOutcome, SettingResult, TraceReplay};
-use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Pid, StartTicks};
+use gputop::model::units::{Bytes, GpuUuid, Millis, Mono};
 use gputop::protocol::{Line, Request, RequestLine, Update};
 use gputop::source::remote::greeting::{PROTOCOL, greeting};
 use gputop::source::remote::limits::WINDOW_LOG;
@@ -392,16 +392,15 @@ fn another_version_works_or_is_refused_in_one_sentence() {
 
 /// Returns one request of each kind.
 fn orders() -> Vec<RequestLine> {
-    let process = ProcessKey {
-        pid: Pid(418),
-        start: StartTicks(7_213_544),
-    };
+    let process = ProcessKey::new(418, 7_213_544);
     let gpu = GpuUuid("GPU-7d3c1f6a-0000-4b0e-9a5c-8d1d5b0e7b11".into());
     let requests = [
         Request::Detail(process),
         Request::Map(Some((process, 0))),
         Request::Map(None),
         Request::Stacks(process),
+        Request::Holders(Some(process)),
+        Request::Holders(None),
         Request::Log(process),
         Request::Watch {
             process,
@@ -506,10 +505,7 @@ fn event((seq, observation): (u64, Observation)) -> Update {
 /// Returns data that is read because an allocation failed, and pools that frameworks report.
 fn failures() -> Vec<Update> {
     let gib = |gib: u64| Bytes(gib << 30);
-    let process = ProcessKey {
-        pid: Pid(418),
-        start: StartTicks(7_213_544),
-    };
+    let process = ProcessKey::new(418, 7_213_544);
     let pool = ReportedPool {
         process,
         framework: Framework::Jax,

@@ -26,6 +26,7 @@ pub const PAUSED: Options = Options {
     paused: true,
     speed: 1.0,
     repeat: false,
+    start: Millis(0),
 };
 
 /// Returns a frame that is small enough for tests with thousands of recordings.
@@ -264,6 +265,7 @@ fn it_plays_at_the_recorded_pace_and_stays_at_the_end_paused() {
 fn a_repeated_recording_starts_over() {
     let options = Options {
         repeat: true,
+        start: Millis(0),
         speed: 64.0,
         paused: false,
     };

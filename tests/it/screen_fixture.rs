@@ -41,6 +41,7 @@ pub fn app_at(
     let recording = (!live).then(|| Recording {
         name: "demo".into(),
         reason: None,
+        guide: None,
         position,
     });
     let keymap = Keymap::default();

@@ -10,19 +10,15 @@ pub struct Row {
 }
 
 /// Left-aligned columns; all others are right-aligned.
-const LEFT: &[&str] = &["USER", "COMMAND", "NOTE"];
+const LEFT: &[&str] = &["USER", "SHARE", "COMMAND", "NOTE"];
 
 impl Row {
-    /// Returns the column's text, trimmed. Fails if there is no such column.
-    #[track_caller]
+    /// Returns the column's text, trimmed. A column that is empty in every row is not shown; its cells are dashes.
     pub fn cell(&self, title: &str) -> String {
         let words = words(&self.heading);
         let at = words.iter().position(|(_, word)| word == title);
         let Some(at) = at else {
-            panic!(
-                "no column {title} in {:?}",
-                self.heading.iter().collect::<String>()
-            );
+            return "–".to_owned();
         };
         let begin = words[at].0;
         if LEFT.contains(&title) {

@@ -82,18 +82,21 @@ fn every_screen_can_be_drawn_at_any_size() {
 }
 
 #[test]
-fn every_theme_draws_every_screen_with_the_same_characters() {
+fn every_coloured_theme_draws_every_screen_with_the_same_characters() {
     for (moment, recording, seconds, ascii) in CASES {
         let mut app = app_at(recording, *seconds, Palette::None, *ascii, false);
         for def in openable(&app) {
             for (width, height) in SIZES {
-                app.theme.colours = Colours::built_in(Palette::None);
-                let plain = text_of(&draw(&app, def.id, width, height));
+                // Without colours, charts use shapes instead of solid blocks.
+                app.theme.colours = Colours::built_in(Palette::Dark);
+                let dark = text_of(&draw(&app, def.id, width, height));
                 for palette in PALETTES {
                     app.theme.colours = Colours::built_in(palette.palette);
                     let buffer = draw(&app, def.id, width, height);
                     let where_ = format!("{moment} {} {width}x{height} {}", def.id, palette.name);
-                    assert_eq!(text_of(&buffer), plain, "{where_}");
+                    if palette.palette != Palette::None {
+                        assert_eq!(text_of(&buffer), dark, "{where_}");
+                    }
                     let is_coloured = buffer.content.iter().any(|cell| cell.fg != Color::Reset);
                     assert_eq!(is_coloured, palette.palette != Palette::None, "{where_}");
                 }

@@ -9,7 +9,6 @@ use std::process::Output;
 
 use gputop::allocator::config::Config;
 use gputop::allocator::model::Model;
-use gputop::allocator::rules::Rules;
 use gputop::allocator::trace::{Op, PoolId};
 use gputop::model::pool::{BlockState, PoolKind, Segment};
 use gputop::model::units::Bytes;
@@ -160,7 +159,7 @@ fn replay_under_own_settings_reproduces_the_map() {
             let config = Config::parse(trace.recorded.conf.as_deref().unwrap_or_default());
             // The fake card in tests/data/snapshots.
             let card = Bytes::gib(80);
-            let mut model = Model::new(Rules::new((2, 15), &config), card, card);
+            let mut model = Model::new(config.rules((2, 15)), card, card);
             for op in &trace.ops {
                 model.play(op);
             }

@@ -254,13 +254,10 @@ fn copy_fills_the_tmux_buffer() {
         tmux.wait_for(|screen| screen.contains("sent to tmux"), "that it was sent");
         let gpu = tmux.run(&["show-buffer"]);
         assert!(gpu.starts_with("GPU 0  NVIDIA H200  GPU-"), "{gpu}");
-        // The text is also on the screen, where it can be selected by hand.
-        assert!(tmux.screen().lines().any(|line| line == gpu), "{gpu}");
         tmux.keys(&["Tab", "y"]);
         let process = format!("{} train.py", tmux.process.pid());
         let arrived = |_: &str| tmux.run(&["show-buffer"]) == process;
         tmux.wait_for(arrived, &format!("{process} in the buffer"));
-        // A key closes the message, and also does what it always does.
         tmux.keys(&["Enter"]);
         tmux.wait_for(
             |screen| screen.contains("On the GPU"),

@@ -72,10 +72,7 @@ fn unknown_fields_and_variants_of_a_frame_are_passed_over() {
         frame.gpus[0].processes.value().unwrap()[0].vram,
         Bytes(5).into()
     );
-    let key = ProcessKey {
-        pid: Pid(9),
-        start: StartTicks(1),
-    };
+    let key = ProcessKey::new(9, 1);
     assert_eq!(frame.process(key).unwrap().state, RunState::Unknown);
     let recycled = ProcessKey {
         start: StartTicks(2),
@@ -114,10 +111,7 @@ fn an_event_reads_back_as_it_was_written() {
     let event = Event {
         boot_id: "b".into(),
         seq: 9,
-        process: Some(ProcessKey {
-            pid: Pid(418),
-            start: StartTicks(77),
-        }),
+        process: Some(ProcessKey::new(418, 77)),
         gpu: Some(GpuUuid("GPU-1".into())),
         observation: Observation::Exit(Exit {
             status: 137.into(),

@@ -1,7 +1,7 @@
 //! The screen of `gputop whatif`: curves and numbers at three sizes, and its keys.
 
 use gputop::allocator::config::Config;
-use gputop::allocator::rules::{NEWEST, Rules};
+use gputop::allocator::rules::NEWEST;
 use gputop::allocator::trace::{Op, PoolId, Trace};
 use gputop::allocator::whatif::{Room, largest_fit, replay};
 use gputop::export::whatif::{Device, Document, Played, Recording};
@@ -52,7 +52,7 @@ fn pinned() -> Trace {
 
 fn device(ordinal: u32, trace: &Trace, room: Room) -> Device {
     let played = SETTINGS.map(|(name, conf)| {
-        let rules = Rules::new(NEWEST, &Config::read(conf, NEWEST).expect("a setting"));
+        let rules = Config::read(conf, NEWEST).expect("a setting").rules(NEWEST);
         let outlook = replay(trace, &rules, room);
         Played {
             name,

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use gputop::model::event::{Event, Observation};
+use gputop::model::holders::Holders;
 use gputop::model::link::Link;
 use gputop::model::log::LogView;
 use gputop::model::pool::{FailureMap, PoolMap};
@@ -16,7 +17,7 @@ use gputop::model::process::ProcessKey;
 use gputop::model::reading::{Missing, Reading, Reason};
 use gputop::model::signal::{Signal, Signalled};
 use gputop::model::stack::PythonStack;
-use gputop::model::units::{Millis, Mono, Pid, StartTicks};
+use gputop::model::units::{Millis, Mono};
 use gputop::protocol::Update;
 use gputop::source::remote::serve::serve;
 use gputop::source::remote::{self, Connection, Target};
@@ -117,10 +118,7 @@ pub fn read_bytes(bytes: &[u8]) -> (Vec<Update>, String) {
 }
 
 fn key() -> ProcessKey {
-    ProcessKey {
-        pid: Pid(418),
-        start: StartTicks(7),
-    }
+    ProcessKey::new(418, 7)
 }
 
 /// Returns one update of each kind.
@@ -144,6 +142,7 @@ pub fn all_kinds() -> Vec<Update> {
         Update::Detail(key(), Box::new(Err(why()))),
         Update::Stacks(key(), Arc::new(Ok(PythonStack::default()))),
         Update::Stacks(key(), Arc::new(Err(why()))),
+        Update::Holders(key(), Arc::new(Ok(Holders::default()))),
         Update::Log(Arc::new(LogView {
             process: key(),
             text: Reading::Value("step 1\nstep 2\n".into()),
@@ -174,6 +173,12 @@ fn every_update_survives_the_wire() {
         Missing::new(Reason::Denied, "of another user"),
     )];
     assert_same(&read_bytes(&encode_updates(no_map.clone())).0, &no_map);
+    let why = Missing::new(Reason::Denied, "of another user");
+    let no_holders = [Update::Holders(key(), Arc::new(Err(why)))];
+    assert_same(
+        &read_bytes(&encode_updates(no_holders.clone())).0,
+        &no_holders,
+    );
 }
 
 #[test]

@@ -8,7 +8,6 @@ use crate::model::text::visible;
 use crate::tui::clipboard::Clipboard;
 use crate::tui::screens::is_small;
 use crate::tui::theme::Palette;
-use crate::tui::tmux;
 
 pub(super) fn checks() -> Vec<Check> {
     let environment = TerminalEnvironment::read();
@@ -17,17 +16,17 @@ pub(super) fn checks() -> Vec<Check> {
         check_size(size),
         check_colours(&environment),
         check_characters(environment.is_utf8()),
-        match environment.clipboard() {
-            Clipboard::Tmux => check_tmux_clipboard(
-                tmux::run(&["show-options", "-sv", "set-clipboard"], "").as_deref(),
-            ),
-            Clipboard::Terminal => Check::new(
-                CLIPBOARD,
-                true,
-                "with OSC 52, which some terminals ignore (xterm unless allowWindowOps is set, GNU screen always)",
-                "",
-            ),
-        },
+        Check::new(
+            CLIPBOARD,
+            true,
+            match environment.clipboard() {
+                Clipboard::Tmux => "with tmux",
+                Clipboard::Terminal => {
+                    "with OSC 52, which some terminals ignore (xterm unless allowWindowOps is set, GNU screen always)"
+                }
+            },
+            "",
+        ),
     ]
 }
 
@@ -83,29 +82,6 @@ fn check_characters(is_utf8: bool) -> Check {
     }
 }
 
-/// `option`: the value of set-clipboard, or the reason that tmux did not answer.
-fn check_tmux_clipboard(option: Result<&str, &String>) -> Check {
-    match option.map(str::trim) {
-        Ok("on") => Check::new(CLIPBOARD, true, "with tmux (set-clipboard on)", ""),
-        // A local gputop works without this; a gputop over ssh from this tmux requires it.
-        Ok(value) => Check::new(
-            CLIPBOARD,
-            true,
-            format!(
-                "with tmux (set-clipboard {})",
-                visible(value.as_bytes(), 20)
-            ),
-            "tmux set -s set-clipboard on    (for a gputop over ssh from this tmux)",
-        ),
-        Err(why) => Check::new(
-            CLIPBOARD,
-            false,
-            format!("TMUX is set, but tmux cannot be queried: {why}"),
-            "unset TMUX",
-        ),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,17 +103,6 @@ mod tests {
             (colours("xterm", "truecolor"), true, ""),
             (check_characters(false), false, "export LC_ALL=C.UTF-8"),
             (check_characters(true), true, ""),
-            (
-                check_tmux_clipboard(Ok("external\n")),
-                true,
-                "tmux set -s set-clipboard on",
-            ),
-            (check_tmux_clipboard(Ok("on\n")), true, ""),
-            (
-                check_tmux_clipboard(Err(&"exited".into())),
-                false,
-                "unset TMUX",
-            ),
         ] {
             let fixes = check.fix.join("\n");
             assert_eq!(check.works, works, "{check:?}");

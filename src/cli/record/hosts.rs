@@ -14,7 +14,6 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::super::connect::{AllowedActions, prepare_all};
-use super::super::malloc_tuning;
 use super::super::say;
 use super::super::settings::Settings;
 use super::{
@@ -73,7 +72,6 @@ pub(super) async fn record(targets: Vec<Target>, args: &Args, settings: &Setting
     }
     let host_names: Vec<String> = targets.iter().map(shown).collect();
     let count = targets.len();
-    malloc_tuning::share_among_many_threads();
     let connections = prepare_all(
         targets,
         settings.interval,

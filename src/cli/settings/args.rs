@@ -6,11 +6,11 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::{Arg, Args, Command};
+use toml::Value;
 
 use super::definition::{
     ASCII, DENSITY, INTERVAL, MOUSE, ON_INCIDENT, PROBE_INTERVAL, READONLY, SettingDef, THEME,
 };
-use super::file::Raw;
 use super::quantities::interval_argument;
 use super::themes::AUTO;
 use crate::model::units::Millis;
@@ -18,7 +18,7 @@ use crate::tui::chrome::interval_words;
 use crate::tui::density::DENSITIES;
 use crate::tui::palette::PALETTES;
 
-type Values = Vec<(&'static SettingDef, Raw)>;
+type Values = Vec<(&'static SettingDef, Value)>;
 
 /// Settings from the command line, and the configuration file that it names.
 #[derive(Debug, Clone, Default)]
@@ -42,12 +42,12 @@ impl Flags {
 }
 
 fn text(def: &'static SettingDef, value: Option<&String>) -> Values {
-    let text = |value: &String| (def, Raw::Text(value.clone()));
+    let text = |value: &String| (def, Value::from(value.as_str()));
     value.map(text).into_iter().collect()
 }
 
 fn switch(def: &'static SettingDef, is_given: bool, is_on: bool) -> Values {
-    let value = is_given.then_some((def, Raw::Switch(is_on)));
+    let value = is_given.then_some((def, Value::from(is_on)));
     value.into_iter().collect()
 }
 

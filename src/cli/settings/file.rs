@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use thiserror::Error;
-use toml::Spanned;
 use toml::de::{DeTable, Error as TomlError};
+use toml::{Spanned, Value};
 
 use super::definition::{HOSTS, KEYS, Kind, SETTINGS, SettingDef, TABLES};
 use crate::cli::subcommands;
@@ -105,23 +105,6 @@ impl ConfigPath {
     }
 }
 
-/// A value before it is parsed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Raw {
-    Text(String),
-    Switch(bool),
-}
-
-impl fmt::Display for Raw {
-    /// Formats the value as TOML.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text(text) => write!(f, "{}", toml::Value::from(text.as_str())),
-            Self::Switch(is_on) => write!(f, "{is_on}"),
-        }
-    }
-}
-
 /// A named list of hosts: at least one, without duplicates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
@@ -134,7 +117,7 @@ impl fmt::Display for Group {
     /// Formats the group as TOML, with its origin as a comment.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words: Vec<String> = self.hosts.iter().map(Target::word).collect();
-        let key = toml::Table::from_iter([(self.name.clone(), toml::Value::from(words))]);
+        let key = toml::Table::from_iter([(self.name.clone(), Value::from(words))]);
         write!(f, "{}  # {}", key.to_string().trim_end(), self.origin)
     }
 }
@@ -151,7 +134,7 @@ enum KeyNames {
 #[derive(Debug, Default)]
 pub struct Written {
     /// In order of precedence.
-    values: Vec<(&'static SettingDef, Raw, Origin)>,
+    values: Vec<(&'static SettingDef, Value, Origin)>,
     pub bindings: Vec<(Binding, Origin)>,
     pub groups: Vec<Group>,
 }
@@ -223,8 +206,8 @@ impl Written {
                 }
             } else if let Some(def) = SETTINGS.iter().find(|def| def.name == name) {
                 let raw = match def.kind {
-                    Kind::Text => String::deserialize(value).map(Raw::Text),
-                    Kind::Switch => bool::deserialize(value).map(Raw::Switch),
+                    Kind::Text => String::deserialize(value).map(Value::from),
+                    Kind::Switch => bool::deserialize(value).map(Value::from),
                 };
                 let raw = raw.map_err(wrong_type(def.example))?;
                 written.values.push((def, raw, at(span)));
@@ -242,7 +225,7 @@ impl Written {
     /// false.
     pub fn overridden(
         self,
-        flags: Vec<(&'static SettingDef, Raw)>,
+        flags: Vec<(&'static SettingDef, Value)>,
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, SettingError> {
         let flags = flags.into_iter();
@@ -254,9 +237,9 @@ impl Written {
             if let Some(text) = variable(def.variable).filter(|text| !text.is_empty()) {
                 let origin = Origin::Variable(def.variable);
                 let raw = match (def.kind, text.to_lowercase().as_str()) {
-                    (Kind::Text, _) => Raw::Text(text),
-                    (Kind::Switch, "1" | "true" | "yes" | "on") => Raw::Switch(true),
-                    (Kind::Switch, "0" | "false" | "no" | "off") => Raw::Switch(false),
+                    (Kind::Text, _) => Value::from(text),
+                    (Kind::Switch, "1" | "true" | "yes" | "on") => Value::from(true),
+                    (Kind::Switch, "0" | "false" | "no" | "off") => Value::from(false),
                     _ => {
                         let text = quoted(&text);
                         let what = format!("`{text}` is not a switch; use true or false");
@@ -270,22 +253,16 @@ impl Written {
         Ok(Self { values, ..self })
     }
 
-    fn get(&self, def: &SettingDef) -> Option<&(&'static SettingDef, Raw, Origin)> {
+    fn get(&self, def: &SettingDef) -> Option<&(&'static SettingDef, Value, Origin)> {
         self.values.iter().find(|(of, ..)| of.name == def.name)
     }
 
     pub fn text(&self, def: &SettingDef) -> Option<&str> {
-        match self.get(def)? {
-            (_, Raw::Text(text), _) => Some(text),
-            _ => None,
-        }
+        self.get(def)?.1.as_str()
     }
 
     pub fn switch(&self, def: &SettingDef) -> Option<bool> {
-        match self.get(def)? {
-            (_, Raw::Switch(is_on), _) => Some(*is_on),
-            _ => None,
-        }
+        self.get(def)?.1.as_bool()
     }
 
     /// Parses a text; an error gets its origin.
@@ -377,7 +354,7 @@ mod tests {
     fn records_the_line_of_each_value() {
         let text = "# mine\ninterval = \"2s\"\nascii = true\n[keys]\nquit = \"x\"\nup = [\"w\", \"up\"]\n[hosts]\nall = [\"gpu1\", \"via:sh\"]\n";
         let file = parse(text).expect("a configuration");
-        let value = |(def, raw, origin): &(&SettingDef, Raw, Origin)| {
+        let value = |(def, raw, origin): &(&SettingDef, Value, Origin)| {
             format!("{} = {raw} ({origin})", def.name)
         };
         let values: Vec<String> = file.values.iter().map(value).collect();
@@ -462,7 +439,7 @@ mod tests {
             "GPUTOP_THEME" => Some("dark".to_owned()),
             _ => Some(String::new()),
         };
-        let flags = vec![(&INTERVAL, Raw::Text("2s".to_owned()))];
+        let flags = vec![(&INTERVAL, Value::from("2s"))];
         let written = file.overridden(flags, &variable).expect("valid settings");
         let origin = |def: &SettingDef| written.origin(def).to_string();
         assert_eq!(written.text(&INTERVAL), Some("2s"));

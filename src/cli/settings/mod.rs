@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use color_eyre::Result;
 use jiff::tz::TimeZone;
+use toml::Value;
 
 #[cfg(local)]
 pub use args::GlyphArgs;
@@ -24,11 +25,9 @@ pub use args::{
 };
 #[cfg(local)]
 pub use collectors::{KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE, agent_options, kernel_log_path};
-pub use file::{
-    ConfigPath, Group, Origin, Raw, SettingError, VARIABLE as CONFIG_VARIABLE, read_text,
-};
+pub use file::{ConfigPath, Group, Origin, SettingError, VARIABLE as CONFIG_VARIABLE, read_text};
 #[cfg(local)]
-pub use quantities::limit_argument;
+pub use quantities::{limit_argument, watch_argument};
 pub use quantities::{maps_argument, size_argument};
 pub use terminal::{TerminalEnvironment, has_terminal};
 pub use themes::Themes;
@@ -73,6 +72,8 @@ pub struct Settings {
     pub groups: Vec<Group>,
     /// Reason why the user's directories are not used, if they are not.
     pub unread: Option<DirectoryError>,
+    /// The configuration file, which may not exist.
+    config: Option<PathBuf>,
     clipboard: Clipboard,
     theme_name: String,
     written: Written,
@@ -91,10 +92,17 @@ impl Settings {
         let written = file
             .unwrap_or_default()
             .overridden(flags.values.clone(), &variable)?;
-        let themes = config.map_or_else(Themes::default, |config| Themes::beside(&config.path));
+        let config = config.map(|config| config.path);
+        let themes = config
+            .as_deref()
+            .map_or_else(Themes::default, Themes::beside);
         let terminal = TerminalEnvironment::read();
         let settings = Self::resolve(written, &themes, &terminal, TimeZone::system())?;
-        Ok(Self { unread, ..settings })
+        Ok(Self {
+            unread,
+            config,
+            ..settings
+        })
     }
 
     /// Reads settings from the text of a configuration file alone, without flags or environment.
@@ -139,6 +147,7 @@ impl Settings {
                 .flatten(),
             groups: written.groups.clone(),
             unread: None,
+            config: None,
             clipboard: terminal.clipboard(),
             theme_name,
             written,
@@ -160,30 +169,30 @@ impl Settings {
         Environment {
             clipboard: self.clipboard,
             directory: PathBuf::from("."),
+            config: self.config.clone(),
         }
     }
 
     /// Returns every setting with its resolved value and its origin.
-    pub fn resolved(&self) -> Vec<(&'static SettingDef, Raw, Origin)> {
-        let interval = Raw::Text(interval_words(self.interval));
-        let theme = Raw::Text(self.theme_name.clone());
-        let ascii = Raw::Switch(self.theme.glyphs == crate::tui::theme::ASCII);
+    pub fn resolved(&self) -> Vec<(&'static SettingDef, Value, Origin)> {
+        let is_ascii = self.theme.glyphs == crate::tui::theme::ASCII;
         let density = self.written.text(&DENSITY).unwrap_or(DENSITY.default);
-        let on_incident = self.on_incident.clone().unwrap_or_default();
-        let probe_interval = self
-            .probe_interval
-            .map_or_else(|| PROBE_INTERVAL.default.to_owned(), interval_words);
-        let values: [(&'static SettingDef, Raw); 8] = [
-            (&INTERVAL, interval),
-            (&THEME, theme),
-            (&DENSITY, Raw::Text(density.to_owned())),
-            (&ASCII, ascii),
-            (&MOUSE, Raw::Switch(self.mouse)),
-            (&READONLY, Raw::Switch(self.readonly)),
-            (&ON_INCIDENT, Raw::Text(on_incident)),
-            (&PROBE_INTERVAL, Raw::Text(probe_interval)),
+        let probe_interval = self.probe_interval.map(interval_words);
+        let probe_interval = probe_interval.unwrap_or_else(|| PROBE_INTERVAL.default.into());
+        let values: [(&'static SettingDef, Value); 8] = [
+            (&INTERVAL, interval_words(self.interval).into()),
+            (&THEME, self.theme_name.clone().into()),
+            (&DENSITY, density.into()),
+            (&ASCII, is_ascii.into()),
+            (&MOUSE, self.mouse.into()),
+            (&READONLY, self.readonly.into()),
+            (
+                &ON_INCIDENT,
+                self.on_incident.clone().unwrap_or_default().into(),
+            ),
+            (&PROBE_INTERVAL, probe_interval.into()),
         ];
-        let with_origin = |(def, raw)| (def, raw, self.written.origin(def));
+        let with_origin = |(def, value)| (def, value, self.written.origin(def));
         values.into_iter().map(with_origin).collect()
     }
 

@@ -39,6 +39,14 @@ const TIME_LIMIT: DurationRange = DurationRange {
     hint: "use 10ms to 1m",
 };
 
+/// A look at a process takes up to two seconds.
+#[cfg(local)]
+const WATCH_INTERVAL: DurationRange = DurationRange {
+    name: "interval",
+    range: 1_000..=3_600_000,
+    hint: "use 1s to 1h",
+};
+
 impl DurationRange {
     /// Parses `1s`, `500ms`, `2m`, or a number of seconds. Returns `None` for `off`.
     fn parse(&self, text: &str) -> Result<Option<Millis>, String> {
@@ -79,6 +87,11 @@ pub fn probe_interval(text: &str) -> Result<Option<Millis>, String> {
 #[cfg(local)]
 pub fn limit_argument(text: &str) -> Result<Millis, String> {
     TIME_LIMIT.parse_on(text)
+}
+
+#[cfg(local)]
+pub fn watch_argument(text: &str) -> Result<Millis, String> {
+    WATCH_INTERVAL.parse_on(text)
 }
 
 pub fn maps_argument(text: &str) -> Result<Every, String> {

@@ -1,6 +1,7 @@
 //! The size of the GPU that a process uses, and the memory on it outside the allocator, from one sample of this host.
 
 use crate::allocator::trace::Trace;
+use crate::cli::once::{DRIVER_TIMEOUT, RATE_INTERVAL};
 use crate::cli::{dashboard, once};
 use crate::model::frame::Frame;
 use crate::model::gpu::Memory;
@@ -18,7 +19,7 @@ pub(super) fn add_device_memory(pid: Pid, traces: &mut [Trace]) -> Option<Missin
     let is_enough = |frame: &Frame, frames: u32| {
         dashboard::why_no_gpus(frame).is_some() || has_pools(frame) || frames >= MAX_FRAMES
     };
-    let frame = match once::frame(is_enough) {
+    let frame = match once::frame(RATE_INTERVAL, DRIVER_TIMEOUT, is_enough) {
         Ok((_, frame)) => frame,
         Err(why) => return Some(Missing::new(Reason::Unknown, why.to_string())),
     };

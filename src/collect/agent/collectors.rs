@@ -7,10 +7,12 @@
 //! agent waits for each of them in a tick.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::{Agent, Options, Section};
+use crate::collect::holders;
 use crate::collect::logs::{self, Logs};
 use crate::collect::probe;
 use crate::collect::process::detail;
@@ -20,7 +22,6 @@ use crate::model::event::Observation;
 use crate::model::frame::Frame;
 use crate::model::probe::ProbeRequest;
 use crate::model::process::ProcessKey;
-use crate::model::reading::{Missing, Reason};
 use crate::model::stack::StackWhy;
 use crate::protocol::{Request, Update};
 use crate::source::stream::Feed;
@@ -50,7 +51,13 @@ pub(super) struct Context<'a> {
 
 type Start = fn(&Context<'_>) -> io::Result<Box<dyn Collector>>;
 
-const COLLECTORS: &[Start] = &[start_details, start_probes, start_python, start_logs];
+const COLLECTORS: &[Start] = &[
+    start_details,
+    start_probes,
+    start_python,
+    start_holders,
+    start_logs,
+];
 
 pub(super) type Collectors = Arc<[Box<dyn Collector>]>;
 
@@ -109,11 +116,6 @@ impl Collector for Probes {
         let Request::Probe(request) = request else {
             return false;
         };
-        if let Err(why) = agent.options.permissions.probes {
-            let refused = probe::refused(&request.gpu, why.into());
-            agent.feed.push(Update::Probed(Arc::new(refused)));
-            return true;
-        }
         let known = Frame {
             gpus: agent.gpus.values().cloned().collect(),
             pools: Some(agent.pools.clone()),
@@ -158,6 +160,70 @@ impl Collector for Python {
     }
 }
 
+/// Looks at the holders of the memory of one process at a time. A look takes up to two seconds.
+struct HolderLooks {
+    jobs: Sender<HolderJob>,
+    /// The process of the last look, and its flag while the look is under way.
+    last: Mutex<Option<(ProcessKey, Weak<AtomicBool>)>>,
+}
+
+/// A look, and the flag that cancels it.
+type HolderJob = (ProcessKey, Arc<AtomicBool>);
+
+fn start_holders(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
+    let (feed, proc_root) = (Arc::clone(context.feed), context.options.proc_root.clone());
+    let look = move |(key, cancelled): HolderJob| {
+        let is_cancelled = || cancelled.load(Ordering::Relaxed);
+        if is_cancelled() {
+            return;
+        }
+        let result = holders::read_for_screen(&proc_root, key, &cancelled);
+        if !is_cancelled() {
+            feed.push(Update::Holders(key, Arc::new(result)));
+        }
+    };
+    Ok(Box::new(HolderLooks::new(job_thread("holders", look)?)))
+}
+
+impl HolderLooks {
+    fn new(jobs: Sender<HolderJob>) -> Self {
+        Self {
+            jobs,
+            last: Mutex::new(None),
+        }
+    }
+
+    /// Starts a look, unless one at the same process is under way. Cancels a look at another process.
+    fn request(&self, wanted: Option<ProcessKey>) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let under_way = last
+            .as_ref()
+            .and_then(|(key, flag)| Some((*key, flag.upgrade()?)));
+        if let Some((key, cancelled)) = under_way {
+            if wanted == Some(key) {
+                return;
+            }
+            cancelled.store(true, Ordering::Relaxed);
+        }
+        *last = wanted.map(|key| {
+            let cancelled = Arc::new(AtomicBool::new(false));
+            let flag = Arc::downgrade(&cancelled);
+            let _ = self.jobs.send((key, cancelled));
+            (key, flag)
+        });
+    }
+}
+
+impl Collector for HolderLooks {
+    fn serve(&self, request: &Request, _: &Agent) -> bool {
+        let Request::Holders(wanted) = request else {
+            return false;
+        };
+        self.request(*wanted);
+        true
+    }
+}
+
 fn start_logs(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
     let options = context.options;
     let (tmux, tmux_folder) = (options.tmux.as_deref(), options.tmux_folder.as_deref());
@@ -186,15 +252,9 @@ impl Collector for Logs {
             }
             Request::Watch { process, path } => {
                 let process = *process;
-                match agent.options.permissions.watches {
-                    Ok(()) => self.name(process, path.into(), move |name| {
-                        feed.push(Update::Watched(process, name));
-                    }),
-                    Err(why) => {
-                        let refused = Err(Missing::new(Reason::Denied, why));
-                        feed.push(Update::Watched(process, refused));
-                    }
-                }
+                self.name(process, path.into(), move |name| {
+                    feed.push(Update::Watched(process, name));
+                });
             }
             _ => return false,
         }
@@ -209,5 +269,40 @@ impl Collector for Logs {
 
     fn exited(&self, process: ProcessKey) {
         Self::exited(self, process);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::units::{Pid, StartTicks};
+
+    #[test]
+    fn a_look_is_cancelled_by_a_request_for_another_process_or_none() {
+        let key = |pid| ProcessKey {
+            pid: Pid(pid),
+            start: StartTicks(7),
+        };
+        let (jobs, inbox) = mpsc::channel();
+        let looks = HolderLooks::new(jobs);
+        let next = || inbox.try_recv().ok();
+        looks.request(Some(key(1)));
+        let (process, first) = next().expect("a look");
+        assert_eq!(process, key(1));
+        // The look is under way.
+        looks.request(Some(key(1)));
+        assert!(next().is_none());
+        assert!(!first.load(Ordering::Relaxed));
+        looks.request(Some(key(2)));
+        assert!(first.load(Ordering::Relaxed));
+        let (_, second) = next().expect("a look at the other process");
+        looks.request(None);
+        assert!(second.load(Ordering::Relaxed));
+        assert!(next().is_none());
+        // A finished look can be repeated.
+        looks.request(Some(key(3)));
+        drop(next());
+        looks.request(Some(key(3)));
+        assert!(next().is_some());
     }
 }

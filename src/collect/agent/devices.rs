@@ -134,12 +134,8 @@ mod tests {
     use super::*;
     use crate::model::gpu::GpuProcess;
     use crate::model::pool::{PoolStats, Sampled};
-    use crate::model::units::{Pid, StartTicks};
 
-    const KEY: ProcessKey = ProcessKey {
-        pid: Pid(418),
-        start: StartTicks(7),
-    };
+    const KEY: ProcessKey = ProcessKey::new(418, 7);
 
     fn gpus(with_context: &[u32]) -> BTreeMap<u32, Gpu> {
         let gpu = |index: u32| {

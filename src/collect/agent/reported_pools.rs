@@ -38,14 +38,10 @@ mod tests {
     use super::*;
     use crate::model::process::ProcessKey;
     use crate::model::reported_pool::ReportedPool;
-    use crate::model::units::{Pid, StartTicks};
 
     #[test]
     fn prefers_read_pools_over_reported_ones() {
-        let key = |pid| ProcessKey {
-            pid: Pid(pid),
-            start: StartTicks(1),
-        };
+        let key = |pid| ProcessKey::new(pid, 1);
         let pool = |pid, library: &str| Pool {
             process: key(pid),
             library: library.to_owned(),

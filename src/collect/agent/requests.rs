@@ -11,6 +11,20 @@ use crate::protocol::{Request, Update};
 
 impl Agent {
     pub(super) fn serve(&mut self, request: Request) {
+        let permissions = &self.options.permissions;
+        let permission = match request {
+            Request::Signal { .. } => permissions.signals,
+            Request::Probe(_) => permissions.probes,
+            Request::Watch { .. } => permissions.watches,
+            _ => Ok(()),
+        };
+        if let Err(why) = permission {
+            let refused = request.refused(Missing::new(Reason::Denied, why));
+            refused
+                .into_iter()
+                .for_each(|update| self.feed.push(update));
+            return;
+        }
         match request {
             Request::Signal { signal, processes } => self.send_signal(signal, processes),
             Request::Focus(focus) => self.workers.set_focus(focus, &self.gpus),
@@ -25,6 +39,7 @@ impl Agent {
             Request::Play(_) | Request::Connect => {}
             Request::Detail(_)
             | Request::Stacks(_)
+            | Request::Holders(_)
             | Request::Log(_)
             | Request::Watch { .. }
             | Request::Probe(_) => {
@@ -34,11 +49,8 @@ impl Agent {
         }
     }
 
-    pub(super) fn send_signal(&self, signal: Signal, processes: Vec<ProcessKey>) {
-        let send = |key| match self.options.permissions.signals {
-            Err(why) => Err(Missing::new(Reason::Denied, why)),
-            Ok(()) => send_signal(&self.options.proc_root, key, signal),
-        };
+    fn send_signal(&self, signal: Signal, processes: Vec<ProcessKey>) {
+        let send = |key| send_signal(&self.options.proc_root, key, signal);
         let outcomes = processes.into_iter().map(|key| (key, send(key)));
         self.feed.push(Update::Signalled(Signalled {
             signal,

@@ -317,10 +317,7 @@ mod tests {
     }
 
     fn key(pid: u32) -> ProcessKey {
-        ProcessKey {
-            pid: Pid(pid),
-            start: StartTicks(7),
-        }
+        ProcessKey::new(pid, 7)
     }
 
     fn process() -> Process {

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Sender};
 use super::Section;
 use crate::collect::nvml::library::Library;
 use crate::collect::nvml::worker::{self, WorkerCommand};
-use crate::collect::nvml::xid;
+use crate::collect::nvml::{ReceiverClosed, xid};
 use crate::model::gpu::Gpu;
 use crate::model::units::{GpuUuid, Millis};
 
@@ -52,14 +52,23 @@ impl Workers {
             }
             let (commands, inbox) = mpsc::channel();
             let (library, sections) = (Arc::clone(&self.library), self.sections.clone());
-            match worker::spawn(index, library, interval, inbox, sections) {
+            let report = move |gpu| {
+                let sent = sections.send(Section::Gpu(Box::new(gpu)));
+                sent.map_err(|_| ReceiverClosed)
+            };
+            match worker::spawn(index, library, interval, inbox, report) {
                 Ok(()) => drop(self.by_index.insert(index, commands)),
                 Err(error) => tracing::error!(index, %error, "cannot start a GPU worker thread"),
             }
         }
         if !self.by_index.is_empty() && self.xid_thread.is_none() {
             let (alive, is_alive) = mpsc::channel();
-            match xid::spawn(Arc::clone(&self.library), is_alive, self.sections.clone()) {
+            let sections = self.sections.clone();
+            let report = move |gpu, number| {
+                let sent = sections.send(Section::Xid(gpu, number));
+                sent.map_err(|_| ReceiverClosed)
+            };
+            match xid::spawn(Arc::clone(&self.library), is_alive, report) {
                 Ok(()) => self.xid_thread = Some(alive),
                 Err(error) => tracing::error!(%error, "cannot start the Xid thread"),
             }

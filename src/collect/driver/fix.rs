@@ -62,9 +62,14 @@ pub fn fixes(trouble: &DriverTrouble, user_is_root: bool) -> Vec<String> {
                 "dmesg | grep -iE 'nvrm|xid'",
             ),
         ],
-        DriverTrouble::NotPassedIn { runtime } => pass_in(*runtime),
-        DriverTrouble::LibraryNotPassedIn { runtime } => pass_in_library(*runtime),
-        DriverTrouble::AccessLost { runtime, .. } => restart(*runtime),
+        DriverTrouble::NotPassedIn { runtime } => vec![
+            container_fixes(*runtime).access.into(),
+            "or run gputop on the host, which shows the processes of every container".into(),
+        ],
+        DriverTrouble::LibraryNotPassedIn { runtime } => {
+            vec![container_fixes(*runtime).library.into()]
+        }
+        DriverTrouble::AccessLost { runtime, .. } => vec![container_fixes(*runtime).restart.into()],
         DriverTrouble::Wsl {
             has_device,
             has_library,
@@ -174,53 +179,45 @@ fn permission(path: &Path, mode: u32, group: &str, user: &User) -> Vec<String> {
     fixes
 }
 
-fn pass_in(runtime: Runtime) -> Vec<String> {
-    let fix = match runtime {
-        Runtime::Docker => "start the container with GPU access: docker run --gpus all",
-        Runtime::Podman => {
-            "start the container with GPU access: podman run --device nvidia.com/gpu=all"
-        }
-        Runtime::Kubernetes => {
-            "request a GPU in the pod manifest: resources: {limits: {nvidia.com/gpu: 1}}"
-        }
-        Runtime::Apptainer => "start the container with GPU access: apptainer exec --nv",
-        Runtime::Other => {
-            "pass /dev/nvidiactl, /dev/nvidia-uvm, /dev/nvidia0 and the driver libraries into the container"
-        }
-    };
-    vec![
-        fix.into(),
-        "or run gputop on the host, which shows the processes of every container".into(),
-    ]
+/// Fixes that depend on the runtime of the container.
+struct ContainerFixes {
+    /// Gives the container access to the GPUs.
+    access: &'static str,
+    /// Makes the driver library available.
+    library: &'static str,
+    /// Restores access after a `systemctl daemon-reload` on the host, which rewrites the container's device rules
+    /// without the GPUs.
+    restart: &'static str,
 }
 
-fn pass_in_library(runtime: Runtime) -> Vec<String> {
-    let fix = match runtime {
-        Runtime::Docker => {
-            "start the container with the driver's utility libraries: docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility"
-        }
-        Runtime::Podman => {
-            "regenerate the CDI specification, then start the container: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
-        }
-        Runtime::Kubernetes => {
-            "set this variable in the pod manifest: NVIDIA_DRIVER_CAPABILITIES=compute,utility"
-        }
-        Runtime::Apptainer => "start the container with the driver libraries: apptainer exec --nv",
-        Runtime::Other => "mount the host's libnvidia-ml.so.1 into the container",
-    };
-    vec![fix.into()]
-}
-
-/// Returns the fix after a `systemctl daemon-reload` on the host, which rewrites the container's device rules without
-/// the GPUs.
-fn restart(runtime: Runtime) -> Vec<String> {
-    let fix = match runtime {
-        Runtime::Docker => "restart the container from the host: docker restart CONTAINER",
-        Runtime::Podman => "restart the container from the host: podman restart CONTAINER",
-        Runtime::Kubernetes => "delete the pod, so that it is recreated: kubectl delete pod POD",
-        Runtime::Apptainer | Runtime::Other => "restart the container",
-    };
-    vec![fix.into()]
+fn container_fixes(runtime: Runtime) -> ContainerFixes {
+    match runtime {
+        Runtime::Docker => ContainerFixes {
+            access: "start the container with GPU access: docker run --gpus all",
+            library: "start the container with the driver's utility libraries: docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+            restart: "restart the container from the host: docker restart CONTAINER",
+        },
+        Runtime::Podman => ContainerFixes {
+            access: "start the container with GPU access: podman run --device nvidia.com/gpu=all",
+            library: "regenerate the CDI specification, then start the container: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+            restart: "restart the container from the host: podman restart CONTAINER",
+        },
+        Runtime::Kubernetes => ContainerFixes {
+            access: "request a GPU in the pod manifest: resources: {limits: {nvidia.com/gpu: 1}}",
+            library: "set this variable in the pod manifest: NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+            restart: "delete the pod, so that it is recreated: kubectl delete pod POD",
+        },
+        Runtime::Apptainer => ContainerFixes {
+            access: "start the container with GPU access: apptainer exec --nv",
+            library: "start the container with the driver libraries: apptainer exec --nv",
+            restart: "restart the container",
+        },
+        Runtime::Other => ContainerFixes {
+            access: "pass /dev/nvidiactl, /dev/nvidia-uvm, /dev/nvidia0 and the driver libraries into the container",
+            library: "mount the host's libnvidia-ml.so.1 into the container",
+            restart: "restart the container",
+        },
+    }
 }
 
 fn in_wsl(has_device: bool, has_library: bool) -> Vec<String> {

@@ -33,7 +33,7 @@ use self::oom::{OomCounterPaths, OomKiller};
 use self::status::{ExitTrace, Status};
 use super::clock::now_mono;
 use super::kernel_log::{KernelLine, KernelLog, XidLine};
-use super::process::stat::{StatBuffer, StatFile};
+use super::process::stat::start_time;
 use crate::model::event::OomVerdict;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reading, Reason};
@@ -124,7 +124,6 @@ impl ExitWatcher {
             tokens: HashMap::new(),
             next_token: LOG + 1,
             unwatched: 0,
-            held: BTreeMap::new(),
         };
         std::thread::Builder::new()
             .name("exits".into())
@@ -184,8 +183,6 @@ struct WatcherThread {
     next_token: u64,
     /// Number of processes without a pidfd at the last command.
     unwatched: usize,
-    /// Exits that are held back until more data is available.
-    held: BTreeMap<u64, HeldExit>,
 }
 
 struct ExitWatch {
@@ -193,8 +190,11 @@ struct ExitWatch {
     pidfd: OwnedFd,
     /// The file that counts OOM kills in the cgroup of the process.
     group: Option<Arc<Path>>,
+    /// Set while the exit is held back until more data is available.
+    held: Option<HeldExit>,
 }
 
+#[derive(Clone, Copy)]
 struct HeldExit {
     until: Instant,
     since: Mono,
@@ -236,7 +236,8 @@ impl WatcherThread {
     /// Returns the time until the first held exit or the next counter refresh is due; none while nothing is watched.
     fn epoll_timeout(&self) -> EpollTimeout {
         let refresh = (!self.watched.is_empty()).then_some(self.refreshed + REFRESH_INTERVAL);
-        let held = self.held.values().map(|held| held.until).min();
+        let held = self.watched.values().filter_map(|watched| watched.held);
+        let held = held.map(|held| held.until).min();
         let Some(until) = refresh.into_iter().chain(held).min() else {
             return EpollTimeout::NONE;
         };
@@ -330,13 +331,13 @@ impl WatcherThread {
             process,
             pidfd,
             group,
+            held: None,
         };
         self.watched.insert(token, watched);
     }
 
     /// Stops watching. Closing the descriptor removes it from the epoll set.
     fn forget(&mut self, token: u64) -> Option<ExitWatch> {
-        self.held.remove(&token);
         let watched = self.watched.remove(&token)?;
         self.tokens.remove(&watched.process);
         Some(watched)
@@ -359,24 +360,27 @@ impl WatcherThread {
         if status.may_be_oom_killed() && self.oom.is_line_awaited(pid, now_mono()) {
             return self.hold(token, woken);
         }
-        let since = self.held.get(&token).map_or(woken, |held| held.since);
+        let since = watched.held.map_or(woken, |held| held.since);
         self.finish(token, status, since);
     }
 
     fn hold(&mut self, token: u64, since: Mono) {
-        self.held.entry(token).or_insert(HeldExit {
-            until: Instant::now() + GRACE_TIMEOUT,
-            since,
-        });
+        if let Some(watched) = self.watched.get_mut(&token) {
+            watched.held.get_or_insert(HeldExit {
+                until: Instant::now() + GRACE_TIMEOUT,
+                since,
+            });
+        }
     }
 
     fn release_held(&mut self) {
         let now = Instant::now();
         let due: Vec<(u64, Mono)> = self
-            .held
+            .watched
             .iter()
+            .filter_map(|(token, watched)| Some((*token, watched.held?)))
             .filter(|(_, held)| held.until <= now)
-            .map(|(token, held)| (*token, held.since))
+            .map(|(token, held)| (token, held.since))
             .collect();
         for (token, since) in due {
             // Read it again, because kernels before 6.9 do not signal that the process was collected.
@@ -441,9 +445,7 @@ fn open(proc_root: &Path, process: ProcessKey) -> io::Result<Option<OwnedFd>> {
         opened => opened?,
     };
     room_for(LongLivedFile::Pidfd, &pidfd)?;
-    let path = proc_root.join(process.pid.to_string()).join("stat");
-    let start = || Ok(StatFile::open(&path)?.read(&mut StatBuffer::new())?.start);
-    match start() {
+    match start_time(proc_root, process.pid) {
         Ok(start) => Ok((start == process.start).then_some(pidfd)),
         Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(error),

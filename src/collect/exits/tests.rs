@@ -38,12 +38,9 @@ impl Victim {
 }
 
 fn key_of(pid: u32) -> ProcessKey {
-    let file = StatFile::open(Path::new(&format!("/proc/{pid}/stat"))).expect("stat");
-    let start = file.read(&mut StatBuffer::new()).expect("stat").start;
-    ProcessKey {
-        pid: ModelPid(pid),
-        start,
-    }
+    let pid = ModelPid(pid);
+    let start = start_time(Path::new("/proc"), pid).expect("stat");
+    ProcessKey { pid, start }
 }
 
 struct ExitReports(Receiver<ExitReport>);
@@ -134,7 +131,7 @@ fn reports_a_thousand_simultaneous_exits_once_each() {
     drop(writer);
     let limit = crate::open_files::limit().now;
     if limit < 4_000 {
-        // The process table finds the exits of processes without a pidfd.
+        // Without a pidfd, an exit is noticed when the PID is missing from the process table.
         for key in &keys {
             watcher.exit_found(*key, now_mono());
         }

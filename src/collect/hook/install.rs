@@ -83,7 +83,6 @@ fn write(folder: &Path, name: &str, text: &str) -> io::Result<()> {
 }
 
 /// Returns `PYTHONPATH` with the hook first and the previous entries after it.
-#[must_use]
 pub fn python_path(hook: &Path, own: Option<&OsStr>) -> std::ffi::OsString {
     let mut path = hook.as_os_str().to_owned();
     // An empty entry would be the working directory.

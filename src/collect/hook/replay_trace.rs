@@ -36,7 +36,6 @@ pub struct Traced {
 
 impl Traced {
     /// Replays the trace with other settings. Returns `None` if the process has no trace; other failures are in the result.
-    #[must_use]
     pub fn replay(&self) -> Option<TraceReplay> {
         self.replay_in(&traces()?)
     }
@@ -87,7 +86,6 @@ impl Traced {
 }
 
 /// Reads the history of a device from the last out-of-memory trace of a process, which may still be running.
-#[must_use]
 pub fn last_history(process: ProcessKey, ordinal: u32) -> Option<Trace> {
     let entries = fs::read_dir(traces()?).ok()?.flatten().take(MAX_FILES);
     let path = of_process(entries.map(|entry| entry.path()), process)?;
@@ -135,7 +133,6 @@ fn room(trace: &Trace, oom: &HookOom) -> Option<Room> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::units::{Pid, StartTicks};
 
     #[test]
     fn takes_the_last_out_of_memory_trace_of_the_process() {
@@ -148,10 +145,7 @@ mod tests {
             "7-1.418.99.oom.4.part",
             "notes",
         ];
-        let process = ProcessKey {
-            pid: Pid(418),
-            start: StartTicks(99),
-        };
+        let process = ProcessKey::new(418, 99);
         let of = |names: &[&str]| {
             let path = of_process(names.iter().map(PathBuf::from), process);
             path.map(|path| path.display().to_string())
@@ -166,10 +160,7 @@ mod tests {
     fn reports_why_a_trace_cannot_be_read() {
         let folder = tempfile::tempdir().expect("a directory");
         let traced = Traced {
-            process: ProcessKey {
-                pid: Pid(418),
-                start: StartTicks(99),
-            },
+            process: ProcessKey::new(418, 99),
             torch: "2.8.0".to_owned(),
             oom: HookOom::default(),
         };

@@ -12,7 +12,6 @@ use nix::unistd::geteuid;
 use super::spool_line::{self, Process, SpoolLine};
 use crate::model::event::HookEvent;
 use crate::model::process::ProcessKey;
-use crate::model::units::{Pid, StartTicks};
 use crate::user_files::{Base, directory};
 
 /// Maximum size of a file; the hook writes at most a quarter of a mebibyte.
@@ -31,7 +30,6 @@ const MAX_RETAINED: usize = 256;
 
 /// Returns the directory of this user's allocation traces. They are too large for the runtime directory, which is in
 /// memory.
-#[must_use]
 pub fn traces() -> Option<PathBuf> {
     directory(Base::State, "traces").ok()
 }
@@ -86,13 +84,11 @@ impl Spool {
         }
     }
 
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.folder
     }
 
     /// Returns the reports of the processes of one run, in the order in which the processes started.
-    #[must_use]
     pub fn of_run(&self, run: &str) -> Vec<Report> {
         let mut names = self.names();
         names.retain(|name| name.run == run && name.kind == Kind::Events);
@@ -201,10 +197,7 @@ impl Name {
         let (run, pid, start, kind) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
         // A program that replaced another one in the same process has its own file: `START-1`.
         let start = start.split('-').next()?;
-        let key = ProcessKey {
-            pid: Pid(pid.parse().ok()?),
-            start: StartTicks(start.parse().ok()?),
-        };
+        let key = ProcessKey::new(pid.parse().ok()?, start.parse().ok()?);
         let kind = match kind {
             "jsonl" => Kind::Events,
             "now" => Kind::Now,

@@ -8,10 +8,10 @@ use super::spool::{Kind, Name, Spool};
 use super::spool_line::SpoolLine;
 use super::statistics::ReportedPools;
 use crate::collect::clock::now_mono;
-use crate::collect::process::stat::{StatBuffer, StatFile};
+use crate::collect::process::stat::is_running;
 use crate::model::event::{HookEvent, HookOom};
 use crate::model::process::ProcessKey;
-use crate::model::units::{Pid, StartTicks};
+use crate::model::units::Pid;
 
 /// Reports of the hook since the last read.
 #[derive(Debug, Default)]
@@ -97,7 +97,6 @@ impl SpoolReader {
 }
 
 /// Returns the pools that one running process reports.
-#[must_use]
 pub fn reported_by(proc_root: &Path, pid: Pid) -> ReportedPools {
     let mut reported = ReportedPools::default();
     if let Some(spool) = Spool::own() {
@@ -114,12 +113,4 @@ fn add_page(reported: &mut ReportedPools, spool: &Spool, proc_root: &Path, name:
     if let Some(page) = page.filter(|_| is_running(proc_root, name.key)) {
         reported.take(&page, name.key, now_mono());
     }
-}
-
-fn is_running(proc_root: &Path, key: ProcessKey) -> bool {
-    let start = || -> std::io::Result<StartTicks> {
-        let file = StatFile::open(&proc_root.join(key.pid.to_string()).join("stat"))?;
-        Ok(file.read(&mut StatBuffer::new())?.start)
-    };
-    start().is_ok_and(|start| start == key.start)
 }

@@ -44,8 +44,6 @@ pub struct KernelLog {
 
 impl KernelLog {
     /// Opens the log at its end.
-    ///
-    /// # Errors
     /// Returns why the log cannot be read; [`fixes`] suggests remedies.
     pub fn open(path: &Path) -> Result<Self, Missing> {
         let file = open(path).map_err(|error| missing(path, &error))?;

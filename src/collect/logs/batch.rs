@@ -10,7 +10,7 @@ use crate::model::units::{Millis, Mono};
 const QUIET_INTERVAL: Millis = Millis(200);
 /// Maximum delay between reading and sending a complete line. An incomplete line waits this long for its end.
 const MAX_DELAY: Millis = Millis(700);
-/// Text later than this after an error is sent only as the context of another error.
+/// Time after an error during which text is sent as its context. Later text is sent only if another error follows.
 const FOLLOW_LIMIT: Millis = Millis(3_000);
 
 /// A part of a log to send, unmodified.

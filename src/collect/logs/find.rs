@@ -15,15 +15,19 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::Settings;
+use super::content::LogContent;
 use super::journal::{Journal, is_journal};
 use super::pane::Pane;
 use super::pipe::{self, Descriptor};
-use super::tail::{CREATION_UNCERTAINTY, Credentials, FileId, LogLocation, NoFile};
-use crate::collect::clock::boot_time;
+use super::stream::Stream;
+use super::tail::{
+    CREATION_UNCERTAINTY, Credentials, FileId, LogLocation, NoFile, Tail, start_offset,
+};
+use crate::collect::clock::{boot_time, now_mono};
 use crate::collect::process::access::Access;
 use crate::collect::process::container::docker_id;
 use crate::collect::process::nul_list;
-use crate::collect::process::stat::{StatBuffer, StatFile};
+use crate::collect::process::stat::{start_time, with_ancestors};
 use crate::model::event::LogOrigin;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
@@ -42,84 +46,51 @@ const MAX_PIPES: u32 = 4;
 const MAX_READERS: usize = 4;
 /// A reader that writes more files than this does not just copy its input.
 const MAX_FILES: usize = 4;
-/// Maximum number of ancestors that are searched for `screen`.
-const MAX_PARENTS: usize = 8;
+const OPEN_FILES: &str = "its open files";
+
+/// The identity of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogId {
+    File(FileId),
+    /// Device and number of the terminal.
+    Terminal(u64, u64),
+    Journal(Pid),
+}
 
 /// A log that a process writes to.
 #[derive(Debug)]
-pub enum LogTarget {
-    File(Box<FoundFile>),
-    /// Device and number of the terminal, and the tmux pane that shows it.
-    Pane(u64, u64, Box<Pane>),
-    Journal(Journal),
-}
-
-#[derive(Debug)]
-pub struct FoundFile {
+pub struct FoundLog {
+    pub id: LogId,
     pub name: String,
     pub origin: LogOrigin,
-    pub location: LogLocation,
-    pub open: (File, Metadata),
-}
-
-impl From<FoundFile> for LogTarget {
-    fn from(file: FoundFile) -> Self {
-        Self::File(Box::new(file))
-    }
-}
-
-impl FoundFile {
-    fn open(name: &Path, origin: LogOrigin, location: LogLocation) -> Result<Self, NoFile> {
-        Ok(Self {
-            name: file_name(name),
-            origin,
-            open: location.open()?,
-            location,
-        })
-    }
-
-    pub fn id(&self) -> FileId {
-        FileId::of(&self.open.1)
-    }
+    pub content: Box<dyn LogContent>,
+    /// Offset from which on the text is that of the process: the end of the log if `None`.
+    pub from: Option<u64>,
 }
 
 /// The distinct logs of a process, and the reason if some output cannot be read.
 #[derive(Debug, Default)]
 pub struct Findings {
-    pub found: Vec<LogTarget>,
+    pub found: Vec<FoundLog>,
     pub missing: Option<Missing>,
-    /// Start time of the process, if it was started recently.
-    pub young: Option<SystemTime>,
-}
-
-impl Findings {
-    fn add(&mut self, found: LogTarget) {
-        let is_same = |known: &LogTarget| match (known, &found) {
-            (LogTarget::File(known), LogTarget::File(found)) => known.id() == found.id(),
-            (LogTarget::Pane(device, number, _), LogTarget::Pane(d, n, _)) => {
-                (device, number) == (d, n)
-            }
-            (LogTarget::Journal(_), LogTarget::Journal(_)) => true,
-            _ => false,
-        };
-        if !self.found.iter().any(is_same) {
-            self.found.push(found);
-        }
-    }
 }
 
 /// Finds the logs of a process.
 pub fn find(settings: &Settings, key: ProcessKey, now: Mono) -> Result<Findings, Missing> {
-    let process = Process::of(settings, key);
-    let mut findings = Findings {
+    let process = Process {
         young: young(key, now),
-        ..Findings::default()
+        ..Process::of(settings, key)
     };
+    let mut findings = Findings::default();
     let link = |fd: u32| std::fs::read_link(process.dir.join("fd").join(fd.to_string())).ok();
     let is_shared = link(1).is_some() && link(1) == link(2);
     for fd in DESCRIPTORS.into_iter().take(if is_shared { 1 } else { 2 }) {
         match process.find(fd, MAX_PIPES) {
-            Ok(found) => found.into_iter().for_each(|found| findings.add(found)),
+            Ok(found) => found.into_iter().for_each(|found| {
+                if findings.found.iter().all(|known| known.id != found.id) {
+                    findings.found.push(found);
+                }
+            }),
             Err(missing) => findings.missing = findings.missing.take().or(Some(missing)),
         }
     }
@@ -129,7 +100,7 @@ pub fn find(settings: &Settings, key: ProcessKey, now: Mono) -> Result<Findings,
 }
 
 /// Opens the log that a user named for a process. A relative path is relative to the working directory of the process.
-pub fn named(settings: &Settings, key: ProcessKey, path: &Path) -> Result<FoundFile, Missing> {
+pub fn named(settings: &Settings, key: ProcessKey, path: &Path) -> Result<FoundLog, Missing> {
     let process = Process::of(settings, key);
     let owner = process.owner().map_err(|error| process.denied(&error))?;
     let path = match std::fs::read_link(process.dir.join("cwd")) {
@@ -152,7 +123,8 @@ pub fn named(settings: &Settings, key: ProcessKey, path: &Path) -> Result<FoundF
             format!("{}: {error}", file_name(&path)),
         )
     };
-    FoundFile::open(&path, LogOrigin::Named, location).map_err(why)
+    let file = process.open(&path, LogOrigin::Named, location);
+    file.map_err(why)
 }
 
 struct Process<'a> {
@@ -161,14 +133,13 @@ struct Process<'a> {
     dir: PathBuf,
     /// Start time of the process; 0 if it has exited already, so that none of its files can be opened.
     start: StartTicks,
+    /// Start time of the watched process, if it was started recently.
+    young: Option<SystemTime>,
 }
 
 impl<'a> Process<'a> {
     fn new(settings: &'a Settings, pid: Pid) -> Self {
-        let stat = settings.proc_root.join(pid.to_string()).join("stat");
-        let start =
-            StatFile::open(&stat).and_then(|file| Ok(file.read(&mut StatBuffer::new())?.start));
-        let start = start.unwrap_or_default();
+        let start = start_time(&settings.proc_root, pid).unwrap_or_default();
         Self::of(settings, ProcessKey { pid, start })
     }
 
@@ -178,14 +149,35 @@ impl<'a> Process<'a> {
             pid: key.pid,
             dir: settings.proc_root.join(key.pid.to_string()),
             start: key.start,
+            young: None,
         }
+    }
+
+    fn open(
+        &self,
+        name: &Path,
+        origin: LogOrigin,
+        location: LogLocation,
+    ) -> Result<FoundLog, NoFile> {
+        let open = location.open()?;
+        let from = start_offset(&open.1, self.young);
+        Ok(FoundLog {
+            id: LogId::File(FileId::of(&open.1)),
+            name: file_name(name),
+            origin,
+            content: Box::new(Tail::new(location, open, from, now_mono())),
+            from: Some(from),
+        })
     }
 
     fn descriptor(&self, link: PathBuf) -> LogLocation {
         LogLocation::Descriptor {
             link,
-            stat: self.dir.join("stat"),
-            start: self.start,
+            proc_root: self.settings.proc_root.clone(),
+            process: ProcessKey {
+                pid: self.pid,
+                start: self.start,
+            },
         }
     }
 
@@ -204,21 +196,15 @@ impl<'a> Process<'a> {
     }
 
     fn denied(&self, error: &io::Error) -> Missing {
-        Access::new(&self.settings.proc_root).missing("its open files", error)
+        Access::new(&self.settings.proc_root).missing(OPEN_FILES, error)
     }
 
     fn check(&self, key: ProcessKey) -> Result<(), Missing> {
-        let start = StatFile::open(&self.dir.join("stat"))
-            .and_then(|file| Ok(file.read(&mut StatBuffer::new())?.start));
-        match start {
-            Ok(start) if start == key.start => Ok(()),
-            Ok(_) => Err(Missing::new(Reason::Gone, "the process has exited")),
-            Err(error) => Err(self.denied(&error)),
-        }
+        Access::new(&self.settings.proc_root).check(key, OPEN_FILES)
     }
 
     /// Follows descriptor `fd` through at most `pipes` pipes.
-    fn find(&self, fd: u32, pipes: u32) -> Result<Vec<LogTarget>, Missing> {
+    fn find(&self, fd: u32, pipes: u32) -> Result<Vec<FoundLog>, Missing> {
         let stream = match fd {
             1 => "stdout",
             2 => "stderr",
@@ -233,13 +219,9 @@ impl<'a> Process<'a> {
             }
             Err(error) => return Err(self.denied(&error)),
         };
-        let file = FoundFile::open(
-            &target,
-            LogOrigin::Descriptor,
-            self.descriptor(link.clone()),
-        );
-        let error = match file {
-            Ok(file) => return Ok(vec![file.into()]),
+        let location = self.descriptor(link.clone());
+        let error = match self.open(&target, LogOrigin::Descriptor, location) {
+            Ok(file) => return Ok(vec![file]),
             Err(error) => error,
         };
         let (Ok(metadata), NoFile::Kind(_)) = (std::fs::metadata(&link), &error) else {
@@ -250,11 +232,11 @@ impl<'a> Process<'a> {
         if (kind.is_fifo() || is_terminal)
             && let Some(file) = self.docker()
         {
-            return Ok(vec![file.into()]);
+            return Ok(vec![file]);
         }
         if kind.is_fifo() {
             let found = self.through_pipe(stream, &target, pipes);
-            return found.or_else(|why| Ok(vec![self.slurm().ok_or(why)?.into()]));
+            return found.or_else(|why| Ok(vec![self.slurm().ok_or(why)?]));
         }
         if is_terminal {
             if let Some(logs) = self.screen() {
@@ -262,14 +244,26 @@ impl<'a> Process<'a> {
             }
             let (device, number) = (metadata.dev(), metadata.rdev());
             let pane = Pane::find(self.settings, (device, number))?;
-            return Ok(vec![LogTarget::Pane(device, number, Box::new(pane))]);
+            return Ok(vec![FoundLog {
+                id: LogId::Terminal(device, number),
+                name: pane.name(),
+                origin: LogOrigin::Pane,
+                content: Box::new(Stream::of_pane(pane)),
+                from: None,
+            }]);
         }
         if kind.is_socket() && is_journal(&self.environ(), metadata.dev(), metadata.ino()) {
             let journal = Journal::follow(self.settings, self.pid).map_err(|error| {
                 let why = format!("cannot read the journal: {error}");
                 Missing::new(Reason::Unsupported, why)
             })?;
-            return Ok(vec![LogTarget::Journal(journal)]);
+            return Ok(vec![FoundLog {
+                id: LogId::Journal(self.pid),
+                name: "journal".into(),
+                origin: LogOrigin::Journal,
+                content: Box::new(Stream::of_journal(journal)),
+                from: None,
+            }]);
         }
         Err(unreadable(stream, &target, &error))
     }
@@ -279,7 +273,7 @@ impl<'a> Process<'a> {
         stream: &str,
         pipe: &Path,
         pipes: u32,
-    ) -> Result<Vec<LogTarget>, Missing> {
+    ) -> Result<Vec<FoundLog>, Missing> {
         let unsupported = |why: String| Err(Missing::new(Reason::Unsupported, why));
         if pipes == 0 {
             return unsupported(format!("{stream} goes through too many pipes"));
@@ -290,7 +284,11 @@ impl<'a> Process<'a> {
         };
         let mut found = Vec::new();
         for &reader in readers.iter().take(MAX_READERS) {
-            found.extend(Process::new(self.settings, reader).copies(pipes));
+            let reader = Process {
+                young: self.young,
+                ..Process::new(self.settings, reader)
+            };
+            found.extend(reader.copies(pipes));
         }
         if found.is_empty() {
             return unsupported(format!(
@@ -301,7 +299,7 @@ impl<'a> Process<'a> {
     }
 
     /// Returns the logs to which a pipe reader copies its input: the regular files that it writes, else its own output.
-    fn copies(&self, pipes: u32) -> Vec<LogTarget> {
+    fn copies(&self, pipes: u32) -> Vec<FoundLog> {
         let mut descriptors = pipe::descriptors(&self.settings.proc_root, self.pid);
         // Ignore the other files of another gputop, which are not copies of its input.
         if self.is_gputop() {
@@ -309,22 +307,22 @@ impl<'a> Process<'a> {
         }
         let files = self.written(&descriptors);
         if !files.is_empty() {
-            return files.into_iter().map(LogTarget::from).collect();
+            return files;
         }
         let others = DESCRIPTORS.iter().map(|&fd| self.find(fd, pipes - 1));
         others.flatten().next().unwrap_or_default()
     }
 
     /// Returns the regular files that are open for writing; none if there are too many.
-    fn written(&self, descriptors: &[Descriptor]) -> Vec<FoundFile> {
-        let mut files: Vec<FoundFile> = Vec::new();
+    fn written(&self, descriptors: &[Descriptor]) -> Vec<FoundLog> {
+        let mut files: Vec<FoundLog> = Vec::new();
         // Standard error holds the reader's own messages, not its input.
         let is_output = |d: &&Descriptor| ![0, 2].contains(&d.number) && d.has_access(pipe::WRITE);
         for descriptor in descriptors.iter().filter(is_output) {
             let location = self.descriptor(descriptor.link.clone());
-            let file = FoundFile::open(&descriptor.target, LogOrigin::PipeReader, location);
+            let file = self.open(&descriptor.target, LogOrigin::PipeReader, location);
             if let Ok(file) = file
-                && !files.iter().any(|known| known.id() == file.id())
+                && files.iter().all(|known| known.id != file.id)
             {
                 files.push(file);
             }
@@ -343,26 +341,19 @@ impl<'a> Process<'a> {
 
     /// Returns the log of GNU screen (`screen -L`), a file written by the screen process that is an ancestor of this
     /// one. Requesting the text from screen itself would write a file and disturb the user.
-    fn screen(&self) -> Option<Vec<LogTarget>> {
-        let mut pid = self.pid;
-        for _ in 0..MAX_PARENTS {
-            let process = Process::new(self.settings, pid);
-            let file = StatFile::open(&process.dir.join("stat")).ok()?;
-            let mut buffer = StatBuffer::new();
-            let stat = file.read(&mut buffer).ok()?;
-            if stat.name.eq_ignore_ascii_case(b"screen") {
-                let descriptors = pipe::descriptors(&self.settings.proc_root, pid);
-                let files = process.written(&descriptors);
-                let found: Vec<LogTarget> = files.into_iter().map(LogTarget::from).collect();
-                return (!found.is_empty()).then_some(found);
-            }
-            pid = stat.parent;
-        }
-        None
+    fn screen(&self) -> Option<Vec<FoundLog>> {
+        let mut ancestors = with_ancestors(&self.settings.proc_root, self.pid);
+        let (screen, _) = ancestors.find(|(_, name)| name.eq_ignore_ascii_case(b"screen"))?;
+        let descriptors = pipe::descriptors(&self.settings.proc_root, screen.pid);
+        let screen = Process {
+            young: self.young,
+            ..Process::of(self.settings, screen)
+        };
+        Some(screen.written(&descriptors)).filter(|files| !files.is_empty())
     }
 
     /// Returns Docker's log of the container that the process runs in, which only root can read.
-    fn docker(&self) -> Option<FoundFile> {
+    fn docker(&self) -> Option<FoundLog> {
         let cgroup = nul_list::read(File::open(self.dir.join("cgroup")).ok()?).ok()?;
         let cgroup = String::from_utf8_lossy(&cgroup).into_owned();
         let id = docker_id(&cgroup)?;
@@ -376,11 +367,11 @@ impl<'a> Process<'a> {
             owners: vec![0, self.settings.user],
             reader: None,
         };
-        FoundFile::open(&path, LogOrigin::Docker, location).ok()
+        self.open(&path, LogOrigin::Docker, location).ok()
     }
 
     /// Returns the output file of a Slurm batch job under its default name. It must belong to the user of the process.
-    fn slurm(&self) -> Option<FoundFile> {
+    fn slurm(&self) -> Option<FoundLog> {
         let environ = self.environ();
         let value = |name: &str| {
             let mut entries = environ.split(|&b| b == 0);
@@ -402,7 +393,7 @@ impl<'a> Process<'a> {
             owners: vec![std::fs::metadata(&self.dir).ok()?.uid()],
             reader: None,
         };
-        FoundFile::open(&path, LogOrigin::Slurm, location).ok()
+        self.open(&path, LogOrigin::Slurm, location).ok()
     }
 
     fn environ(&self) -> Vec<u8> {

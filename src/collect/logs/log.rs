@@ -64,9 +64,9 @@ struct TailRequest {
 
 #[derive(Debug)]
 pub struct Log {
-    name: Reading<String>,
+    name: String,
     origin: LogOrigin,
-    content: LogContent,
+    content: Box<dyn LogContent>,
     group: Group,
     /// Number of lines before the group, once they were counted; `Some(None)` if the log is too long to count them.
     lines_before: Option<Option<u64>>,
@@ -76,8 +76,9 @@ pub struct Log {
     read_allowance: Allowance,
     /// True if text was skipped and this was not reported yet.
     sampled: bool,
-    /// Number of bytes that were skipped and not reported yet, and in total.
+    /// Number of skipped bytes that were not reported yet.
     skipped: u64,
+    /// Number of all skipped bytes.
     all_skipped: u64,
     skipped_at: Option<Mono>,
     left_out: u64,
@@ -87,7 +88,7 @@ pub struct Log {
 }
 
 impl Log {
-    pub fn new(name: Reading<String>, origin: LogOrigin, content: LogContent, now: Mono) -> Self {
+    pub fn new(name: String, origin: LogOrigin, content: Box<dyn LogContent>, now: Mono) -> Self {
         let from = content.offset();
         Self {
             name,
@@ -182,7 +183,7 @@ impl Log {
     /// Adds this log to the view of a process. The view contains the text of the first log that has any.
     pub fn add_to(&self, view: &mut LogView, key: ProcessKey) {
         let source = LogSource {
-            name: self.name.value().cloned().unwrap_or_default(),
+            name: self.name.clone(),
             origin: self.origin,
             is_sampled: self.is_flooding(),
             skipped: Bytes(self.all_skipped),
@@ -350,15 +351,11 @@ impl Log {
         let (text, left_out) = sanitize(&self.plain(&part.bytes), MAX_SENT);
         let first_line = self.first_line(&part);
         let excerpt = LogExcerpt {
-            file: self.name.clone(),
-            first_line: first_line.map_or_else(
-                || {
-                    Reading::missing(
-                        Reason::NotRead,
-                        "line numbers are counted in short logs only",
-                    )
-                },
-                Reading::Value,
+            file: self.name.clone().into(),
+            first_line: Reading::or_missing(
+                first_line,
+                Reason::NotRead,
+                "line numbers are counted in short logs only",
             ),
             text,
             origin: self.origin,
@@ -447,9 +444,8 @@ mod tests {
             owners: vec![geteuid().as_raw()],
         };
         let open = location.open().expect("it can be read");
-        let content = LogContent::File(Tail::new(location, open, 0, Mono(0)));
-        let name = Reading::Value("train.log".into());
-        let mut log = Log::new(name, LogOrigin::Descriptor, content, Mono(0));
+        let content = Box::new(Tail::new(location, open, 0, Mono(0)));
+        let mut log = Log::new("train.log".into(), LogOrigin::Descriptor, content, Mono(0));
         let key = ProcessKey::default();
         log.add_writer(key, 0);
         let view = |log: &Log| {

@@ -46,8 +46,6 @@ pub struct Pane {
 
 impl Pane {
     /// Finds the pane of a terminal. It compares devices instead of paths, because each container has its own paths.
-    ///
-    /// # Errors
     /// Returns why no pane was found, for the user.
     pub fn find(settings: &Settings, terminal: (u64, u64)) -> Result<Self, Missing> {
         let mut silent = false;
@@ -55,16 +53,8 @@ impl Pane {
             let Some(socket) = socket.to_str() else {
                 continue;
             };
-            let args = [
-                "-u",
-                "-S",
-                socket,
-                "list-panes",
-                "-a",
-                "-F",
-                "#{pane_id} #{pane_tty}",
-            ];
-            let list = match answer(&settings.tmux, &args) {
+            let list = ["list-panes", "-a", "-F", "#{pane_id} #{pane_tty}"];
+            let list = match ask(&settings.tmux, socket, &list) {
                 Ok(list) => list,
                 Err(error) => {
                     silent |= error.kind() == io::ErrorKind::TimedOut;
@@ -97,19 +87,14 @@ impl Pane {
 
     /// Returns the lines of the pane, the newest last; `None` while a full-screen program such as an editor is shown.
     fn capture(&self) -> io::Result<Option<Vec<String>>> {
-        let (socket, id) = (self.socket.as_str(), self.id.as_str());
-        let ask = [
-            "-u",
-            "-S",
-            socket,
-            "display-message",
-            "-p",
-            "-t",
-            id,
-            "#{alternate_on}",
-        ];
-        let capture = [";", "capture-pane", "-p", "-J", "-S", HISTORY, "-t", id];
-        let text = answer(&self.program, &[&ask[..], &capture[..]].concat())?;
+        let id = self.id.as_str();
+        let state = ["display-message", "-p", "-t", id, "#{alternate_on}", ";"];
+        let capture = ["capture-pane", "-p", "-J", "-S", HISTORY, "-t", id];
+        let text = ask(
+            &self.program,
+            &self.socket,
+            &[state.as_slice(), &capture].concat(),
+        )?;
         let text = String::from_utf8_lossy(&text);
         let mut lines = text.lines();
         if lines.next() != Some("0") {
@@ -121,6 +106,11 @@ impl Pane {
         }
         Ok(Some(lines))
     }
+}
+
+/// Runs tmux commands on a server.
+fn ask(program: &Path, socket: &str, commands: &[&str]) -> io::Result<Vec<u8>> {
+    answer(program, &[&["-u", "-S", socket], commands].concat())
 }
 
 /// Repeated captures of a pane.

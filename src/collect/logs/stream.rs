@@ -1,14 +1,20 @@
 //! A log that is not a file: the text of a program, of which the latest part is retained for views of earlier output.
 
 use std::collections::VecDeque;
+use std::io;
 
+use super::content::LogContent;
 use super::journal::Journal;
 use super::pane::{Capture, Pane};
 use super::tail::TailRead;
-use crate::model::units::Mono;
+use crate::model::units::{Millis, Mono};
 
 /// Maximum size of the retained text.
 const MAX_RETAINED: usize = 256 << 10;
+/// Minimum time between two reads, in which the limit on reading recovers.
+const MIN_INTERVAL: Millis = Millis(20);
+/// How often the journal is read.
+const JOURNAL_INTERVAL: Millis = Millis(250);
 
 #[derive(Debug)]
 enum Source {
@@ -40,28 +46,29 @@ impl Stream {
             offset: 0,
         }
     }
+}
 
-    pub fn offset(&self) -> u64 {
+impl LogContent for Stream {
+    fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Requests the text immediately, because a writer exited or failed.
-    pub fn hurry(&mut self) {
+    fn hurry(&mut self) {
         if let Source::Pane(capture) = &mut self.source {
             capture.hurry();
         }
     }
 
-    /// Returns the time of the next read, given the usual one. `None` if there is nothing left to read.
-    pub fn due(&self, usual: Mono) -> Option<Mono> {
-        match &self.source {
-            Source::Journal(_) => Some(usual),
-            Source::Pane(capture) => capture.due(),
-        }
+    fn due(&self, last: Mono) -> Option<Mono> {
+        let due = match &self.source {
+            Source::Journal(_) => Mono(last.0 + JOURNAL_INTERVAL.0),
+            Source::Pane(capture) => capture.due()?,
+        };
+        Some(due.max(Mono(last.0 + MIN_INTERVAL.0)))
     }
 
-    /// Reads the text since the last call into `buffer`. If it is longer than `max_bytes`, only the latest text is used.
-    pub fn read(&mut self, buffer: &mut Vec<u8>, max_bytes: usize, now: Mono) -> TailRead {
+    fn read(&mut self, buffer: &mut Vec<u8>, max_bytes: u64, now: Mono) -> io::Result<TailRead> {
+        let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
         buffer.clear();
         match &mut self.source {
             Source::Journal(journal) => journal.read(buffer, max_bytes),
@@ -76,22 +83,21 @@ impl Stream {
         self.retained.extend(&*buffer);
         let surplus = self.retained.len().saturating_sub(MAX_RETAINED);
         self.retained.drain(..surplus);
-        TailRead {
+        Ok(TailRead {
             is_new_file: false,
             skipped: skipped as u64,
             bytes: buffer.len(),
-        }
+        })
     }
 
-    /// Returns the text between two offsets, as far as it is retained.
-    pub fn between(&self, from: u64, to: u64) -> Vec<u8> {
+    fn between(&self, from: u64, to: u64) -> io::Result<Vec<u8>> {
         let first = self.offset - self.retained.len() as u64;
         let index = |at: u64| {
             let at = at.clamp(first, self.offset) - first;
             usize::try_from(at).unwrap_or(usize::MAX)
         };
         let range = index(from)..index(to).max(index(from));
-        self.retained.range(range).copied().collect()
+        Ok(self.retained.range(range).copied().collect())
     }
 }
 
@@ -110,12 +116,15 @@ mod tests {
         let mut log = Stream::of_journal(Journal::of(running).expect("it has an output"));
         let (mut buffer, begun) = (Vec::new(), Instant::now());
         while log.offset() < 300_004 {
-            assert!(log.read(&mut buffer, 100_000, Mono(0)).bytes <= 100_000);
+            let read = log.read(&mut buffer, 100_000, Mono(0)).expect("read");
+            assert!(read.bytes <= 100_000);
             assert!(begun.elapsed() < Duration::from_secs(20));
         }
-        assert_eq!(log.between(log.offset() - 4, u64::MAX), b"end\n");
-        assert_eq!(log.between(0, 8), b"");
-        assert_eq!(log.between(0, u64::MAX).len(), MAX_RETAINED);
-        assert_eq!(log.read(&mut buffer, 100_000, Mono(0)).bytes, 0);
+        let between = |from, to| log.between(from, to).expect("retained");
+        assert_eq!(between(log.offset() - 4, u64::MAX), b"end\n");
+        assert_eq!(between(0, 8), b"");
+        assert_eq!(between(0, u64::MAX).len(), MAX_RETAINED);
+        let read = log.read(&mut buffer, 100_000, Mono(0)).expect("read");
+        assert_eq!(read.bytes, 0);
     }
 }

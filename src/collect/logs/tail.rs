@@ -17,8 +17,10 @@ use std::time::{Duration, SystemTime};
 use nix::libc::{O_CLOEXEC, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK};
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
-use crate::collect::process::stat::{StatBuffer, StatFile};
-use crate::model::units::{Millis, Mono, StartTicks};
+use super::content::LogContent;
+use crate::collect::process::stat::start_time;
+use crate::model::process::ProcessKey;
+use crate::model::units::{Millis, Mono};
 use crate::open_files::{LongLivedFile, room_for};
 
 /// Maximum size of one read; if more was written, text is skipped.
@@ -37,9 +39,8 @@ pub enum LogLocation {
     /// PID belongs to this process.
     Descriptor {
         link: PathBuf,
-        /// `/proc/PID/stat`.
-        stat: PathBuf,
-        start: StartTicks,
+        proc_root: PathBuf,
+        process: ProcessKey,
     },
     /// A path that the user named or gputop derived. It must not be a symbolic link, and must belong to one of `owners`.
     Path {
@@ -152,13 +153,13 @@ impl LogLocation {
 
     /// Checks that the process still exists, so that the data read before belongs to it.
     fn check_process(&self) -> io::Result<()> {
-        let Self::Descriptor { stat, start, .. } = self else {
-            return Ok(());
-        };
-        let now = StatFile::open(stat)?.read(&mut StatBuffer::new())?.start;
-        match now == *start {
-            true => Ok(()),
-            false => Err(io::ErrorKind::NotFound.into()),
+        match self {
+            Self::Descriptor {
+                proc_root, process, ..
+            } if start_time(proc_root, process.pid)? != process.start => {
+                Err(io::ErrorKind::NotFound.into())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -227,32 +228,6 @@ impl Tail {
         }
     }
 
-    pub fn offset(&self) -> u64 {
-        self.offset
-    }
-
-    /// Reads the text since the last call into `buffer`. If it is longer than `max_bytes`, only the latest text is read.
-    pub fn read(
-        &mut self,
-        buffer: &mut Vec<u8>,
-        max_bytes: u64,
-        now: Mono,
-    ) -> io::Result<TailRead> {
-        buffer.clear();
-        let mut result = self.read_file(buffer, max_bytes)?;
-        if result.bytes == 0
-            && !result.is_new_file
-            && now.since(self.checked_at) >= ROTATION_INTERVAL
-        {
-            self.checked_at = now;
-            if self.switch_to_new_file() {
-                result = self.read_file(buffer, max_bytes)?;
-                result.is_new_file = true;
-            }
-        }
-        Ok(result)
-    }
-
     fn read_file(&mut self, buffer: &mut Vec<u8>, max_bytes: u64) -> io::Result<TailRead> {
         let size = self.file.metadata()?.len();
         let mut result = TailRead::default();
@@ -292,16 +267,37 @@ impl Tail {
         self.file = file;
         true
     }
+}
 
-    /// Reads the text between two offsets.
-    pub fn between(&self, from: u64, to: u64) -> io::Result<Vec<u8>> {
+impl LogContent for Tail {
+    fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    fn read(&mut self, buffer: &mut Vec<u8>, max_bytes: u64, now: Mono) -> io::Result<TailRead> {
+        buffer.clear();
+        let mut result = self.read_file(buffer, max_bytes)?;
+        if result.bytes == 0
+            && !result.is_new_file
+            && now.since(self.checked_at) >= ROTATION_INTERVAL
+        {
+            self.checked_at = now;
+            if self.switch_to_new_file() {
+                result = self.read_file(buffer, max_bytes)?;
+                result.is_new_file = true;
+            }
+        }
+        Ok(result)
+    }
+
+    fn between(&self, from: u64, to: u64) -> io::Result<Vec<u8>> {
         let mut text = Vec::new();
         read_at_most(&self.file, from, to.saturating_sub(from), &mut text)?;
         Ok(text)
     }
 
-    /// Returns the number of the line at `offset`; `None` if that is too far into the file to count.
-    pub fn line_at(&self, offset: u64) -> Option<u64> {
+    /// Returns `None` if the offset is too far into the file to count its lines.
+    fn line_at(&self, offset: u64) -> Option<u64> {
         const MAX_COUNTED: u64 = 16 << 20;
         if offset > MAX_COUNTED {
             return None;

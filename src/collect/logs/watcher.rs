@@ -9,17 +9,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::Settings;
-use super::content::LogContent;
-use super::find::{Findings, FoundFile, LogTarget, find, named};
+use super::find::{Findings, FoundLog, LogId, find, named};
 use super::log::{Log, ProcessExcerpt};
-use super::stream::Stream;
-use super::tail::{FileId, Tail, start_offset};
 use crate::collect::clock::now_mono;
 use crate::diagnose::recovery::{recover, take_failures};
-use crate::model::event::{LogOrigin, LogWhy};
+use crate::model::event::LogWhy;
 use crate::model::log::LogView;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reading, Reason};
@@ -63,19 +60,10 @@ enum WatchCommand {
     /// A search for the logs of a process has ended.
     Found(ProcessKey, Result<Findings, Missing>),
     /// A named file was opened.
-    Named(ProcessKey, Box<FoundFile>, Answer<Result<String, Missing>>),
+    Named(ProcessKey, FoundLog, Answer<Result<String, Missing>>),
     /// All writers of a log have exited. The number tells whether another one was added meanwhile.
     Over(LogId, usize),
     Close,
-}
-
-/// The identity of a log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum LogId {
-    File(FileId),
-    /// Device and number of the terminal.
-    Terminal(u64, u64),
-    Journal(ProcessKey),
 }
 
 #[derive(Debug, Default)]
@@ -208,7 +196,7 @@ impl Watcher {
             WatchCommand::Name(key, path, answer) => self.name(key, path, answer),
             WatchCommand::Named(key, file, answer) => {
                 let name = file.name.clone();
-                answer(self.attach(key, LogTarget::File(file), None).map(|()| name));
+                answer(self.attach(key, file).map(|()| name));
             }
             WatchCommand::Found(key, found) => self.take_findings(key, found),
             WatchCommand::Over(id, writers) => {
@@ -286,7 +274,7 @@ impl Watcher {
         let missing = match found {
             Err(why) => Some(why),
             Ok(findings) => {
-                let attach = |target| self.attach(key, target, findings.young).err();
+                let attach = |found| self.attach(key, found).err();
                 let failures: Vec<_> = findings.found.into_iter().filter_map(attach).collect();
                 findings.missing.into_iter().chain(failures).next()
             }
@@ -298,42 +286,16 @@ impl Watcher {
         self.send_tails(key);
     }
 
-    /// Adds the process as a writer of a log, which is followed from now on if it is new.
-    ///
-    /// # Errors
-    /// Fails if the maximum number of logs is followed already.
-    fn attach(
-        &mut self,
-        key: ProcessKey,
-        target: LogTarget,
-        young: Option<SystemTime>,
-    ) -> Result<(), Missing> {
-        let now = now_mono();
-        let new = |name, origin, content| Log::new(Reading::Value(name), origin, content, now);
-        let (id, from, log) = match target {
-            LogTarget::File(file) => {
-                let from = start_offset(&file.open.1, young);
-                let id = LogId::File(file.id());
-                let tail = Tail::new(file.location, file.open, from, now);
-                let log = new(file.name, file.origin, LogContent::File(tail));
-                (id, Some(from), log)
-            }
-            LogTarget::Pane(device, number, pane) => {
-                let (name, stream) = (pane.name(), Stream::of_pane(*pane));
-                let log = new(name, LogOrigin::Pane, LogContent::Stream(stream));
-                (LogId::Terminal(device, number), None, log)
-            }
-            LogTarget::Journal(journal) => {
-                let content = LogContent::Stream(Stream::of_journal(journal));
-                let log = new("journal".into(), LogOrigin::Journal, content);
-                (LogId::Journal(key), None, log)
-            }
-        };
+    /// Adds the process as a writer of a log, which is followed from now on if it is new. Fails if the maximum number of
+    /// logs is followed already.
+    fn attach(&mut self, key: ProcessKey, found: FoundLog) -> Result<(), Missing> {
+        let (id, from) = (found.id, found.from);
         if !self.logs.contains_key(&id) {
             if self.logs.len() >= MAX_LOGS {
                 let why = format!("already following the maximum of {MAX_LOGS} logs");
                 return Err(Missing::new(Reason::NotRead, why));
             }
+            let log = Log::new(found.name, found.origin, found.content, now_mono());
             self.logs.insert(id, self.follow(id, log)?);
         }
         if let Some(log) = self.logs.get_mut(&id) {
@@ -374,7 +336,7 @@ impl Watcher {
         let (settings, commands) = (Arc::clone(&self.settings), self.commands.clone());
         spawn_search(&self.searches, move || match named(&settings, key, &path) {
             Ok(file) => {
-                let _ = commands.send(WatchCommand::Named(key, Box::new(file), answer));
+                let _ = commands.send(WatchCommand::Named(key, file, answer));
             }
             Err(why) => answer(Err(why)),
         });

@@ -51,8 +51,6 @@ pub fn ptrace_scope(proc_root: &Path) -> Option<u32> {
 }
 
 /// Returns a phrase that describes which processes' memory this user can generally read.
-///
-/// # Errors
 /// Returns a phrase like that of [`hint`] if no process can be read.
 pub fn readable_scope(proc_root: &Path) -> Result<&'static str, &'static str> {
     let own_user = geteuid().as_raw();

@@ -44,8 +44,6 @@ pub struct Image {
 
 impl Image {
     /// Reads the headers of the image at `base`.
-    ///
-    /// # Errors
     /// Fails if there is no 64-bit ELF image at `base`.
     pub fn read(memory: &impl Memory, base: u64) -> Result<Self, MemoryError> {
         let what = "the ELF header";

@@ -18,6 +18,9 @@ pub struct Mapping {
     pub offset: u64,
     /// Path of the file; empty for anonymous memory and the kernel's special mappings (`[heap]`).
     pub file: String,
+    /// True for private, writable memory without a file, except for stacks: the heaps.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_heap: bool,
 }
 
 /// The suffix that the kernel appends to the name of a deleted file.
@@ -36,6 +39,8 @@ impl Mapping {
 
 impl From<MemoryMap> for Mapping {
     fn from(map: MemoryMap) -> Self {
+        let is_stack = matches!(map.pathname, MMapPath::Stack | MMapPath::TStack(_));
+        let heap = MMPermissions::READ | MMPermissions::WRITE | MMPermissions::PRIVATE;
         let file = match map.pathname {
             MMapPath::Path(path) => path.to_string_lossy().into_owned(),
             _ => String::new(),
@@ -45,6 +50,7 @@ impl From<MemoryMap> for Mapping {
             end: map.address.1,
             executable: map.perms.contains(MMPermissions::EXECUTE),
             offset: map.offset,
+            is_heap: file.is_empty() && !is_stack && map.perms.contains(heap),
             file,
         }
     }
@@ -85,6 +91,7 @@ mod tests {
             executable,
             offset,
             file: file.into(),
+            is_heap: false,
         }
     }
 

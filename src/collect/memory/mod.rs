@@ -72,8 +72,6 @@ impl<M: Memory> Memory for &M {
 const MAX_READ: usize = 32 << 20;
 
 /// Reads a whole range. `what` is a noun phrase for the error message.
-///
-/// # Errors
 /// Fails also if only a part of the range is mapped.
 pub fn exact(
     memory: &impl Memory,

@@ -54,8 +54,6 @@ struct Run {
 }
 
 /// Reads `size` bytes at each address.
-///
-/// # Errors
 /// Fails if the process cannot be read. An unmapped address is not an error.
 pub fn read(memory: &impl Memory, addresses: &[u64], size: usize) -> Result<Objects, MemoryError> {
     let mut order: Vec<usize> = (0..addresses.len()).collect();

@@ -88,8 +88,6 @@ pub struct ThreadPause {
 
 impl ThreadPause {
     /// Pauses a process. Returns when every thread has stopped.
-    ///
-    /// # Errors
     /// Returns the reason if a thread could not be stopped. Then all threads have been resumed.
     pub fn new(proc_root: &Path, pid: Pid) -> Result<Self, PauseError> {
         let (done, is_done) = mpsc::channel();

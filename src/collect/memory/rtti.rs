@@ -14,8 +14,6 @@ const MAX_CHARS: usize = 256;
 const MIN_CHARS: usize = 2;
 
 /// Returns the mangled class name, or `None` if the text is not a valid name.
-///
-/// # Errors
 /// Fails if a pointer leads to unmapped memory.
 pub fn class_name(memory: &impl Memory, object: u64) -> Result<Option<String>, MemoryError> {
     let vtable = pointer(memory, object, "an object")?;

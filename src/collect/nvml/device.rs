@@ -100,8 +100,6 @@ fn compute_mode(mode: &ComputeMode) -> &'static str {
 }
 
 /// Reads the values needed on every tick.
-///
-/// # Errors
 /// Fails only if the GPU or the driver as a whole is unavailable. Any other failure becomes the reason for its missing
 /// value.
 pub fn tick(device: &Device<'_>, gpu: &mut Gpu) -> Result<(), NvmlError> {
@@ -159,29 +157,8 @@ fn memory_v1(device: &Device<'_>) -> Result<Memory, NvmlError> {
 }
 
 fn pstate(state: PerformanceState) -> Option<u8> {
-    use PerformanceState as P;
-    const STATES: [PerformanceState; 16] = [
-        P::Zero,
-        P::One,
-        P::Two,
-        P::Three,
-        P::Four,
-        P::Five,
-        P::Six,
-        P::Seven,
-        P::Eight,
-        P::Nine,
-        P::Ten,
-        P::Eleven,
-        P::Twelve,
-        P::Thirteen,
-        P::Fourteen,
-        P::Fifteen,
-    ];
-    STATES
-        .iter()
-        .position(|s| *s == state)
-        .and_then(|i| u8::try_from(i).ok())
+    // The number of `Unknown` is 32 (nvml.h, `nvmlPstates_t`).
+    u8::try_from(state.as_c()).ok().filter(|state| *state < 16)
 }
 
 trait OrUnknown<T> {

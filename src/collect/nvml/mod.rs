@@ -18,6 +18,9 @@ pub use reason::missing;
 use self::schedule::Group;
 use crate::model::gpu::Period;
 
+/// The receiver of readings no longer exists.
+pub struct ReceiverClosed;
+
 /// Measures the cost of a group of the schedule on this host: microseconds, median over the GPUs.
 pub fn measure(nvml: &nvml_wrapper::Nvml, group: Group) -> Option<u64> {
     let devices = (0..nvml.device_count().unwrap_or(0)).filter_map(|index| {

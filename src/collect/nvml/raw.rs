@@ -70,28 +70,32 @@ fn processes(
         gpuInstanceId: 0,
         computeInstanceId: 0,
     };
-    let mut capacity = u32::try_from(buffers.processes.len()).unwrap_or(0).max(32);
+    // SAFETY: the handle is valid while `device` lives, and the buffer holds `count` entries.
+    let call = |count, buffer| unsafe { call(device.handle(), count, buffer) };
+    let list = list(&mut buffers.processes, empty, 32, call)?;
+    Ok(list.iter().map(driver_process).collect())
+}
+
+/// Reads a list into a buffer, which grows until the whole list fits. `call` gets the capacity, which it replaces by the
+/// number of entries.
+fn list<T: Copy>(
+    buffer: &mut Vec<T>,
+    empty: T,
+    min_capacity: u32,
+    call: impl Fn(*mut u32, *mut T) -> nvml::nvmlReturn_t,
+) -> Result<&[T], NvmlError> {
+    let mut capacity = u32::try_from(buffer.len()).unwrap_or(0).max(min_capacity);
     loop {
-        buffers.processes.resize(capacity as usize, empty);
+        buffer.resize(capacity as usize, empty);
         let mut count = capacity;
-        // SAFETY: the handle is valid while `device` lives, and the buffer holds `count` entries.
-        let code = unsafe {
-            call(
-                device.handle(),
-                &raw mut count,
-                buffers.processes.as_mut_ptr(),
-            )
-        };
+        let code = call(&raw mut count, buffer.as_mut_ptr());
         if code == nvml::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE && capacity < MAX_PROCESSES {
             capacity = count.saturating_add(8).clamp(capacity * 2, MAX_PROCESSES);
             continue;
         }
         nvml_try(code)?;
-        let count = (count as usize).min(buffers.processes.len());
-        return Ok(buffers.processes[..count]
-            .iter()
-            .map(driver_process)
-            .collect());
+        let count = (count as usize).min(buffer.len());
+        return Ok(&buffer[..count]);
     }
 }
 
@@ -131,30 +135,12 @@ pub fn process_utilization(
         encUtil: 0,
         decUtil: 0,
     };
-    let mut capacity = u32::try_from(buffers.samples.len()).unwrap_or(0).max(128);
-    loop {
-        buffers.samples.resize(capacity as usize, empty);
-        let mut count = capacity;
-        // SAFETY: as above: a valid handle, and a buffer of `count` entries.
-        let code = unsafe {
-            call(
-                device.handle(),
-                buffers.samples.as_mut_ptr(),
-                &raw mut count,
-                since,
-            )
-        };
-        match code {
-            nvml::nvmlReturn_enum_NVML_ERROR_NOT_FOUND => return Ok(Vec::new()),
-            nvml::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE if capacity < MAX_PROCESSES => {
-                capacity = count.saturating_add(8).clamp(capacity * 2, MAX_PROCESSES);
-            }
-            code => {
-                nvml_try(code)?;
-                let count = (count as usize).min(buffers.samples.len());
-                return Ok(buffers.samples[..count].iter().map(sample).collect());
-            }
-        }
+    // SAFETY: as above: a valid handle, and a buffer of `count` entries.
+    let call = |count, buffer| unsafe { call(device.handle(), buffer, count, since) };
+    match list(&mut buffers.samples, empty, 128, call) {
+        Ok(samples) => Ok(samples.iter().map(sample).collect()),
+        Err(NvmlError::NotFound) => Ok(Vec::new()),
+        Err(error) => Err(error),
     }
 }
 

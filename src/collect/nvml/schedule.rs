@@ -63,22 +63,27 @@ impl Group {
 }
 
 /// Decides when one group is due on one GPU.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct Timer {
+    group: Group,
     /// Monotonic milliseconds of the last run.
     last: Option<u64>,
 }
 
 impl Timer {
+    pub fn new(group: Group) -> Self {
+        Self { group, last: None }
+    }
+
     /// Returns true if the group is due, and marks it as run. `changed`: used memory has changed. `focused`: the GPU's
     /// screen is open.
-    pub fn due(&mut self, group: Group, now: u64, changed: bool, focused: bool) -> bool {
+    pub fn due(&mut self, now: u64, changed: bool, focused: bool) -> bool {
         // A tick may be slightly early. Without this slack, a period of 5 s would become 6 s.
         let passed = |period: Millis| {
             self.last
                 .is_none_or(|last| now.saturating_sub(last) + 250 >= period.0)
         };
-        let due = match group.due() {
+        let due = match self.group.due() {
             Due::Tick => true,
             Due::MemoryChanged(period) => changed || passed(period),
             Due::Every(period) => passed(period),
@@ -103,21 +108,20 @@ mod tests {
 
     #[test]
     fn reads_processes_on_change_and_at_least_every_five_seconds() {
-        let mut timer = Timer::default();
-        assert!(timer.due(Group::Processes, 0, false, false));
-        assert!(!timer.due(Group::Processes, 1_000, false, false));
-        assert!(timer.due(Group::Processes, 2_000, true, false));
-        assert!(!timer.due(Group::Processes, 6_000, false, false));
-        assert!(timer.due(Group::Processes, 6_990, false, false));
+        let mut timer = Timer::new(Group::Processes);
+        assert!(timer.due(0, false, false));
+        assert!(!timer.due(1_000, false, false));
+        assert!(timer.due(2_000, true, false));
+        assert!(!timer.due(6_000, false, false));
+        assert!(timer.due(6_990, false, false));
     }
 
     #[test]
     fn runs_expensive_calls_only_while_their_screen_is_open() {
-        const TRAFFIC: Group = Group::Figures(Period::WhileShown);
-        let mut timer = Timer::default();
-        assert!(!timer.due(TRAFFIC, 0, true, false));
-        assert!(timer.due(TRAFFIC, 0, false, true));
-        assert!(!timer.due(TRAFFIC, 1_000, false, true));
-        assert!(timer.due(TRAFFIC, 2_000, false, true));
+        let mut timer = Timer::new(Group::Figures(Period::WhileShown));
+        assert!(!timer.due(0, true, false));
+        assert!(timer.due(0, false, true));
+        assert!(!timer.due(1_000, false, true));
+        assert!(timer.due(2_000, false, true));
     }
 }

@@ -3,17 +3,17 @@
 //! No other thread waits for a worker. If one hangs in a driver call, the agent sees that its section becomes stale.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 
+use super::ReceiverClosed;
 use super::device;
 use super::library::Library;
 use super::raw::Buffers;
 use super::schedule::{Group, Timer};
-use crate::collect::agent::Section;
 use crate::collect::clock::now_mono;
 use crate::model::gpu::{Gpu, Health, HealthState, Memory, Period};
 use crate::model::units::{GpuUuid, Millis};
@@ -31,13 +31,13 @@ pub enum WorkerCommand {
     Now,
 }
 
-/// Starts the worker of one GPU. It exits when the sender of `commands` is dropped.
+/// Starts the worker of one GPU, which passes its readings to `report`. It exits when the sender of `commands` is dropped.
 pub fn spawn(
     index: u32,
     library: Arc<Library>,
     interval: Millis,
     commands: Receiver<WorkerCommand>,
-    sections: Sender<Section>,
+    report: impl Fn(Gpu) -> Result<(), ReceiverClosed> + Send + 'static,
 ) -> std::io::Result<()> {
     let worker = Worker {
         index,
@@ -45,7 +45,7 @@ pub fn spawn(
         interval,
         focused: false,
         commands,
-        sections,
+        report: Box::new(report),
         gpu: Gpu {
             index,
             name: "GPU (not responding)".into(),
@@ -64,7 +64,7 @@ struct Worker {
     interval: Millis,
     focused: bool,
     commands: Receiver<WorkerCommand>,
-    sections: Sender<Section>,
+    report: Box<dyn Fn(Gpu) -> Result<(), ReceiverClosed> + Send>,
     /// The last readings. While the GPU is lost, they stay on the screen, marked as stale.
     gpu: Gpu,
 }
@@ -116,8 +116,7 @@ impl Worker {
     }
 
     fn report(&self) -> Result<(), End> {
-        let sent = self.sections.send(Section::Gpu(Box::new(self.gpu.clone())));
-        sent.map_err(|_| End::Closed)
+        (self.report)(self.gpu.clone()).map_err(|ReceiverClosed| End::Closed)
     }
 
     /// Finds the GPU by its UUID once the UUID is known. After a GPU was lost, the indices of the others may have
@@ -201,19 +200,19 @@ struct Reader {
 
 impl Reader {
     fn new() -> Self {
-        let mut utilization = Timer::default();
+        let mut utilization = Timer::new(Group::ProcessUtilization);
         // Utilisation is not needed in the first frame; it is read for the second.
         utilization.postpone(now_mono().0.saturating_sub(4_500));
         Self {
-            processes: Timer::default(),
+            processes: Timer::new(Group::Processes),
             utilization,
-            board: Timer::default(),
-            slow: Timer::default(),
-            traffic: Timer::default(),
+            board: Timer::new(Group::Figures(Period::Once)),
+            slow: Timer::new(Group::Figures(Period::Slow)),
+            traffic: Timer::new(Group::Figures(Period::WhileShown)),
             buffers: Buffers::default(),
             last_memory: Memory::default(),
             graphics_seen: false,
-            graphics: Timer::default(),
+            graphics: Timer::new(Group::Processes),
             newest_sample: 0,
             counters: None,
         }
@@ -224,13 +223,8 @@ impl Reader {
         device::tick(device, gpu)?;
         let changed = gpu.memory != self.last_memory;
         self.last_memory = gpu.memory.clone();
-        if self
-            .processes
-            .due(Group::Processes, now.0, changed, focused)
-        {
-            let graphics = self
-                .graphics
-                .due(Group::Processes, now.0, self.graphics_seen, focused);
+        if self.processes.due(now.0, changed, focused) {
+            let graphics = self.graphics.due(now.0, self.graphics_seen, focused);
             device::processes(
                 device,
                 gpu,
@@ -242,18 +236,12 @@ impl Reader {
                 self.graphics_seen = device::any_graphics(gpu);
             }
         }
-        if self
-            .utilization
-            .due(Group::ProcessUtilization, now.0, false, focused)
-        {
+        if self.utilization.due(now.0, false, focused) {
             self.newest_sample =
                 device::utilization(device, gpu, self.newest_sample, &mut self.buffers);
             gpu.utilization_at = Some(now);
         }
-        if self
-            .traffic
-            .due(Group::Figures(Period::WhileShown), now.0, false, focused)
-        {
+        if self.traffic.due(now.0, false, focused) {
             gpu.traffic = Some(device::traffic(device, now, &mut self.counters));
         } else if !focused {
             (gpu.traffic, self.counters) = (None, None);
@@ -264,16 +252,10 @@ impl Reader {
     /// Reads the groups that rarely or never change. They are sent with the next report.
     fn read_rare(&mut self, device: &Device<'_>, gpu: &mut Gpu) {
         let now = now_mono();
-        if self
-            .board
-            .due(Group::Figures(Period::Once), now.0, false, false)
-        {
+        if self.board.due(now.0, false, false) {
             device::describe(device, gpu);
         }
-        if self
-            .slow
-            .due(Group::Figures(Period::Slow), now.0, false, false)
-        {
+        if self.slow.due(now.0, false, false) {
             device::slow(device, gpu);
         }
     }

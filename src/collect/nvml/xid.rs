@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use nvml_wrapper::bitmasks::event::EventTypes;
@@ -14,9 +14,9 @@ use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, EventSet, Nvml};
 
+use super::ReceiverClosed;
 use super::library::Library;
 use super::raw;
-use crate::collect::agent::Section;
 use crate::model::text::visible;
 use crate::model::units::GpuUuid;
 
@@ -30,17 +30,18 @@ const REGISTER_INTERVAL: Duration = Duration::from_secs(30);
 /// The driver's number for an unknown Xid.
 const UNKNOWN_XID: u64 = 999;
 
-/// Starts the thread. It exits when the sender of `alive` is dropped.
+/// Starts the thread, which passes the GPU and the number of each Xid to `report`. It exits when the sender of `alive` is
+/// dropped.
 pub fn spawn(
     library: Arc<Library>,
     alive: Receiver<()>,
-    sections: Sender<Section>,
+    report: impl Fn(Option<GpuUuid>, u64) -> Result<(), ReceiverClosed> + Send + 'static,
 ) -> std::io::Result<()> {
     std::thread::Builder::new()
         .name("xid".into())
         .spawn(move || {
             loop {
-                match session(&library, &alive, &sections) {
+                match session(&library, &alive, &report) {
                     Err(End::Closed) => return,
                     Err(End::Failed(error)) => tracing::debug!(%error, "no Xid events"),
                     Err(End::Again) => continue,
@@ -71,7 +72,7 @@ impl From<NvmlError> for End {
 fn session(
     library: &Library,
     alive: &Receiver<()>,
-    sections: &Sender<Section>,
+    report: &dyn Fn(Option<GpuUuid>, u64) -> Result<(), ReceiverClosed>,
 ) -> Result<std::convert::Infallible, End> {
     let nvml = library.acquire()?;
     let count = nvml.device_count()?;
@@ -92,9 +93,7 @@ fn session(
                     .iter()
                     .find(|(device, _)| raw::is_same(device, &event.device))
                     .map(|(_, uuid)| uuid.clone());
-                sections
-                    .send(Section::Xid(gpu, number))
-                    .map_err(|_| End::Closed)?;
+                report(gpu, number).map_err(|ReceiverClosed| End::Closed)?;
             }
             Err(NvmlError::Timeout) => {}
             Err(error) => return Err(error.into()),

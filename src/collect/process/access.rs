@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
+use super::stat;
+use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
 
 pub struct Access {
@@ -47,6 +49,15 @@ impl Access {
             _ if error.kind() == io::ErrorKind::PermissionDenied => self.denied(what),
             _ if error.kind() == io::ErrorKind::NotFound => self.absent(),
             _ => Missing::new(Reason::Unknown, format!("cannot read {what}: {error}")),
+        }
+    }
+
+    /// Fails if the PID no longer belongs to the process, so that data read before may be that of another process.
+    pub fn check(&self, key: ProcessKey, what: &str) -> Result<(), Missing> {
+        match stat::start_time(&self.proc_root, key.pid) {
+            Ok(start) if start == key.start => Ok(()),
+            Ok(_) => Err(Missing::new(Reason::Gone, "the process has exited")),
+            Err(error) => Err(self.missing(what, &error)),
         }
     }
 

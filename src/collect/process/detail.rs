@@ -1,6 +1,5 @@
 //! All facts that the process screen shows about one process: read on request and never recorded.
 
-use std::collections::HashSet;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -11,15 +10,13 @@ use super::access::Access;
 use super::cgroup;
 use super::dir::Dir;
 use super::nul_list::List;
-use super::stat::{StatBuffer, StatFile};
+use super::stat::{StatBuffer, StatFile, with_ancestors};
 use crate::model::process::{Parent, ProcessDetail, ProcessKey, Variable};
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
-use crate::model::units::{Bytes, Pid};
+use crate::model::units::Bytes;
 use crate::redact;
 
-/// Maximum number of ancestors. No real tree is deeper, but a fake one may contain a cycle.
-const MAX_PARENTS: usize = 64;
 const MAX_PATH_CHARS: usize = 4096;
 const MAX_ARGUMENT_CHARS: usize = 4096;
 const MAX_NAME_CHARS: usize = 64;
@@ -43,7 +40,12 @@ pub fn read(proc_root: &Path, key: ProcessKey) -> Result<ProcessDetail, Missing>
     let parent = check()?;
     let detail = ProcessDetail {
         key,
-        parents: parents(proc_root, parent),
+        parents: with_ancestors(proc_root, parent)
+            .map(|(key, name)| Parent {
+                pid: key.pid,
+                name: visible(&name, MAX_NAME_CHARS),
+            })
+            .collect(),
         ..Reader {
             dir: &dir,
             access: &access,
@@ -63,15 +65,10 @@ impl Reader<'_> {
     fn detail(&self) -> ProcessDetail {
         let status = self.dir.status();
         let status_field = |field: fn(&Status) -> Option<u64>| match &status {
-            Ok(status) => field(status).map_or_else(
-                || {
-                    Reading::missing(
-                        Reason::Unsupported,
-                        "the kernel does not report this for the process",
-                    )
-                },
-                Reading::Value,
-            ),
+            Ok(status) => {
+                let why = "the kernel does not report this for the process";
+                Reading::or_missing(field(status), Reason::Unsupported, why)
+            }
             Err(error) => Reading::Missing(self.access.missing("the status", error)),
         };
         ProcessDetail {
@@ -109,15 +106,10 @@ impl Reader<'_> {
 
     fn cgroup(&self) -> Reading<String> {
         match self.dir.cgroup() {
-            Ok(text) => cgroup::path(&text).map_or_else(
-                || {
-                    Reading::missing(
-                        Reason::Unsupported,
-                        "the kernel does not support control groups",
-                    )
-                },
-                Reading::Value,
-            ),
+            Ok(text) => {
+                let why = "the kernel does not support control groups";
+                Reading::or_missing(cgroup::path(&text), Reason::Unsupported, why)
+            }
             Err(error) => Reading::Missing(self.access.missing("the cgroup", &error)),
         }
     }
@@ -154,29 +146,6 @@ fn environment(list: &List) -> Vec<Variable> {
             Some(redact::variable(&entry[..equals], &entry[equals + 1..]))
         })
         .collect()
-}
-
-/// Returns the ancestors, nearest first, up to PID 1 or to the first one that this user cannot read.
-fn parents(proc_root: &Path, first: Pid) -> Vec<Parent> {
-    let mut parents = Vec::new();
-    let mut seen = HashSet::new();
-    let mut next = first;
-    let mut buffer = StatBuffer::new();
-    while next != Pid(0) && parents.len() < MAX_PARENTS && seen.insert(next) {
-        let path = proc_root.join(next.to_string()).join("stat");
-        let Ok(file) = StatFile::open(&path) else {
-            break;
-        };
-        let Ok(stat) = file.read(&mut buffer) else {
-            break;
-        };
-        parents.push(Parent {
-            pid: next,
-            name: visible(stat.name, MAX_NAME_CHARS),
-        });
-        next = stat.parent;
-    }
-    parents
 }
 
 fn saturating_u32(n: u64) -> u32 {

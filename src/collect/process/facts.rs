@@ -87,10 +87,9 @@ fn fill_launch(
             process.local_rank = environment::local_rank(&environment);
             process.visible_devices = environment::visible_devices(&environment);
             process.alloc_conf = environment::alloc_conf(&environment);
-            process.job = environment::job(&environment).or(cgroup_job).map_or_else(
-                || Reading::missing(Reason::Unsupported, "no job id found in its environment"),
-                Reading::Value,
-            );
+            let job = environment::job(&environment).or(cgroup_job);
+            let why = "no job id found in its environment";
+            process.job = Reading::or_missing(job, Reason::Unsupported, why);
         }
         Err(error) => {
             let missing = access.missing("the environment", &error);

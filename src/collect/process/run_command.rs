@@ -5,35 +5,25 @@
 
 use std::path::Path;
 
-use super::stat::{StatBuffer, StatFile};
+use super::stat::with_ancestors;
 use crate::model::process::ProcessKey;
 use crate::model::units::Pid;
 
 /// gputop's name in the kernel, which stores at most 15 bytes of the file name.
 const GPUTOP_NAME: &[u8] = b"gputop";
-/// Maximum number of ancestors to check.
-const MAX_PARENTS: usize = 32;
 
 /// Searches the ancestors of a process for the command, as far as this user can read them. Returns `None` if the process
 /// is the command itself.
 pub fn command_of(proc_root: &Path, process: ProcessKey, parent: Pid) -> Option<ProcessKey> {
-    let (mut below, mut next) = (process, parent);
-    let mut buffer = StatBuffer::new();
-    for _ in 0..MAX_PARENTS {
-        if next.0 <= 1 {
-            return None;
+    let mut below = process;
+    for (ancestor, name) in with_ancestors(proc_root, parent) {
+        if ancestor.pid.0 == 1 {
+            break;
         }
-        let path = proc_root.join(next.to_string()).join("stat");
-        let file = StatFile::open(&path).ok()?;
-        let stat = file.read(&mut buffer).ok()?;
-        if stat.name == GPUTOP_NAME {
+        if name == GPUTOP_NAME {
             return Some(below).filter(|command| *command != process);
         }
-        below = ProcessKey {
-            pid: next,
-            start: stat.start,
-        };
-        next = stat.parent;
+        below = ancestor;
     }
     None
 }
@@ -43,13 +33,9 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::model::units::StartTicks;
 
     fn key(pid: u32) -> ProcessKey {
-        ProcessKey {
-            pid: Pid(pid),
-            start: StartTicks(u64::from(pid) * 10),
-        }
+        ProcessKey::new(pid, u64::from(pid) * 10)
     }
 
     #[test]

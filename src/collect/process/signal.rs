@@ -42,7 +42,7 @@ pub fn send(proc_root: &Path, key: ProcessKey, signal: Signal) -> Result<(), Mis
 
 fn check_start_time(proc_root: &Path, key: ProcessKey) -> Result<(), Missing> {
     let read = || -> io::Result<(StartTicks, RunState)> {
-        let file = StatFile::open(&proc_root.join(key.pid.to_string()).join("stat"))?;
+        let file = StatFile::of(proc_root, key.pid)?;
         let mut buffer = StatBuffer::new();
         let stat = file.read(&mut buffer)?;
         Ok((stat.start, stat.state))
@@ -83,6 +83,7 @@ fn rejected(why: &'static str) -> Missing {
 
 #[cfg(test)]
 mod tests {
+    use super::super::stat::start_time;
     use super::*;
     use std::os::unix::process::ExitStatusExt;
     use std::process::{Child, Command, Stdio};
@@ -94,14 +95,9 @@ mod tests {
     }
 
     fn key(child: &Child) -> ProcessKey {
-        let file = StatFile::open(Path::new(&format!("/proc/{}/stat", child.id())));
-        let mut buffer = StatBuffer::new();
-        let file = file.expect("stat");
-        let stat = file.read(&mut buffer).expect("stat");
-        ProcessKey {
-            pid: crate::model::units::Pid(child.id()),
-            start: stat.start,
-        }
+        let pid = crate::model::units::Pid(child.id());
+        let start = start_time(Path::new("/proc"), pid).expect("stat");
+        ProcessKey { pid, start }
     }
 
     #[test]
@@ -140,10 +136,7 @@ mod tests {
 
     #[test]
     fn rejects_pid_1_own_process_and_unknown_start_time() {
-        let of = |pid, start| ProcessKey {
-            pid: crate::model::units::Pid(pid),
-            start: StartTicks(start),
-        };
+        let of = |pid, start| ProcessKey::new(pid, start);
         for key in [
             of(1, 1),
             of(0, 1),

@@ -3,16 +3,21 @@
 //! The file is opened once and read again through the same descriptor. The descriptor stays bound to that process: it
 //! never returns data of another process with the same PID, and a read after the process has exited returns ESRCH.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use crate::model::process::ProcessKey;
 pub use crate::model::stat_line::Stat;
+use crate::model::units::{Pid, StartTicks};
 
 /// Size of the buffer, which is large enough for 52 numbers of up to 20 digits and a name of up to 64 bytes.
 const STAT_BYTES: usize = 2048;
+/// Maximum number of ancestors. No real tree is deeper, but a fake one may contain a cycle.
+const MAX_ANCESTORS: usize = 64;
 
 /// An open stat file.
 pub struct StatFile(File);
@@ -36,11 +41,43 @@ impl StatFile {
         File::open(path).map(Self)
     }
 
+    /// Opens the file of the process that has this PID.
+    pub fn of(proc_root: &Path, pid: Pid) -> io::Result<Self> {
+        Self::open(&proc_root.join(pid.to_string()).join("stat"))
+    }
+
     /// Reads the file. Returns ESRCH once the process was reaped by its parent.
     pub fn read<'a>(&self, buffer: &'a mut StatBuffer) -> io::Result<Stat<'a>> {
         let n = self.0.read_at(&mut buffer.0, 0)?;
         Stat::parse(&buffer.0[..n]).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     }
+}
+
+/// Returns the start time of the process that has this PID.
+pub fn start_time(proc_root: &Path, pid: Pid) -> io::Result<StartTicks> {
+    let file = StatFile::of(proc_root, pid)?;
+    Ok(file.read(&mut StatBuffer::new())?.start)
+}
+
+/// Returns true if the PID still belongs to this process.
+pub fn is_running(proc_root: &Path, key: ProcessKey) -> bool {
+    start_time(proc_root, key.pid).is_ok_and(|start| start == key.start)
+}
+
+/// Returns a process and its ancestors with their names, nearest first, up to PID 1 or to the first one that this user
+/// cannot read.
+pub fn with_ancestors(proc_root: &Path, pid: Pid) -> impl Iterator<Item = (ProcessKey, Vec<u8>)> {
+    let (mut next, mut seen, mut buffer) = (pid, HashSet::new(), StatBuffer::new());
+    std::iter::from_fn(move || {
+        if next == Pid(0) || seen.len() == MAX_ANCESTORS || !seen.insert(next) {
+            return None;
+        }
+        let file = StatFile::of(proc_root, next).ok()?;
+        let stat = file.read(&mut buffer).ok()?;
+        let pid = std::mem::replace(&mut next, stat.parent);
+        let start = stat.start;
+        Some((ProcessKey { pid, start }, stat.name.to_vec()))
+    })
 }
 
 #[cfg(test)]

@@ -427,10 +427,7 @@ fn parents_stop_at_a_cycle() {
     add(root.path(), 418, 500, 0);
     add(root.path(), 500, 501, 0);
     add(root.path(), 501, 500, 0);
-    let key = ProcessKey {
-        pid: Pid(418),
-        start: StartTicks(6000),
-    };
+    let key = ProcessKey::new(418, 6000);
     let parents: Vec<u32> = super::detail(root.path(), key)
         .expect("detail")
         .parents

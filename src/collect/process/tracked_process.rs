@@ -50,7 +50,7 @@ pub enum Refreshed {
 
 impl TrackedProcess {
     pub fn open(pid: Pid, now: Mono, reading: &mut Context) -> io::Result<Self> {
-        let file = StatFile::open(&reading.dir(pid).join("stat"))?;
+        let file = StatFile::of(&reading.proc_root, pid)?;
         let stat = file.read(&mut reading.buffer)?;
         let key = ProcessKey {
             pid,

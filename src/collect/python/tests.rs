@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::collect::process::stat::start_time;
 use crate::model::units::Pid;
 
 /// A child process that is killed when the test ends.
@@ -48,13 +49,9 @@ impl Drop for Target {
 }
 
 fn key(pid: u32) -> ProcessKey {
-    let path = format!("/proc/{pid}/stat");
-    let start = StatFile::open(Path::new(&path))
-        .and_then(|file| Ok(file.read(&mut StatBuffer::new())?.start));
-    ProcessKey {
-        pid: Pid(pid),
-        start: start.expect("its stat"),
-    }
+    let pid = Pid(pid);
+    let start = start_time(Path::new(PROC), pid).expect("its stat");
+    ProcessKey { pid, start }
 }
 
 fn read(reader: &mut PythonReader, key: ProcessKey) -> Stack {

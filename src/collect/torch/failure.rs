@@ -35,6 +35,8 @@ pub enum Failure {
     Forked,
     #[error("the process is not watched")]
     NotWatched,
+    #[error("cancelled")]
+    Cancelled,
     #[error(transparent)]
     Memory(#[from] MemoryError),
 }
@@ -48,7 +50,9 @@ impl Failure {
             | Self::CudaMallocAsync
             | Self::Pluggable
             | Self::Forked => Reason::Unsupported,
-            Self::NotInitialised | Self::Busy | Self::NotWatched => Reason::NotRead,
+            Self::NotInitialised | Self::Busy | Self::NotWatched | Self::Cancelled => {
+                Reason::NotRead
+            }
             Self::Memory(MemoryError::Denied(_)) => Reason::Denied,
             Self::Changed | Self::Memory(MemoryError::Gone) => Reason::Gone,
             Self::OtherBackend(_) | Self::UnknownBuild | Self::Memory(_) => Reason::Unknown,

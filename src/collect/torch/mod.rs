@@ -16,6 +16,7 @@ pub mod allocation_spike;
 mod block;
 mod containers;
 mod failure;
+pub mod holders;
 mod largest;
 mod layout;
 mod locate;
@@ -74,8 +75,8 @@ impl Attached<Live> {
     /// Returns true if this process was forked after CUDA was in use: its devices have the same addresses as in the
     /// parent.
     pub fn is_forked_copy(&self, proc_root: &Path, pid: Pid) -> bool {
-        let stat = StatFile::open(&proc_root.join(pid.to_string()).join("stat"));
-        let parent = stat.and_then(|stat| Ok(stat.read(&mut StatBuffer::new())?.parent));
+        let parent = StatFile::of(proc_root, pid)
+            .and_then(|stat| Ok(stat.read(&mut StatBuffer::new())?.parent));
         let parent = parent
             .ok()
             .and_then(|parent| Self::open(proc_root, parent).ok());
@@ -175,8 +176,6 @@ impl<M: Memory> Attached<M> {
 
     /// Reads consistent statistics of each device, in one system call if the allocator does not change meanwhile. A
     /// device that changes in every try is left out.
-    ///
-    /// # Errors
     /// Returns [`Failure::Changed`] if the list of devices has moved. Then attach again.
     pub fn stats(&mut self) -> Result<Vec<DeviceStats>, Failure> {
         let stats = self.read_stats(Scope::All)?;
@@ -198,8 +197,6 @@ impl<M: Memory> Attached<M> {
     /// validating the list of devices. That halves the cost. A copy that equals the last accepted one counts as the
     /// second of two equal copies, which halves the cost again for a program that changed nothing. If the allocator no
     /// longer exists, the memory rarely contains valid statistics; the next `stats` detects this at the latest.
-    ///
-    /// # Errors
     /// Returns [`Failure::Changed`] if a device has moved.
     pub fn sample(&mut self) -> Result<Vec<DeviceStats>, Failure> {
         if self.in_use.is_empty() {
@@ -352,8 +349,6 @@ impl<M: Memory> Attached<M> {
     ///
     /// Makes up to five tries to complete a walk during which nothing changed. Otherwise returns the last successful walk,
     /// marked as not exact.
-    ///
-    /// # Errors
     /// Fails if the device does not exist, or if all tries failed.
     pub fn map(&mut self, ordinal: u32) -> Result<PoolMap, Failure> {
         self.map_and_stats(ordinal).map(|(map, _)| map)

@@ -8,7 +8,7 @@ use super::{Attached, DeviceStats, Failure};
 use crate::collect::clock::now_mono;
 use crate::collect::memory::MemoryError;
 use crate::collect::memory::live::Live;
-use crate::collect::process::stat::{StatBuffer, StatFile};
+use crate::collect::process::stat::is_running;
 use crate::collect::process::statm::mapped_pages;
 use crate::model::pool::{Allocator, Pool, PoolMap, PoolStats, Sampled, Unread};
 use crate::model::process::ProcessKey;
@@ -276,24 +276,17 @@ fn open(
     key: ProcessKey,
     detects_copies: bool,
 ) -> Result<Attached<Live>, Failure> {
-    if !is_same(proc_root, key) {
+    if !is_running(proc_root, key) {
         return Err(MemoryError::Gone.into());
     }
     let attached = Attached::open(proc_root, key.pid)?;
     if detects_copies && attached.is_forked_copy(proc_root, key.pid) {
         return Err(Failure::Forked);
     }
-    if !is_same(proc_root, key) {
+    if !is_running(proc_root, key) {
         return Err(MemoryError::Gone.into());
     }
     Ok(attached)
-}
-
-fn is_same(proc_root: &Path, key: ProcessKey) -> bool {
-    let path = proc_root.join(key.pid.to_string()).join("stat");
-    let file = StatFile::open(&path);
-    file.and_then(|file| Ok(file.read(&mut StatBuffer::new())?.start == key.start))
-        .unwrap_or(false)
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ const BAR_WIDTH: u64 = 24;
 pub enum Others {
     /// With command line and user, for readers who can see them anyway.
     Named,
-    /// By PID only, for text that may be shared.
+    /// The PID alone, for text that may be shared.
     Numbered,
 }
 

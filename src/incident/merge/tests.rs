@@ -6,15 +6,12 @@ use crate::model::incident_key::IncidentKey;
 use crate::model::incident_record::{MAX_EVENTS, MAX_EXCERPT};
 use crate::model::process::ProcessKey;
 use crate::model::trace_replay::SettingResult;
-use crate::model::units::{Mono, Pid, StartTicks, UnixMillis};
+use crate::model::units::{Mono, UnixMillis};
 
 fn key(pid: u32, first: u64) -> IncidentKey {
     IncidentKey {
         boot_id: "boot".into(),
-        process: Some(ProcessKey {
-            pid: Pid(pid),
-            start: StartTicks(99),
-        }),
+        process: Some(ProcessKey::new(pid, 99)),
         run: None,
         gpu: None,
         first: Mono(first),
@@ -56,10 +53,7 @@ fn merges_reports_of_one_process_within_seconds() {
     assert!(a.is_same(&near));
     assert!(!a.is_same(&far), "two caught failures of one process");
     let mut other = from_log(0);
-    other.key.process = Some(ProcessKey {
-        pid: Pid(418),
-        start: StartTicks(100),
-    });
+    other.key.process = Some(ProcessKey::new(418, 100));
     assert!(!a.is_same(&other), "the PID was reused");
     let mut boot = from_log(0);
     boot.key.boot_id = "another".into();

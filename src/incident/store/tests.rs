@@ -7,7 +7,7 @@ use crate::model::incident::{Incident, Severity};
 use crate::model::incident_key::IncidentKey;
 use crate::model::incident_record::Excerpt;
 use crate::model::process::ProcessKey;
-use crate::model::units::{Mono, Pid, StartTicks};
+use crate::model::units::Mono;
 
 fn store() -> (TempDir, Store) {
     let home = tempfile::tempdir().expect("a directory");
@@ -24,10 +24,7 @@ fn record(pid: u32, seconds: u32) -> Record {
     };
     let key = IncidentKey {
         boot_id: "boot".into(),
-        process: Some(ProcessKey {
-            pid: Pid(pid),
-            start: StartTicks(7),
-        }),
+        process: Some(ProcessKey::new(pid, 7)),
         run: None,
         gpu: None,
         first: Mono(u64::from(seconds) * 1_000),

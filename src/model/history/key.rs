@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::model::process::ProcessKey;
-use crate::model::units::{GpuUuid, Pid, StartTicks};
+use crate::model::units::GpuUuid;
 
 /// A metric of a host, GPU, process or pool.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -118,10 +118,7 @@ impl SeriesKey {
 
 fn process_key(text: &str) -> Option<ProcessKey> {
     let (pid, start) = text.split_once('@')?;
-    Some(ProcessKey {
-        pid: Pid(pid.parse().ok()?),
-        start: StartTicks(start.parse().ok()?),
-    })
+    Some(ProcessKey::new(pid.parse().ok()?, start.parse().ok()?))
 }
 
 impl SeriesKey {

@@ -25,8 +25,9 @@ use std::collections::hash_map::Entry;
 pub use self::key::{GpuMetric, HostMetric, PoolMetric, ProcessMetric, SeriesKey, UnknownSeries};
 pub use self::retention::worth;
 pub use self::samples::samples;
-pub use self::series::{COARSE, DAY, Series, Span};
+pub use self::series::{COARSE, DAY, Series};
 pub use self::summary::{Summarise, Summary};
+pub use self::tier::Span;
 use super::frame::Frame;
 use super::process::ProcessKey;
 use super::units::{Millis, Mono};
@@ -48,7 +49,7 @@ pub enum Reach {
     /// All series, for a day.
     #[default]
     Whole,
-    /// All series, with a lower memory limit, so only the latest hours of processes remain. For a host that the user
+    /// All series, with a lower memory limit, so the series of processes cover only the latest hours. For a host that the user
     /// viewed earlier.
     Part,
     /// Only GPUs and host for the last hour, in coarse buckets: 0.2 MiB with 8 GPUs. For one of many hosts.

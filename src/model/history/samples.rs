@@ -1,7 +1,7 @@
 //! Extracts from a frame the values that have a series.
 
 use super::key::{GpuMetric, HostMetric, PoolMetric, ProcessMetric, SeriesKey};
-use super::series::Span;
+use super::tier::Span;
 use crate::model::frame::Frame;
 use crate::model::gpu::HealthState;
 use crate::model::pool::Sampled;

@@ -1,25 +1,7 @@
 //! One metric over time, in two tiers.
 
-use serde::{Deserialize, Serialize};
-
-use super::tier::Tier;
+use super::tier::{Span, Tier};
 use crate::model::units::{Millis, Mono};
-
-/// Minimum and maximum within a time window.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Span(pub f32, pub f32);
-
-impl Span {
-    /// Returns the span that covers both. If one is absent (NaN), returns the other.
-    pub(super) fn join(self, other: Self) -> Self {
-        Self(self.0.min(other.0), self.1.max(other.1))
-    }
-
-    /// Compares bit patterns, so that two absent spans (NaN) are equal.
-    pub(super) fn is(self, other: Self) -> bool {
-        self.0.to_bits() == other.0.to_bits() && self.1.to_bits() == other.1.to_bits()
-    }
-}
 
 /// Width of a bucket in milliseconds, and maximum number of chunks of 60 buckets, finest tier first: one second for ten
 /// minutes, ten seconds for a day. Each tier has one extra chunk because the newest is incomplete.

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::key::SeriesKey;
 use super::samples::samples;
-use super::series::{COARSE, Span};
+use super::series::COARSE;
+use super::tier::Span;
 use crate::model::frame::Frame;
 use crate::model::units::Mono;
 

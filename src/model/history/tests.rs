@@ -5,7 +5,7 @@ use crate::model::gpu::{Gpu, GpuProcess, Health, HealthState};
 use crate::model::pool::{Pool, Pools, Sampled};
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Reading, Reason};
-use crate::model::units::{Bytes, GpuUuid, Percent, Pid, StartTicks};
+use crate::model::units::{Bytes, GpuUuid, Percent, Pid};
 
 const GPU: &str = "GPU-1";
 
@@ -31,10 +31,7 @@ fn frame(second: u64, gpu: Gpu) -> Frame {
 }
 
 fn process(number: u32) -> ProcessKey {
-    ProcessKey {
-        pid: Pid(number),
-        start: StartTicks(9),
-    }
+    ProcessKey::new(number, 9)
 }
 
 /// Returns a GPU with one process.
@@ -64,10 +61,7 @@ fn shown(history: &History, end: u64, seconds: u64) -> Vec<Option<Span>> {
 
 #[test]
 fn series_keys_survive_a_round_trip() {
-    let key = ProcessKey {
-        pid: Pid(418),
-        start: StartTicks(9),
-    };
+    let key = ProcessKey::new(418, 9);
     let gpu = GpuUuid("GPU-1".into());
     for series in [
         SeriesKey::Host(HostMetric::Cpu),

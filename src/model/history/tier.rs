@@ -8,12 +8,28 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::series::Span;
+use serde::{Deserialize, Serialize};
 
 /// Number of buckets in a chunk: ten minutes in the coarse tier.
 const CHUNK: u64 = 60;
 
 /// A bucket without a value.
+/// Minimum and maximum within a time window.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Span(pub f32, pub f32);
+
+impl Span {
+    /// Returns the span that covers both. If one is absent (NaN), returns the other.
+    pub(super) fn join(self, other: Self) -> Self {
+        Self(self.0.min(other.0), self.1.max(other.1))
+    }
+
+    /// Compares bit patterns, so that two absent spans (NaN) are equal.
+    pub(super) fn is(self, other: Self) -> bool {
+        self.0.to_bits() == other.0.to_bits() && self.1.to_bits() == other.1.to_bits()
+    }
+}
+
 const ABSENT: Span = Span(f32::NAN, f32::NAN);
 
 type Buckets = [Span; CHUNK as usize];

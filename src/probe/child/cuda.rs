@@ -134,7 +134,7 @@ impl Driver {
         Ok(uuid
             .bytes
             .iter()
-            .map(|byte| format!("{:02x}", byte.cast_unsigned()))
+            .map(|byte| format!("{:02x}", u8::from_ne_bytes(byte.to_ne_bytes())))
             .collect())
     }
 

@@ -16,19 +16,40 @@ use crate::probe::device::{Device, DeviceError, GRANULE};
 /// Sizes of live blocks, by address.
 type Live = BTreeMap<u64, u64>;
 
-pub struct Plain<'d, D> {
+/// Blocks that the driver allocates one by one.
+pub struct DriverBlocks<'d, D> {
     device: &'d mut D,
     arena: u64,
     live: Live,
+    /// The pool, if blocks come from the stream-ordered one.
+    pool: Option<StreamOrderedPool>,
 }
 
-impl<'d, D> Plain<'d, D> {
-    pub fn new(device: &'d mut D, arena: u64) -> Self {
+#[derive(Default)]
+struct StreamOrderedPool {
+    /// All memory that was ever allocated, as ranges.
+    allocated: Vec<(u64, u64)>,
+    reserved: u64,
+}
+
+impl<'d, D: Device> DriverBlocks<'d, D> {
+    /// Allocates with `cudaMalloc`.
+    pub fn plain(device: &'d mut D, arena: u64) -> Self {
         Self {
             device,
             arena,
             live: Live::new(),
+            pool: None,
         }
+    }
+
+    /// Allocates from a stream-ordered pool.
+    pub fn stream_ordered(device: &'d mut D, arena: u64) -> Result<Self, DeviceError> {
+        device.open_pool()?;
+        Ok(Self {
+            pool: Some(StreamOrderedPool::default()),
+            ..Self::plain(device, arena)
+        })
     }
 
     /// Returns the pages that contain live blocks, as ranges.
@@ -39,9 +60,16 @@ impl<'d, D> Plain<'d, D> {
         });
         merged(pages)
     }
+
+    fn free(&mut self, address: u64) {
+        match self.pool {
+            Some(_) => self.device.pool_free(address),
+            None => self.device.free(address),
+        }
+    }
 }
 
-impl<D: Device> Allocator<D> for Plain<'_, D> {
+impl<D: Device> Allocator<D> for DriverBlocks<'_, D> {
     fn device(&mut self) -> &mut D {
         self.device
     }
@@ -52,92 +80,46 @@ impl<D: Device> Allocator<D> for Plain<'_, D> {
         if held + size > self.arena {
             return Err(DeviceError::OutOfMemory);
         }
-        let address = self.device.alloc(size)?;
-        self.live.insert(address, size);
-        Ok(address)
-    }
-
-    fn give(&mut self, address: u64) {
-        if self.live.remove(&address).is_some() {
-            self.device.free(address);
-        }
-    }
-
-    fn reserved(&self) -> u64 {
-        self.pages().iter().map(|(from, to)| to - from).sum()
-    }
-
-    fn segments(&self) -> Vec<Segment> {
-        segments_of(&self.pages(), &self.live)
-    }
-
-    fn close(&mut self) {
-        for (address, _) in std::mem::take(&mut self.live) {
-            self.device.free(address);
-        }
-    }
-}
-
-pub struct StreamOrdered<'d, D> {
-    device: &'d mut D,
-    arena: u64,
-    live: Live,
-    /// All memory that was ever allocated, as ranges.
-    allocated: Vec<(u64, u64)>,
-    reserved: u64,
-}
-
-impl<'d, D: Device> StreamOrdered<'d, D> {
-    pub fn open(device: &'d mut D, arena: u64) -> Result<Self, DeviceError> {
-        device.open_pool()?;
-        Ok(Self {
-            device,
-            arena,
-            live: Live::new(),
-            allocated: Vec::new(),
-            reserved: 0,
-        })
-    }
-}
-
-impl<D: Device> Allocator<D> for StreamOrdered<'_, D> {
-    fn device(&mut self) -> &mut D {
-        self.device
-    }
-
-    fn take(&mut self, size: u64) -> Result<u64, DeviceError> {
-        let size = rounded(Bytes(size)).0;
-        let held: u64 = self.live.values().sum();
-        if held + size > self.arena {
-            return Err(DeviceError::OutOfMemory);
-        }
+        let Some(pool) = &mut self.pool else {
+            let address = self.device.alloc(size)?;
+            self.live.insert(address, size);
+            return Ok(address);
+        };
         let address = self.device.pool_alloc(size)?;
         self.live.insert(address, size);
-        self.allocated.push((address, address + size));
-        self.allocated = merged(std::mem::take(&mut self.allocated).into_iter());
-        self.reserved = self.device.pool_reserved()?;
+        let allocated = std::mem::take(&mut pool.allocated).into_iter();
+        pool.allocated = merged(allocated.chain([(address, address + size)]));
+        pool.reserved = self.device.pool_reserved()?;
         Ok(address)
     }
 
     fn give(&mut self, address: u64) {
         if self.live.remove(&address).is_some() {
-            self.device.pool_free(address);
+            self.free(address);
         }
     }
 
     fn reserved(&self) -> u64 {
-        self.reserved
+        match &self.pool {
+            Some(pool) => pool.reserved,
+            None => self.pages().iter().map(|(from, to)| to - from).sum(),
+        }
     }
 
     fn segments(&self) -> Vec<Segment> {
-        segments_of(&self.allocated, &self.live)
+        match &self.pool {
+            Some(pool) => segments_of(&pool.allocated, &self.live),
+            None => segments_of(&self.pages(), &self.live),
+        }
     }
 
     fn close(&mut self) {
         for (address, _) in std::mem::take(&mut self.live) {
-            self.device.pool_free(address);
+            self.free(address);
         }
-        self.device.close_pool();
+        if self.pool.is_some() {
+            self.device.close_pool();
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 mod driver;
 mod torch;
 
-use self::driver::{Plain, StreamOrdered};
+use self::driver::DriverBlocks;
 use self::torch::Torch;
 use super::bins;
 use super::device::{Device, DeviceError};
@@ -68,8 +68,8 @@ fn open<D: Device>(
     Ok(match policy {
         Policy::Native => Box::new(Torch::new(device, arena, false)),
         Policy::Expandable => Box::new(Torch::new(device, arena, true)),
-        Policy::Plain => Box::new(Plain::new(device, arena)),
-        Policy::Pool => Box::new(StreamOrdered::open(device, arena)?),
+        Policy::Plain => Box::new(DriverBlocks::plain(device, arena)),
+        Policy::Pool => Box::new(DriverBlocks::stream_ordered(device, arena)?),
         Policy::Unknown => return Err(DeviceError::Failed("unknown policy".into())),
     })
 }

@@ -7,7 +7,7 @@ use super::Allocator;
 use crate::allocator::config::Config;
 use crate::allocator::driver::Driver;
 use crate::allocator::model::{Model, Outcome};
-use crate::allocator::rules::{NEWEST, Rules};
+use crate::allocator::rules::NEWEST;
 use crate::allocator::trace::{BlockId, Op, PoolId};
 use crate::model::pool::Segment;
 use crate::model::units::Bytes;
@@ -36,7 +36,7 @@ impl<'d, D: Device> Torch<'d, D> {
             error: None,
         };
         Self {
-            model: Model::on(arena, Rules::new(NEWEST, &config)),
+            model: Model::on(arena, config.rules(NEWEST)),
             names: HashMap::new(),
             next: 0,
         }

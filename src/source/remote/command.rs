@@ -440,7 +440,7 @@ impl RemoteHost {
                 Ok(Request::Connect) => self.request_connection(),
                 Ok(request) => {
                     if self.writer.uses_script() {
-                        let answer = nvidia_smi::refused(&request, self.unavailable());
+                        let answer = request.refused(self.unavailable());
                         answer.into_iter().for_each(|update| self.feed.push(update));
                     }
                     self.writer.send(request);

@@ -89,7 +89,6 @@ mod tests {
 
     use super::*;
     use crate::model::pool::{Pool, PoolStats, Pools};
-    use crate::model::units::{Pid, StartTicks};
 
     fn hello(agent: &str, boot_id: &str) -> Hello {
         Hello {
@@ -101,10 +100,7 @@ mod tests {
 
     fn frame(mono: u64, ooms: &[(u32, u64)]) -> Frame {
         let pools = ooms.iter().map(|&(pid, num_ooms)| Pool {
-            process: ProcessKey {
-                pid: Pid(pid),
-                start: StartTicks(7),
-            },
+            process: ProcessKey::new(pid, 7),
             at: Mono(mono),
             stats: PoolStats {
                 num_ooms,

@@ -46,8 +46,6 @@ pub fn greeting() -> String {
 }
 
 /// Checks the text after [`GREETING`], `1 version=0.1.0`.
-///
-/// # Errors
 /// Returns the version of the other gputop if it uses another protocol.
 pub fn fits(words: &[u8]) -> Result<(), String> {
     let words = visible(words, 60);

@@ -6,14 +6,12 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::Deserialize;
-
 use super::contents::Contents;
-use super::lines::{Broken, Lines};
+use super::lines::{Broken, FrameTime, Lines, TimedLine};
 use super::walk;
 use crate::model::bounded_json;
 use crate::model::host::Hello;
-use crate::model::units::{Mono, UnixMillis};
+use crate::model::units::Mono;
 use crate::protocol::{Line, Update};
 use crate::source::layout::{
     HELLO_MAGIC, INDEX_END, INDEX_FOOTER, INDEX_MAGIC, Index, MAX_INDEX_BYTES, MAX_NOTE_BYTES,
@@ -46,22 +44,6 @@ pub enum OpenError {
         version: String,
         needs: String,
     },
-}
-
-/// Time of a frame.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct FrameTime {
-    time: UnixMillis,
-    mono: Mono,
-}
-
-/// A line of which only the time of its frame is read.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct TimedLine {
-    from: u32,
-    frame: Option<FrameTime>,
 }
 
 /// A playable recording. The positions of its minutes are known, but no minute has been read yet.

@@ -31,8 +31,6 @@ const SILENCE_GRACE_MILLIS: u64 = 2_000;
 
 /// Plays all recordings on a new thread until no reader is left. Returns the source for the host list, which sends the
 /// position, and the source of each recording.
-///
-/// # Errors
 /// Fails if a recording contains no readable frame.
 pub fn play_all(
     recordings: Vec<(String, Recording)>,

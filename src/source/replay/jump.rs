@@ -1,7 +1,6 @@
 //! Moving in a recording: executes requests, and sends the data that a screen needs after a jump.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Instant;
 
 use super::next_frame::NextFrame;
@@ -9,10 +8,7 @@ use super::player::{Player, clamp_speed};
 use super::seek_target::{self, Target, Until};
 use crate::model::event::Event;
 use crate::model::history::Summary;
-use crate::model::log::LogView;
-use crate::model::probe::{Outcome, Probe};
 use crate::model::reading::{Missing, Reason};
-use crate::model::signal::Signalled;
 use crate::model::units::Mono;
 use crate::protocol::{Play, Request, Update};
 
@@ -28,8 +24,35 @@ const MAX_JUMP_FRAMES: u64 = 120;
 /// Maximum number of frames to step forward. Longer distances are executed as a jump.
 const MAX_FORWARD_STEPS: u64 = 16;
 
-const NO_STACK: &str = "recordings contain stacks only for failed allocations and new maxima";
-const NO_LOG: &str = "recordings contain excerpts of logs only";
+/// Returns the reason why a recording cannot fulfil a request.
+fn why_not(request: &Request) -> Missing {
+    let (reason, hint) = match request {
+        Request::Detail(_) => (
+            Reason::NotRead,
+            "recordings do not contain the environment or the full command line",
+        ),
+        Request::Stacks(_) => (
+            Reason::NotRead,
+            "recordings contain stacks only for failed allocations and new maxima",
+        ),
+        Request::Holders(_) => (
+            Reason::NotRead,
+            "recordings do not contain the names of tensors, because they are private data of the program",
+        ),
+        Request::Log(_) | Request::Watch { .. } => {
+            (Reason::NotRead, "recordings contain excerpts of logs only")
+        }
+        Request::Signal { .. } => (
+            Reason::Unsupported,
+            "the process belongs to a recording and does not run on this host",
+        ),
+        _ => (
+            Reason::Unsupported,
+            "a recording is playing, and its GPU is not on this host",
+        ),
+    };
+    Missing::new(reason, hint)
+}
 
 impl Player {
     /// Handles all waiting requests before moving, so that a held key does not decode a minute for each repeat.
@@ -38,52 +61,12 @@ impl Player {
         let mut map = self.reader.wanted_map;
         for request in requests {
             match request {
-                Request::Detail(key) => {
-                    let why = Missing::new(
-                        Reason::NotRead,
-                        "recordings do not contain the environment or the full command line",
-                    );
-                    self.feed.push(Update::Detail(key, Box::new(Err(why))));
-                }
-                Request::Stacks(key) => {
-                    let why = Missing::new(Reason::NotRead, NO_STACK);
-                    self.feed.push(Update::Stacks(key, Arc::new(Err(why))));
-                }
-                Request::Log(process) => {
-                    self.feed.push(Update::Log(Arc::new(LogView {
-                        process,
-                        missing: Some(Missing::new(Reason::NotRead, NO_LOG)),
-                        ..LogView::default()
-                    })));
-                }
-                Request::Watch { process, .. } => {
-                    let why = Missing::new(Reason::NotRead, NO_LOG);
-                    self.feed.push(Update::Watched(process, Err(why)));
-                }
-                Request::Signal { signal, processes } => {
-                    let why = Missing::new(
-                        Reason::Unsupported,
-                        "the process belongs to a recording and does not run on this host",
-                    );
-                    let outcomes = processes.into_iter().map(|key| (key, Err(why.clone())));
-                    self.feed.push(Update::Signalled(Signalled {
-                        signal,
-                        outcomes: outcomes.collect(),
-                    }));
-                }
-                Request::Probe(wish) => {
-                    self.feed.push(Update::Probed(Arc::new(Probe {
-                        gpu: wish.gpu,
-                        outcome: Outcome::Refused,
-                        reason: Some(
-                            "a recording is playing, and its GPU is not on this host".into(),
-                        ),
-                        ..Probe::default()
-                    })));
-                }
                 Request::Play(play) => target = self.handle_play(play, target),
                 Request::Map(wanted) => map = wanted,
-                Request::Focus(_) | Request::Interval(_) | Request::Connect => {}
+                request => {
+                    let answer = request.refused(why_not(&request));
+                    answer.into_iter().for_each(|update| self.feed.push(update));
+                }
             }
         }
         self.select_map(map);

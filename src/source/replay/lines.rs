@@ -3,9 +3,12 @@
 use std::io::{BufRead, BufReader, Read, Take};
 use std::sync::Arc;
 
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use zstd::stream::read::Decoder;
 
 use super::contents::{Contents, Section};
+use crate::model::units::{Mono, UnixMillis};
 use crate::source::layout::{MAX_LINE_BYTES, MAX_MINUTE_BYTES, WINDOW_LOG};
 
 /// The remaining part of a minute is unreadable, because it is cut off or damaged.
@@ -55,4 +58,21 @@ impl Lines {
     pub fn left(&self) -> u64 {
         self.text.limit()
     }
+}
+
+/// A line of which only the time of its frame is read, which is faster than reading the whole line.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub struct TimedLine {
+    pub from: u32,
+    pub frame: Option<FrameTime>,
+    pub map: Option<IgnoredAny>,
+}
+
+/// Time of a frame.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub struct FrameTime {
+    pub time: UnixMillis,
+    pub mono: Mono,
 }

@@ -23,6 +23,7 @@ pub use group::play_all;
 
 use self::player::Player;
 use super::stream::{Source, stream};
+use crate::model::units::Millis;
 
 /// Playback options.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,6 +33,8 @@ pub struct Options {
     pub speed: f32,
     /// Start over at the end instead of pausing there.
     pub repeat: bool,
+    /// Distance from the start of the recording at which playback begins.
+    pub start: Millis,
 }
 
 impl Default for Options {
@@ -40,6 +43,7 @@ impl Default for Options {
             paused: false,
             speed: 1.0,
             repeat: false,
+            start: Millis(0),
         }
     }
 }

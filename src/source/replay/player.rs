@@ -21,6 +21,8 @@ pub(super) struct Player {
     pub speed: f32,
     pub paused: bool,
     repeat: bool,
+    /// Where playback begins, and begins again if it repeats.
+    start: Target,
     /// True if a group controls the clock and sends the position.
     is_in_group: bool,
     pub shown: Option<Shown>,
@@ -43,7 +45,12 @@ pub(super) struct Shown {
 
 impl Player {
     pub fn new(recording: Recording, feed: Feed, options: Options) -> Self {
+        let start = match options.start {
+            Millis(0) => Target::START,
+            Millis(after) => Target::Time(Mono(recording.span().0.0.saturating_add(after))),
+        };
         Self {
+            start,
             reader: Reader::new(recording),
             feed,
             speed: clamp_speed(options.speed),
@@ -66,7 +73,7 @@ impl Player {
 
     pub fn run(mut self, requests: &Receiver<Request>) {
         self.send_hello();
-        self.jump(Target::START);
+        self.jump(self.start);
         loop {
             let request = match self.wait() {
                 Some(wait) => requests.recv_timeout(wait),
@@ -122,7 +129,7 @@ impl Player {
         match self.reader.next_frame() {
             NextFrame::Unread => self.read_ahead(),
             NextFrame::Frame(..) => self.show_next(),
-            NextFrame::End => self.jump(Target::START),
+            NextFrame::End => self.jump(self.start),
         }
     }
 

@@ -10,12 +10,8 @@
 use std::io;
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-
 use super::contents::{Contents, Window};
-use super::lines::Lines;
-use crate::model::units::Mono;
+use super::lines::{Lines, TimedLine};
 use crate::source::layout::{
     HELLO_MAGIC, INDEX_MAGIC, MAX_INDEX_BYTES, Minute, NOTE_MAGIC, SKIPPABLE_HEADER, ZSTD_MAGIC,
 };
@@ -225,27 +221,12 @@ fn measure(contents: &Arc<Contents>, mut minutes: Vec<Minute>, mut budget: u64) 
     minutes
 }
 
-/// The frame time of a line; parsing only this is faster than parsing the whole line.
-#[derive(Deserialize)]
-struct LineTime {
-    #[serde(default)]
-    from: u32,
-    frame: Option<FrameTime>,
-    map: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-struct FrameTime {
-    #[serde(default)]
-    mono: Mono,
-}
-
 fn measure_one(minute: &mut Minute, mut lines: Lines, budget: &mut u64) {
     let before = lines.left();
     while *budget > before - lines.left()
         && let Ok(Some(line)) = lines.next()
     {
-        let Ok(LineTime {
+        let Ok(TimedLine {
             from: 0,
             frame,
             map,
@@ -271,6 +252,7 @@ mod tests {
     use super::*;
     use crate::model::frame::Frame;
     use crate::model::host::Hello;
+    use crate::model::units::Mono;
     use crate::source::record::Recorder;
 
     fn walked(bytes: Vec<u8>) -> Vec<Minute> {

@@ -223,6 +223,7 @@ pub type FleetScreen = ListScreen<FleetRow>;
 
 impl ListRow for FleetRow {
     type Key = String;
+    type Subject = ();
 
     const DEF: &'static ScreenDef = &DEF;
     const COLUMNS: &'static [Column<Self>] = COLUMNS;
@@ -238,7 +239,7 @@ impl ListRow for FleetRow {
     const EMPTY: &'static str = "No hosts";
 
     /// Returns the hosts that need attention first. Hosts of the same rank keep the order of the command line.
-    fn rows(app: &App) -> Vec<(usize, &Self)> {
+    fn rows<'a>(app: &'a App, (): &()) -> Vec<(usize, &'a Self)> {
         let mut rows: Vec<_> = app.fleet.iter().enumerate().collect();
         rows.sort_by_key(|(at, row)| (row.rank(), *at));
         rows

@@ -97,6 +97,22 @@ fn bytes(value: Option<Bytes>, theme: &Theme) -> Cell {
     value.map_or_else(|| Cell::absent(theme), |b| Cell::text(gib(b)))
 }
 
+/// Share of memory in use, in percent, above which the next request may fail.
+const NEARLY_FULL: f64 = 95.0;
+
+/// Returns the share of memory in use, in percent: `42`, or `!97` in the colour of errors.
+pub fn share(memory: &Memory, theme: &Theme) -> Cell {
+    let (Some(total), Some(used)) = (memory.total.get(), memory.taken()) else {
+        return Cell::absent(theme);
+    };
+    let percent = used.0 as f64 * 100.0 / total.0.max(1) as f64;
+    if percent > NEARLY_FULL {
+        Cell::new(format!("!{percent:.0}"), Role::Bad)
+    } else {
+        Cell::text(format!("{percent:.0}"))
+    }
+}
+
 /// Returns the cell of a figure, or a dash for a MIG instance, which has none of them.
 fn figure_cell(figure: &GpuFigure, row: &GpuRow, theme: &Theme) -> Cell {
     row.gpu_only(theme, |gpu| match figure.field.read(gpu) {
@@ -230,7 +246,7 @@ fn drawn_elsewhere(_: &GpuRow, _: &Theme) -> Cell {
     Cell::text("")
 }
 
-const MEMORY_COLUMNS: [Column<GpuRow>; 4] = [
+const MEMORY_COLUMNS: [Column<GpuRow>; 5] = [
     Column::right("GPU", 3, 0, label, "NVML index; :N is a MIG instance."),
     Column {
         align: Align::Rest,
@@ -242,6 +258,13 @@ const MEMORY_COLUMNS: [Column<GpuRow>; 4] = [
             "Memory of the GPU in parts that add up to its total.",
         )
     },
+    Column::right(
+        "VRAM%",
+        5,
+        2,
+        |row, theme| share(row.memory(), theme),
+        "Share of the GPU's memory in use; ! marks more than 95 %.",
+    ),
     Column::right(
         "USED",
         6,
@@ -344,7 +367,6 @@ pub fn draw_gpus(
         offset: 0,
         sorted: None,
         descending: false,
-        low_priority: &[],
         hidden: Hidden::default(),
     };
     draw(
@@ -415,12 +437,13 @@ fn draw_spark(row: &GpuRow, cell: Rect, app: &App, buffer: &mut Buffer) {
 }
 
 /// Labels of the legend, longest first. A part with an empty label is omitted.
-const LEGENDS: [[&str; 7]; 3] = [
+const LEGENDS: [[&str; 7]; 4] = [
     ["", "", "", "processes", "unattributed", "driver", "free"],
     ["", "", "", "proc", "unattr", "drv", "free"],
     ["", "", "", "proc", "unattr", "", "free"],
+    ["", "", "", "proc", "", "", "free"],
 ];
-const POOLED_LEGENDS: [[&str; 7]; 4] = [
+const POOLED_LEGENDS: [[&str; 7]; 5] = [
     [
         "alloc",
         "idle",
@@ -433,10 +456,11 @@ const POOLED_LEGENDS: [[&str; 7]; 4] = [
     ["alloc", "idle", "other", "proc", "unattr", "driver", "free"],
     ["alloc", "idle", "other", "", "", "driver", "free"],
     ["alloc", "idle", "other", "", "", "", "free"],
+    ["alloc", "idle", "other", "", "", "", ""],
 ];
 
 /// Draws the legend of the bar above it, with the longest labels that fit.
-fn legend(x: u16, width: u16, y: u16, pooled: bool, buffer: &mut Buffer, theme: &Theme) {
+pub fn legend(x: u16, width: u16, y: u16, pooled: bool, buffer: &mut Buffer, theme: &Theme) {
     let legends: &[[&str; 7]] = if pooled { &POOLED_LEGENDS } else { &LEGENDS };
     let fits = |words: &&[&str; 7]| {
         let shown = words.iter().filter(|w| !w.is_empty());

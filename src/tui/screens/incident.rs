@@ -9,7 +9,7 @@ use super::log::LogScreen;
 use super::{Screen, ScreenDef};
 use crate::diagnose::workload::warning;
 use crate::export::explanation::{Others, StyledLine, Tone, lines, markdown, scene, versions};
-use crate::model::incident::{Incident, Severity};
+use crate::model::incident::{Fix, FixKind, Incident, Severity};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
@@ -106,8 +106,15 @@ impl IncidentScreen {
             all.push(text(format!("SAVED gputop incidents show {uid}")));
         }
         all.into_iter()
-            .flat_map(|line| wrap_line(line, width))
+            .flat_map(|line| wrap_line(line, width, |text| self.is_shell(text)))
             .collect()
+    }
+
+    /// Returns true if the text is a fix to type into a shell.
+    fn is_shell(&self, text: &str) -> bool {
+        let mut fixes = self.incident.fixes.iter();
+        let fix = fixes.find(|fix| fix.change == text);
+        fix.is_some_and(|fix| matches!(fix.kind, FixKind::Env | FixKind::Command))
     }
 
     fn markdown(&self) -> Copied {
@@ -143,46 +150,61 @@ impl IncidentScreen {
     }
 }
 
-/// Returns the first fix that can be copied. Its description includes the warning, which the footer then shows.
-fn copied_fix(incident: &Incident) -> Option<Copied> {
-    let mut fixes = incident.fixes.iter();
-    let fix = fixes.find(|fix| !fix.change.is_empty())?;
-    let what = match warning(&fix.change) {
-        Some(warning) => format!("the first fix ({warning})"),
-        None => "the first fix".to_owned(),
-    };
-    Some(Copied::new(what, &fix.change))
-}
-
-/// Wraps a line that is too wide, so that text to copy is never cut off.
-fn wrap_line(line: StyledLine, width: usize) -> Vec<StyledLine> {
+/// Wraps a line that is too wide after a blank or within a path. Nothing is cut off. A line of a shell command that
+/// continues ends with a backslash, so that a copy of all its lines is the same command.
+fn wrap_line(line: StyledLine, width: usize, is_shell: impl Fn(&str) -> bool) -> Vec<StyledLine> {
     let is_wide = line.0.iter().map(|(_, text)| columns(text)).sum::<usize>() > width;
     let has_marks = line.0.iter().any(|(tone, _)| *tone == Tone::Mark);
     if !is_wide || has_marks || width == 0 {
         return vec![line];
     }
-    let mut lines = vec![StyledLine::default()];
-    let mut used = 0;
-    for (tone, text) in line.0 {
-        let mut piece = String::new();
-        for c in text.chars() {
-            let more = columns(c.encode_utf8(&mut [0; 4]));
-            if used + more > width && used > 0 {
-                let whole = (tone, std::mem::take(&mut piece));
-                if let Some(last) = lines.last_mut() {
-                    last.0.push(whole);
-                }
-                lines.push(StyledLine::default());
-                used = 0;
-            }
-            piece.push(c);
-            used += more;
+    let is_command = matches!(line.0.as_slice(), [(Tone::Change, text)] if is_shell(text));
+    let room = width.saturating_sub(usize::from(is_command)).max(1);
+    let all: Vec<(Tone, char)> = line
+        .0
+        .iter()
+        .flat_map(|(tone, text)| text.chars().map(|c| (*tone, c)))
+        .collect();
+    let mut rest = all.as_slice();
+    let mut lines = Vec::new();
+    while let Some(end) = line_end(rest, room) {
+        let (first, after) = rest.split_at(end);
+        lines.push(styled(first));
+        if let Some(StyledLine(pieces)) = lines.last_mut().filter(|_| is_command) {
+            pieces.push((Tone::Change, "\\".to_owned()));
         }
-        if let Some(last) = lines.last_mut() {
-            last.0.push((tone, piece));
+        rest = after;
+    }
+    lines.push(styled(rest));
+    lines
+}
+
+/// Returns the number of characters of the first line, or `None` if everything fits.
+fn line_end(text: &[(Tone, char)], width: usize) -> Option<usize> {
+    let mut used = 0;
+    let mut end = None;
+    for (at, (_, c)) in text.iter().enumerate() {
+        used += columns(c.encode_utf8(&mut [0; 4]));
+        if used > width && at > 0 {
+            return Some(end.unwrap_or(at));
+        }
+        if matches!(c, ' ' | '/') {
+            end = Some(at + 1);
         }
     }
-    lines
+    None
+}
+
+/// Joins characters of the same tone.
+fn styled(text: &[(Tone, char)]) -> StyledLine {
+    let mut pieces: Vec<(Tone, String)> = Vec::new();
+    for (tone, c) in text {
+        match pieces.last_mut() {
+            Some((last, piece)) if last == tone => piece.push(*c),
+            _ => pieces.push((*tone, c.to_string())),
+        }
+    }
+    StyledLine(pieces)
 }
 
 /// Returns the colour role of a severity.
@@ -256,10 +278,22 @@ impl Screen for IncidentScreen {
         }
     }
 
-    /// Returns the first fix that can be copied, or the whole explanation.
+    fn fix(&self, number: usize) -> Result<Copied, Option<usize>> {
+        let fixes = &self.incident.fixes;
+        let fix = number.checked_sub(1).and_then(|at| fixes.get(at));
+        let fix = fix.ok_or(Some(fixes.len()))?;
+        let what = match warning(&fix.change) {
+            Some(warning) => format!("fix {number} ({warning})"),
+            None => format!("fix {number}"),
+        };
+        Ok(Copied::new(what, &fix.change))
+    }
+
+    /// Returns the first fix that can be copied and does not turn the machine off, or the whole explanation.
     fn copied(&self, app: &App) -> Option<Copied> {
-        if let Some(copied) = copied_fix(&self.incident) {
-            return Some(copied);
+        let is_safe = |fix: &Fix| !fix.change.is_empty() && !fix.change.contains("poweroff");
+        if let Some(at) = self.incident.fixes.iter().position(is_safe) {
+            return self.fix(at + 1).ok();
         }
         let lines = self.lines(app, usize::from(MAX_WIDTH));
         let text = |line: StyledLine| line.0.into_iter().map(|(_, text)| text).collect::<String>();
@@ -275,7 +309,7 @@ impl Screen for IncidentScreen {
 
     fn footer(&self) -> &'static [Action] {
         &[
-            Action::Copy,
+            Action::CopyFix,
             Action::CopyMarkdown,
             Action::Log,
             Action::Wrong,
@@ -284,6 +318,7 @@ impl Screen for IncidentScreen {
             Action::Down,
             Action::PageDown,
             Action::Back,
+            Action::Copy,
         ]
     }
 
@@ -295,7 +330,6 @@ impl Screen for IncidentScreen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::incident::Fix;
 
     #[test]
     fn a_copied_fix_names_what_else_it_affects() {
@@ -305,17 +339,48 @@ mod tests {
                 ..Fix::default()
             };
             let incident = Incident {
-                fixes: vec![Fix::default(), fix],
+                fixes: vec![fix],
                 ..Incident::default()
             };
-            copied_fix(&incident).map(|copied| copied.what)
+            let copied = IncidentScreen::new(Arc::new(incident)).fix(1);
+            copied.map(|copied| copied.what).unwrap_or_default()
         };
-        let what = copied("sudo nvidia-smi --gpu-reset -i 0").unwrap_or_default();
+        let what = copied("sudo nvidia-smi --gpu-reset -i 0");
         assert!(
             what.contains("WARNING: ends every program on the GPU"),
             "{what}"
         );
-        assert_eq!(copied("NCCL_DEBUG=INFO").as_deref(), Some("the first fix"));
-        assert_eq!(copied(""), None);
+        assert_eq!(copied("NCCL_DEBUG=INFO"), "fix 1");
+    }
+
+    fn wrapped(text: &str, width: usize, is_shell: bool) -> Vec<String> {
+        let line = StyledLine(vec![(Tone::Change, text.to_owned())]);
+        let text = |line: StyledLine| line.0.into_iter().map(|(_, text)| text).collect();
+        wrap_line(line, width, |_| is_shell)
+            .into_iter()
+            .map(text)
+            .collect()
+    }
+
+    #[test]
+    fn wraps_at_words_and_within_paths() {
+        assert_eq!(wrapped("a bb ccc", 5, false), ["a bb ", "ccc"]);
+        assert_eq!(
+            wrapped("/opt/venv/bin/python", 12, false),
+            ["/opt/venv/", "bin/python"]
+        );
+        assert_eq!(wrapped("abcdef", 4, false), ["abcd", "ef"]);
+        assert_eq!(wrapped("数据集", 4, false), ["数据", "集"]);
+    }
+
+    #[test]
+    fn wrapped_shell_commands_stay_the_same_command() {
+        let command = "A=expandable_segments:True /opt/venv/bin/python3 fragment.py 0 94";
+        let lines = wrapped(command, 30, true);
+        assert!(
+            lines.len() > 2 && lines.iter().all(|line| line.len() <= 30),
+            "{lines:?}"
+        );
+        assert_eq!(lines.join("\n").replace("\\\n", ""), command);
     }
 }

@@ -110,6 +110,7 @@ fn title(listed: &ListedIncident, _: &Theme) -> Cell {
 
 impl ListRow for ListedIncident {
     type Key = Arc<Incident>;
+    type Subject = ();
 
     const DEF: &'static ScreenDef = &DEF;
     const COLUMNS: &'static [Column<Self>] = COLUMNS;
@@ -125,7 +126,7 @@ impl ListRow for ListedIncident {
     const NOUN: &'static str = "incidents";
     const EMPTY: &'static str = NO_INCIDENTS;
 
-    fn rows(app: &App) -> Vec<(usize, &Self)> {
+    fn rows<'a>(app: &'a App, (): &()) -> Vec<(usize, &'a Self)> {
         app.incidents.newest_first().enumerate().collect()
     }
 

@@ -20,6 +20,8 @@ use crate::tui::widgets::table::{Column, Hidden, View, draw, placed, scrolled};
 pub trait ListRow: Sized + 'static {
     /// Identifies a row, so that the cursor stays on it when it moves.
     type Key;
+    /// What the list is about, if several lists of this kind exist.
+    type Subject: Default;
 
     const DEF: &'static ScreenDef;
     const COLUMNS: &'static [Column<Self>];
@@ -31,7 +33,7 @@ pub trait ListRow: Sized + 'static {
     const EMPTY: &'static str;
 
     /// Returns the rows in their default order, each with its index for [`Self::act`].
-    fn rows(app: &App) -> Vec<(usize, &Self)>;
+    fn rows<'a>(app: &'a App, subject: &Self::Subject) -> Vec<(usize, &'a Self)>;
 
     fn key(&self) -> Self::Key;
 
@@ -52,6 +54,7 @@ pub trait ListRow: Sized + 'static {
 }
 
 pub struct ListScreen<R: ListRow> {
+    subject: R::Subject,
     /// The row under the cursor. Initially the first.
     selected: Option<R::Key>,
     /// Number of rows when last drawn.
@@ -65,7 +68,14 @@ pub struct ListScreen<R: ListRow> {
 
 impl<R: ListRow> Default for ListScreen<R> {
     fn default() -> Self {
+        Self::about(R::Subject::default())
+    }
+}
+
+impl<R: ListRow> ListScreen<R> {
+    pub fn about(subject: R::Subject) -> Self {
         Self {
+            subject,
             selected: None,
             page: Shared::default(),
             sort: None,
@@ -73,13 +83,17 @@ impl<R: ListRow> Default for ListScreen<R> {
             filter: TextField::default(),
         }
     }
-}
 
-impl<R: ListRow> ListScreen<R> {
+    /// Returns the row under the cursor.
+    pub fn selected<'a>(&self, app: &'a App) -> Option<&'a R> {
+        let rows = self.rows(app);
+        rows.get(self.cursor(&rows)).map(|(_, row)| *row)
+    }
+
     /// Returns the rows, filtered and sorted. Rows that are equal in a sort keep their default order.
     fn rows<'a>(&self, app: &'a App) -> Vec<(usize, &'a R)> {
         let words = self.filter.text().to_lowercase();
-        let mut rows = R::rows(app);
+        let mut rows = R::rows(app, &self.subject);
         if !words.is_empty() {
             rows.retain(|(_, row)| matches(*row, &words, &app.theme));
         }
@@ -105,7 +119,6 @@ impl<R: ListRow> ListScreen<R> {
             offset: scrolled(cursor, rows.len(), page(table)),
             sorted: self.sort,
             descending: sort.is_some_and(|sort| sort.first.descends(self.inverted)),
-            low_priority: &[],
             hidden: R::hidden(rows),
         }
     }
@@ -147,7 +160,11 @@ impl<R: ListRow> ListScreen<R> {
             self.filter.draw(" filter: ", line, app, buffer);
             return;
         }
-        let (all, noun, text) = (R::rows(app).len(), R::NOUN, self.filter.text());
+        let (all, noun, text) = (
+            R::rows(app, &self.subject).len(),
+            R::NOUN,
+            self.filter.text(),
+        );
         let words = format!(" {shown} of {all} {noun} match \"{text}\"");
         put_line(buffer, line, &words, Role::Dim, &app.theme);
     }
@@ -218,7 +235,7 @@ impl<R: ListRow> Screen for ListScreen<R> {
     fn follow(&mut self, app: &App) {
         // A row that the filter hides keeps the cursor.
         let key = self.selected.as_ref();
-        let all = R::rows(app);
+        let all = R::rows(app, &self.subject);
         let same = key.and_then(|key| all.iter().find(|(_, row)| row.has_key(key)));
         let row = same.copied().or_else(|| self.rows(app).first().copied());
         self.selected = row.map(|(_, row)| row.key());

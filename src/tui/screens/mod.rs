@@ -3,6 +3,8 @@
 pub mod fleet;
 pub mod gpu;
 pub mod gpu_columns;
+pub mod holder_group;
+pub mod holders;
 pub mod incident;
 pub mod incidents;
 mod list;
@@ -73,6 +75,11 @@ pub trait Screen {
         None
     }
 
+    /// Returns the process whose holders of memory this screen shows.
+    fn holders(&self) -> Option<ProcessKey> {
+        None
+    }
+
     /// Returns the area of the charts over time when the screen is drawn into `body`.
     fn charts(&self, _app: &App, _body: Rect) -> Option<Rect> {
         None
@@ -109,6 +116,11 @@ pub trait Screen {
         None
     }
 
+    /// Returns the fix with this number, starting at 1, or the number of fixes. `Err(None)` if the screen shows no incident.
+    fn fix(&self, _number: usize) -> Result<Copied, Option<usize>> {
+        Err(None)
+    }
+
     /// Returns the definition of this screen, which includes its title and glossary.
     fn def(&self) -> &'static ScreenDef;
 }
@@ -140,6 +152,8 @@ pub const SCREENS: &[&ScreenDef] = &[
     &gpu::DEF,
     &process::DEF,
     &memory::DEF,
+    &holders::DEF,
+    &holder_group::DEF,
     &log::DEF,
     &unreadable::DEF,
     &incident::DEF,

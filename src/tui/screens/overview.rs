@@ -13,6 +13,7 @@ use super::process::ProcessScreen;
 use super::process_table::{Pressed, draw_lines, hit};
 use super::{Hit, Screen, ScreenDef, is_small, moved, small_overview};
 use crate::model::frame::Frame;
+use crate::model::gpu::Gpu;
 use crate::model::history::{GpuMetric, HostMetric, SeriesKey};
 use crate::model::host::Driver;
 use crate::model::process::ProcessKey;
@@ -22,11 +23,12 @@ use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::chrome;
 use crate::tui::clipboard::Copied;
+use crate::tui::columns::gib;
 use crate::tui::copy_text;
 use crate::tui::effect::Effect;
 use crate::tui::groups::{Group, TableRow};
 use crate::tui::marks;
-use crate::tui::pools::unread_words;
+use crate::tui::pools::{self, first_fix, unread_words};
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{row, split_bottom, split_top};
@@ -34,7 +36,6 @@ use crate::tui::widgets::cells::{put, put_all, put_line, put_line_right};
 use crate::tui::widgets::table::scrolled;
 use crate::tui::widgets::time_axis::TimeAxis;
 use crate::tui::widgets::timeline::{Timeline, sparkline};
-use crate::tui::widgets::timelines::Timelines;
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "overview",
@@ -113,13 +114,39 @@ struct Layout {
 /// Content of the rows that the tables leave free.
 #[derive(Debug, Clone, Copy)]
 enum Below {
-    Chart(Rect),
+    Charts(Rect),
     Memory(Rect),
 }
 
 /// Number of rows needed to show the memory of a process. With fewer rows, only the accounting would fit, and a chart
 /// of the GPU is more useful.
 const MIN_MEMORY_ROWS: u16 = 20;
+
+/// Minimum size of the two charts of one GPU.
+const MIN_CHARTS_WIDTH: u16 = 56;
+const MIN_CHARTS_HEIGHT: u16 = 5;
+/// Maximum height of the charts of one GPU.
+const MAX_CHARTS_HEIGHT: u16 = 14;
+
+/// Returns the number of GPUs in each row of charts, and the height of a row. `None` if the charts of all GPUs do not fit.
+fn chart_grid(gpus: usize, area: Rect) -> Option<(u16, u16)> {
+    let gpus = u16::try_from(gpus).ok().filter(|gpus| *gpus > 0)?;
+    let rows = gpus.div_ceil((area.width / MIN_CHARTS_WIDTH).max(1));
+    let height = (area.height / rows).min(MAX_CHARTS_HEIGHT);
+    (height >= MIN_CHARTS_HEIGHT).then(|| (gpus.div_ceil(rows), height))
+}
+
+/// Returns the number of rows that charts take from the free ones.
+fn chart_rows(gpus: usize, free: Rect) -> u16 {
+    match (chart_grid(gpus, free), u16::try_from(gpus)) {
+        (Some((across, height)), Ok(gpus)) => gpus.div_ceil(across) * height,
+        _ if free.height < MIN_CHARTS_HEIGHT => 0,
+        _ => free.height.min(MAX_CHARTS_HEIGHT),
+    }
+}
+
+/// Like [`LEGEND`], if no process has an allocator that can be read.
+const DRIVER_LEGEND: &str = " GiB  VRAM memory of a process on its GPU, as the driver reports it";
 
 /// The unit of all memory on this screen, and what the columns of PyTorch's allocator mean.
 const LEGEND: &str =
@@ -152,7 +179,7 @@ impl Overview {
     }
 
     /// Returns the GPU under the cursor, or the GPU of the process under it.
-    fn selected_gpu<'a>(&self, app: &'a App) -> Option<&'a crate::model::gpu::Gpu> {
+    fn selected_gpu<'a>(&self, app: &'a App) -> Option<&'a Gpu> {
         match self.process_cursor(app) {
             None => app.frame.gpus.get(self.cursor),
             Some(line) => app
@@ -214,8 +241,13 @@ impl Overview {
         let below = match spare {
             _ if compact => 0,
             spare if memory => spare,
-            0..7 => 0,
-            spare => spare.min(14),
+            spare => chart_rows(
+                app.frame.gpus.len(),
+                Rect {
+                    height: spare,
+                    ..area
+                },
+            ),
         };
         let gap = if compact { 0 } else { gap };
         let [gpus, legend, processes, below] = Areas::vertical([
@@ -234,7 +266,7 @@ impl Overview {
             below: match memory {
                 _ if below.is_empty() => None,
                 true => Some(Below::Memory(below)),
-                false => Some(Below::Chart(below)),
+                false => Some(Below::Charts(below)),
             },
         }
     }
@@ -294,23 +326,52 @@ impl Overview {
         }
     }
 
-    fn draw_chart(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let Some(gpu) = self.selected_gpu(app) else {
-            return;
+    /// Draws the charts of every GPU, or those of the selected GPU if there is not enough room for all.
+    fn draw_charts(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        let gpus = &app.frame.gpus;
+        let Some((across, height)) = chart_grid(gpus.len(), area) else {
+            return self.draw_chart(app, self.selected_gpu(app), area, buffer);
         };
+        let width = area.width / across;
+        for (gpu, cell) in gpus.iter().zip(0..) {
+            let cell = Rect {
+                x: area.x + cell % across * width,
+                y: area.y + cell / across * height,
+                width,
+                height,
+            };
+            self.draw_chart(app, Some(gpu), cell, buffer);
+        }
+    }
+
+    fn draw_chart(&self, app: &App, gpu: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
+        let Some(gpu) = gpu else { return };
         let total = gpu.memory.total.get().unwrap_or(Bytes(1));
         let series = |metric| {
             app.history
                 .series(&SeriesKey::Gpu(gpu.uuid.clone(), metric))
         };
-        let title = |what| format!("GPU {} {what}", gpu.index);
-        let used = Timeline::bytes(title("VRAM used"), series(GpuMetric::Used), total);
-        Timelines {
-            charts: vec![used, Timeline::percent(title("SM"), series(GpuMetric::Sm))],
-            axis: app.time_axis(None),
-            marks: marks::of_gpu(app, &gpu.uuid),
+        let title = |what, now: Option<String>| {
+            let now = now.map_or(String::new(), |now| format!(" {now}"));
+            format!("GPU {} {what}{now}", gpu.index)
+        };
+        // Current values would not belong to charts that end earlier.
+        let is_same_time = app.time_window.end().is_none() || app.is_rewound();
+        let shown = Some(gpu).filter(|_| is_same_time);
+        let vram = shown.and_then(|gpu| gpu.memory.taken());
+        let vram = vram.map(|used| format!("{} GiB", gib(used)));
+        let sm = shown.and_then(|gpu| gpu.sm.get());
+        let sm = sm.map(|sm| format!("{:.0}%", sm.0));
+        let charts = [
+            Timeline::bytes(title("VRAM used", vram), series(GpuMetric::Used), total),
+            Timeline::percent(title("SM", sm), series(GpuMetric::Sm)),
+        ];
+        let (axis, marks) = (app.time_axis(None), marks::of_gpu(app, &gpu.uuid));
+        for (chart, x) in charts.iter().zip([area.x, area.x + area.width / 2]) {
+            let width = (area.width / 2).saturating_sub(1);
+            let half = Rect { x, width, ..area };
+            chart.draw(axis, &marks, half, buffer, &app.theme);
         }
-        .draw(area, buffer, &app.theme);
     }
 }
 
@@ -326,13 +387,15 @@ pub fn why_no_gpus(frame: &Frame) -> String {
     why.map_or("No GPU data yet".into(), ToString::to_string)
 }
 
-/// Draws `!  2 processes unreadable (ptrace)  ! Show fixes`.
+/// Draws `!  2 processes unreadable (ptrace): run sudo gputop  ! Show fixes`.
 fn draw_unread(app: &App, area: Rect, buffer: &mut Buffer) {
     let Some(words) = unread_words(&app.frame) else {
         return;
     };
-    let key = app.keymap.label(Action::Unread);
-    let text = format!("{words}  {key} Show fixes");
+    let key = format!("  {} Show fixes", app.keymap.label(Action::Unread));
+    let with_fix = first_fix(&app.frame).map(|fix| format!("{words}: {fix}{key}"));
+    let fits = |text: &String| text.width() + 4 <= usize::from(area.width);
+    let text = with_fix.filter(fits).unwrap_or_else(|| words + &key);
     let warn = app.theme.style(Role::Warn);
     let pieces = [("!  ", warn), (text.as_str(), warn)];
     put_all(buffer, area.x, area.y, area.right(), &pieces);
@@ -457,12 +520,16 @@ impl Screen for Overview {
         }
         draw_range(&rows, offset, layout.gpus, app, buffer);
         if !layout.legend.is_empty() {
-            put_line(buffer, layout.legend, LEGEND, Role::Dim, &app.theme);
+            let legend = match pools::any(&app.frame) {
+                true => LEGEND,
+                false => DRIVER_LEGEND,
+            };
+            put_line(buffer, layout.legend, legend, Role::Dim, &app.theme);
         }
         self.draw_processes(app, layout.processes, buffer);
         match (layout.below, &self.memory) {
             (Some(Below::Memory(rows)), Some(memory)) => memory.draw(app, rows, buffer),
-            (Some(Below::Chart(rows)), _) => self.draw_chart(app, rows, buffer),
+            (Some(Below::Charts(rows)), _) => self.draw_charts(app, rows, buffer),
             _ => {}
         }
         if !layout.unread.is_empty() {
@@ -494,7 +561,7 @@ impl Screen for Overview {
         }
         let rows = GpuRow::of_frame(&app.frame).len();
         match self.layout(app, rows, body).below? {
-            Below::Chart(rows) => Some(rows),
+            Below::Charts(rows) => Some(rows),
             Below::Memory(rows) => self.memory.as_ref()?.charts(app, rows),
         }
     }
@@ -569,14 +636,15 @@ impl Screen for Overview {
         &[
             Action::Open,
             Action::Memory,
-            Action::NextPane,
             Action::Filter,
             Action::Sort,
+            Action::Density,
             Action::Signal,
+            Action::NextPane,
             Action::Pause,
             Action::ScrollBack,
-            Action::Density,
             Action::SortVram,
+            Action::Theme,
             Action::Stack,
         ]
     }

@@ -270,7 +270,7 @@ fn read_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
         ),
         fact("reserved", of(stats.reserved.last(), stats.reserved_peak)),
         fact("idle", stats.idle().to_string()),
-        fact("inactive split", stats.inactive_split.to_string()),
+        fact("stuck", stats.inactive_split.to_string()),
         fact(
             "retries, OOMs",
             format!("{}, {}", stats.num_alloc_retries, stats.num_ooms),
@@ -481,10 +481,7 @@ fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buff
     let theme = &app.theme;
     let pid = key.pid.to_string();
     let facts = rows.iter().find_map(|row| row.facts());
-    let name = facts
-        .map(|f| f.name.as_str())
-        .filter(|name| !name.is_empty())
-        .unwrap_or("name not visible");
+    let name = rows.first().map(|row| row.program()).unwrap_or_default();
     let user = facts
         .and_then(|f| f.user.value())
         .map_or("", String::as_str);
@@ -514,7 +511,7 @@ fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buff
     };
     let dim = theme.style(Role::Dim);
     let mut pieces = vec![
-        (name, theme.style(Role::Title)),
+        (name.as_str(), theme.style(Role::Title)),
         ("  ", dim),
         (pid.as_str(), theme.style(Role::Title)),
         ("  ", dim),

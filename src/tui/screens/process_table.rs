@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 use crate::tui::app::App;
-use crate::tui::columns::{PROCESS_COLUMNS, hidden, late};
+use crate::tui::columns::PROCESS_COLUMNS;
 use crate::tui::groups::TableRow;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
@@ -119,8 +119,7 @@ fn view(app: &App) -> View {
         offset: 0,
         sorted: app.sort,
         descending: sort.is_some_and(|sort| sort.first.descends(app.inverted)),
-        low_priority: late(&app.frame),
-        hidden: hidden(app.hidden_columns, &app.frame),
+        hidden: app.hidden_columns.or(app.empty_columns),
     }
 }
 

@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::gpu_columns::{has_pools, notes, parts};
+use super::gpu_columns::{has_pools, legend, notes, parts, share};
 use crate::allocator::fits::stuck;
 use crate::allocator::warnings::Note;
 use crate::model::accounting::{Accounting, account_pools};
@@ -93,11 +93,9 @@ fn gauge(app: &App, gpu: &Gpu, label: &str, area: Rect, buffer: &mut Buffer) {
         );
         return;
     };
-    let share = 100 - u128::from(split.free.0) * 100 / u128::from(split.total.0.max(1));
-    let right = if is_unresponsive {
-        " !".into()
-    } else {
-        format!("{share:>4}%")
+    let (right, role) = match share(&gpu.memory, theme) {
+        _ if is_unresponsive => (" !".into(), role),
+        share => (format!("{:>4}%", share.text), share.role),
     };
     let bar = area.width.saturating_sub(used + 6);
     bar::draw(
@@ -219,7 +217,7 @@ fn trouble_words(app: &App, gpu: &Gpu) -> String {
     }
 }
 
-/// Returns `alloc 14.1 idle 6.8 stuck 5.9 FITS 3.0` if a single process with a known pool uses the GPU, or `alloc 14.1
+/// Returns `FITS 3.0 alloc 14.1 idle 6.8 stuck 5.9` if a single process with a known pool uses the GPU, or `alloc 14.1
 /// idle 6.8 JAX` if its framework reports no more than that.
 fn pool_words(app: &App, gpu: &Gpu) -> Option<String> {
     let mut on = app
@@ -230,15 +228,15 @@ fn pool_words(app: &App, gpu: &Gpu) -> Option<String> {
     let size = |size: Option<Bytes>| size.map_or(app.theme.glyphs.absent.into(), gib);
     let framework = || Some(row.reported_pools().next()?.framework.words());
     let rest = match row.pool() {
-        Some(pool) => format!(
-            "stuck {} FITS {}",
-            size(stuck(&pool.stats)),
-            row.fits().map_or(app.theme.glyphs.absent.into(), gib_down)
-        ),
+        Some(pool) => format!("stuck {}", size(stuck(&pool.stats))),
         None => framework()?.to_owned(),
     };
     let (allocated, idle) = (size(row.allocated()), size(row.idle()));
-    Some(format!("alloc {allocated} idle {idle} {rest}"))
+    let fits = row.pool().map_or(String::new(), |_| {
+        let fits = row.fits().map_or(app.theme.glyphs.absent.into(), gib_down);
+        format!("FITS {fits} ")
+    });
+    Some(format!("{fits}alloc {allocated} idle {idle} {rest}"))
 }
 
 /// Returns `train.py 418  3h12  peak 20.1 GiB`: the peak of live tensors, or else the VRAM in use.
@@ -319,8 +317,8 @@ fn draw_grid(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer
         .div_ceil(rows)
         .clamp(1, usize::from((body.width / 12).max(1)));
     let width = body.width / u16::try_from(across).unwrap_or(1);
+    let at = |n: usize| u16::try_from(n).unwrap_or(0);
     for (i, gpu) in gpus.iter().take(rows * across).enumerate() {
-        let at = |n: usize| u16::try_from(n).unwrap_or(0);
         let cell = Rect {
             x: body.x + at(i % across) * width,
             y: body.y + at(i / across),
@@ -331,6 +329,18 @@ fn draw_grid(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer
         if selected.is_some_and(|selected| selected.uuid == gpu.uuid) {
             mark(cell, cell.y, buffer, &app.theme);
         }
+    }
+    let used = at(gpus.len().div_ceil(across));
+    if used + 1 < body.height {
+        let pooled = pools::any(&app.frame);
+        legend(
+            body.x,
+            body.width,
+            body.y + used,
+            pooled,
+            buffer,
+            &app.theme,
+        );
     }
     if body.height > 2 {
         draw_message(app, gpus, selected, row(body, body.bottom() - 1), buffer);

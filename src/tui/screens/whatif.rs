@@ -59,7 +59,7 @@ pub const DEF: ScreenDef = ScreenDef {
             "Operation whose request fails. A line below the table shows if it also failed in the recording.",
         ),
     ],
-    // The screen needs a replayed history, so there is no sample.
+    // This screen shows a replayed history, which the samples do not contain.
     sample: |_| None,
 };
 
@@ -195,7 +195,6 @@ impl WhatifScreen {
             offset: scrolled(self.selected, rows.len(), height),
             sorted: None,
             descending: false,
-            low_priority: &[],
             hidden,
         };
         let cell = |column: &Column<Played>, (n, played): &(usize, &Played)| {

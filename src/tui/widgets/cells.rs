@@ -41,6 +41,25 @@ pub fn fit<'t>(text: &'t str, width: usize, ellipsis: &str) -> Cow<'t, str> {
     Cow::Owned(fitting)
 }
 
+/// Returns `text` in at most `width` columns, like [`fit`]. The end of a long text remains, and its middle is replaced.
+pub fn fit_middle<'t>(text: &'t str, width: usize, ellipsis: &str) -> Cow<'t, str> {
+    if columns(text) <= width || width == 0 {
+        return fit(text, width, ellipsis);
+    }
+    let max_tail = (width - 1) / 2;
+    let (mut tail, mut used) = (text.len(), 0);
+    for (at, grapheme) in text.grapheme_indices(true).rev() {
+        used += grapheme.width();
+        if used > max_tail {
+            break;
+        }
+        tail = at;
+    }
+    let tail = &text[tail..];
+    let head = fit(text, width - columns(tail), ellipsis);
+    Cow::Owned(format!("{head}{tail}"))
+}
+
 /// Wraps a text at word boundaries.
 pub fn wrap_words(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
@@ -185,5 +204,10 @@ mod tests {
         assert_eq!(fit("train.py", 5, "…"), "trai…");
         assert_eq!(fit("数据集训练", 5, "…"), "数据…");
         assert_eq!(fit("abc", 0, "…"), "");
+        assert_eq!(fit_middle("train.py", 8, "…"), "train.py");
+        assert_eq!(fit_middle("model.weight", 7, "…"), "mod…ght");
+        assert_eq!(fit_middle("数据集训练", 7, "…"), "数据…练");
+        assert_eq!(fit_middle("abc", 1, "…"), "…");
+        assert_eq!(fit_middle("abc", 0, "…"), "");
     }
 }

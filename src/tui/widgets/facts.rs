@@ -112,11 +112,11 @@ fn columns_of(width: u16, min_width: u16) -> (u16, u16) {
     let columns = (width / min_width.max(1)).max(1);
     (
         columns,
-        (width / columns).saturating_sub(u16::from(columns > 1)),
+        (width / columns).saturating_sub(2 * u16::from(columns > 1)),
     )
 }
 
-/// Returns the width of a line of facts in columns of at least `min_width`.
+/// Returns the width of a fact when the area is divided into as many columns of at least `min_width` as fit.
 pub fn line_width(area: Rect, min_width: u16) -> u16 {
     columns_of(area.width, min_width).1
 }

@@ -71,8 +71,12 @@ impl PoolChart<'_> {
         };
         let shapes = [
             (glyphs.allocated, Role::Allocated, " allocated  "),
-            (glyphs.range, Role::ChartRange, " peaks  "),
-            (glyphs.idle, Role::Idle, " idle  "),
+            (
+                theme.chart_glyph(glyphs.range),
+                Role::ChartRange,
+                " peaks  ",
+            ),
+            (theme.chart_glyph(glyphs.idle), Role::Idle, " idle  "),
             (glyphs.retry, Role::Warn, " retry  "),
             (glyphs.oom, Role::Bad, " OOM"),
         ];
@@ -138,9 +142,9 @@ impl Edges {
         if self.low >= half {
             (glyphs.allocated, Role::Allocated)
         } else if self.high >= half {
-            (glyphs.range, Role::ChartRange)
+            (theme.chart_glyph(glyphs.range), Role::ChartRange)
         } else if self.reserved >= half {
-            (glyphs.idle, Role::Idle)
+            (theme.chart_glyph(glyphs.idle), Role::Idle)
         } else if self.high > base {
             let eighths = usize::try_from(self.high - base).unwrap_or(0).min(8);
             (glyphs.levels[eighths], Role::Allocated)

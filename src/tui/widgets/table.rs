@@ -7,7 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::cells::{columns, fit, put};
+use super::cells::{columns, fit, fit_middle, put};
 use crate::model::reading::Reading;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::row;
@@ -56,6 +56,14 @@ impl<T> Column<T> {
         }
     }
 
+    /// Shortens long text in its middle, for names whose ends differ.
+    pub const fn shortened_in_middle(self) -> Self {
+        Self {
+            align: Align::RestMiddle,
+            ..self
+        }
+    }
+
     /// Makes the column sortable.
     pub const fn sorted(self, first: First, key: fn(&T) -> SortKey) -> Self {
         Self {
@@ -90,6 +98,8 @@ pub enum Align {
     Right,
     /// Left-aligned, and takes the remaining width.
     Rest,
+    /// Like `Rest`, but long text is shortened in its middle.
+    RestMiddle,
 }
 
 /// Text and colour role of a table cell.
@@ -122,6 +132,11 @@ impl Cell {
     /// Returns a dash. The detail screen shows the reason.
     pub fn absent(theme: &Theme) -> Self {
         Self::new(theme.glyphs.absent, Role::Dim)
+    }
+
+    /// Returns true if the cell shows no value.
+    pub fn is_absent(&self, theme: &Theme) -> bool {
+        self.text.is_empty() || self.text == theme.glyphs.absent
     }
 
     /// Returns the text, or a dash.
@@ -211,29 +226,32 @@ pub struct Placed {
 /// Selects columns by priority until one does not fit, keeps their order on screen, and gives the remaining width to
 /// the flexible one.
 pub fn place<T: ?Sized>(columns: &[Column<T>], x: u16, width: u16) -> Vec<Placed> {
-    place_columns(columns, &[], Hidden::default(), x, width)
+    place_visible(columns, Hidden::default(), x, width)
 }
 
-/// Like [`place`], but columns with the titles in `low_priority` are selected last.
-fn place_columns<T: ?Sized>(
+/// Columns with this priority number or a larger one are placed only if the flexible column then still has half more
+/// than its minimum width.
+const OPTIONAL_PRIORITY: u8 = 8;
+
+fn place_visible<T: ?Sized>(
     columns: &[Column<T>],
-    low_priority: &[&str],
     hidden: Hidden,
     x: u16,
     width: u16,
 ) -> Vec<Placed> {
     let mut order: Vec<usize> = (0..columns.len()).filter(|&i| !hidden.has(i)).collect();
-    order.sort_by_key(|&i| {
-        (
-            low_priority.contains(&columns[i].title),
-            columns[i].priority,
-        )
-    });
+    order.sort_by_key(|&i| columns[i].priority);
+    let flexible = columns.iter().find(|column| column.align == Align::Rest);
+    let comfort = flexible.map_or(0, |column| column.width / 2);
     let mut chosen = vec![false; columns.len()];
     let mut used = 0;
     for i in order {
         let need = columns[i].width + u16::from(used > 0);
-        if used + need > width {
+        let reserve = match columns[i].priority {
+            OPTIONAL_PRIORITY.. => comfort,
+            _ => 0,
+        };
+        if used + need + reserve > width {
             // Stops here, so that a less important column does not fill the gap.
             break;
         }
@@ -245,7 +263,7 @@ fn place_columns<T: ?Sized>(
     let mut placed = Vec::new();
     for (i, column) in columns.iter().enumerate().filter(|(i, _)| chosen[*i]) {
         let width = column.width
-            + if column.align == Align::Rest {
+            + if matches!(column.align, Align::Rest | Align::RestMiddle) {
                 spare
             } else {
                 0
@@ -263,10 +281,10 @@ fn place_columns<T: ?Sized>(
 /// Returns the columns of a table drawn into `area`. The first terminal column is for the cursor.
 pub fn placed<T: ?Sized>(columns: &[Column<T>], view: &View, area: Rect) -> Vec<Placed> {
     let width = area.width.saturating_sub(1);
-    place_columns(columns, view.low_priority, view.hidden, area.x + 1, width)
+    place_visible(columns, view.hidden, area.x + 1, width)
 }
 
-/// Columns hidden by the user, by index.
+/// Columns that are not shown, by index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hidden(u64);
 
@@ -282,6 +300,11 @@ impl Hidden {
     pub fn toggle(&mut self, column: usize) {
         self.0 ^= 1 << column;
     }
+
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
 }
 
 /// View of a table.
@@ -294,8 +317,6 @@ pub struct View {
     pub sorted: Option<usize>,
     /// Direction of the sort, shown as an arrow.
     pub descending: bool,
-    /// Titles of columns that currently have no data. They are the first to be omitted in a narrow table.
-    pub low_priority: &'static [&'static str],
     pub hidden: Hidden,
 }
 
@@ -410,7 +431,7 @@ fn arrow(
         .min(place.width);
     let x = match align {
         Align::Right => (place.x + place.width - title).saturating_sub(1),
-        Align::Left | Align::Rest => place.x + title,
+        Align::Left | Align::Rest | Align::RestMiddle => place.x + title,
     };
     put(buffer, x, y, glyph, 1, theme.style(Role::Title));
 }
@@ -424,11 +445,15 @@ fn draw_cell(
     buffer: &mut Buffer,
     theme: &Theme,
 ) {
-    let text = fit(text, usize::from(place.width), theme.glyphs.ellipsis);
+    let room = usize::from(place.width);
+    let text = match align {
+        Align::RestMiddle => fit_middle(text, room, theme.glyphs.ellipsis),
+        _ => fit(text, room, theme.glyphs.ellipsis),
+    };
     let width = u16::try_from(columns(&text)).unwrap_or(place.width);
     let x = match align {
         Align::Right => place.x + place.width.saturating_sub(width),
-        Align::Left | Align::Rest => place.x,
+        Align::Left | Align::Rest | Align::RestMiddle => place.x,
     };
     put(buffer, x, y, &text, place.width, style);
 }
@@ -503,7 +528,6 @@ mod tests {
                 offset: 0,
                 sorted,
                 descending: first.descends(inverted),
-                low_priority: &[],
                 hidden: Hidden::default(),
             };
             draw(

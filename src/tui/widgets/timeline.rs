@@ -121,8 +121,20 @@ pub fn columns(
             let (base, ceiling) = (row * 8, row * 8 + 8);
             let (glyph, role) = if low >= ceiling {
                 (theme.glyphs.levels[8], role)
+            } else if high >= ceiling && low > base && theme.has_solid_charts() {
+                // Both tones share the cell.
+                let style = theme.style(role);
+                let upper = theme.style(Role::ChartRange).fg.unwrap_or_default();
+                let glyph = theme.glyphs.levels[usize::from(low - base)];
+                put(buffer, x, y, glyph, 1, style.bg(upper));
+                continue;
             } else if high >= ceiling {
-                (theme.glyphs.range, Role::ChartRange)
+                (theme.chart_glyph(theme.glyphs.range), Role::ChartRange)
+            } else if high > base && low <= base && theme.has_solid_charts() {
+                (
+                    theme.glyphs.levels[usize::from(high - base)],
+                    Role::ChartRange,
+                )
             } else if high > base {
                 (theme.glyphs.levels[usize::from(high - base)], role)
             } else if row == 0 {

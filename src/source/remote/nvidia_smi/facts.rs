@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::fields::field_names;
-use super::lines::number;
+use super::readings::number;
 use crate::model::host::PidNamespace;
 use crate::model::text::visible;
 

@@ -1,8 +1,7 @@
 //! Host values: memory, load and CPU, from files under /proc.
 
 use super::facts::Facts;
-use super::lines::{number, split_words};
-use super::readings::Round;
+use super::readings::{Round, number, split_words};
 use crate::model::host::Host;
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::units::{Bytes, Percent};
@@ -39,13 +38,11 @@ impl HostFigures {
         Host {
             at: round.clocks.mono,
             cpu: self.cpu(round),
-            cores: match facts.cores {
-                Some(cores) => cores.into(),
-                None => Reading::missing(
-                    Reason::Unknown,
-                    "`getconf` on that host did not report the number of cores",
-                ),
-            },
+            cores: Reading::or_missing(
+                facts.cores,
+                Reason::Unknown,
+                "`getconf` on that host did not report the number of cores",
+            ),
             memory_total: memory("MemTotal:").into(),
             memory_used: used("MemTotal:", "MemAvailable:").into(),
             swap_total: memory("SwapTotal:").into(),

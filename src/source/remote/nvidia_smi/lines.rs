@@ -4,8 +4,7 @@
 //! Unknown lines are skipped, so a faulty program affects only its own lines.
 
 use super::facts::Facts;
-use super::readings::{Details, Round};
-use crate::model::units::{Mono, UnixMillis};
+use super::readings::{Clocks, Details, Round, clocks, number};
 
 /// A complete section of the output.
 pub(super) enum ScriptLine {
@@ -13,13 +12,6 @@ pub(super) enum ScriptLine {
     Round(Round),
     Details(Details),
     Clocks(Clocks),
-}
-
-/// Monotonic time since boot, and wall-clock time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Clocks {
-    pub mono: Mono,
-    pub time: UnixMillis,
 }
 
 /// Sections that are not complete yet.
@@ -82,33 +74,12 @@ impl Lines {
     }
 }
 
-/// Parses `12345.67 1763668000`.
-pub(super) fn clocks(text: &[u8]) -> Option<Clocks> {
-    let text = std::str::from_utf8(text).ok()?;
-    let (up, wall) = text.split_once(' ')?;
-    let up: f64 = up.parse().ok()?;
-    let wall: i64 = wall.trim().parse().ok()?;
-    // Conversion from float to integer saturates.
-    Some(Clocks {
-        mono: Mono((up * 1_000.0) as u64),
-        time: UnixMillis(wall.saturating_mul(1_000)),
-    })
-}
-
-pub(super) fn number<N: std::str::FromStr>(text: &[u8]) -> Option<N> {
-    std::str::from_utf8(text).ok()?.trim().parse().ok()
-}
-
-pub(super) fn split_words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let words = text.split(u8::is_ascii_whitespace);
-    words.filter(|word| !word.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::readings::{MAX_GPUS, MAX_PROCESSES};
     use super::*;
     use crate::model::host::PidNamespace;
+    use crate::model::units::{Mono, UnixMillis};
     use proptest::prelude::*;
 
     fn parse(text: &str) -> Vec<ScriptLine> {

@@ -21,7 +21,6 @@ mod instances;
 mod lines;
 mod processes;
 mod readings;
-mod refusal;
 mod schedule;
 mod script;
 mod usage;
@@ -31,12 +30,13 @@ use std::io::{self, BufRead, Read};
 use std::sync::Arc;
 
 use self::lines::{Lines, ScriptLine};
-pub(super) use self::refusal::{refused, unavailable};
 use self::schedule::Pace;
 pub(super) use self::script::{GREETING, found, script};
 use self::view::View;
 use super::outgoing::RequestWriter;
+use super::target::Target;
 use crate::model::reading::{Missing, Reason};
+use crate::model::text::visible;
 use crate::protocol::Update;
 
 /// Maximum length of a line; longer lines are skipped.
@@ -88,6 +88,26 @@ pub(super) fn follow(
         pace.end();
         None
     })
+}
+
+/// Returns the reason for missing data and actions. `other` is the version of a remote gputop with another protocol.
+pub(super) fn unavailable(target: &Target, other: Option<&str>) -> Missing {
+    let name = visible(target.name().as_bytes(), 60);
+    let own = env!("CARGO_PKG_VERSION");
+    let hint = match (other, target) {
+        (Some(other), _) => {
+            format!(
+                "{name} is read through nvidia-smi: its gputop {other} uses another protocol than {own} on this host"
+            )
+        }
+        (None, Target::Ssh(_)) => {
+            format!("{name} has only nvidia-smi; `gputop --push {name}` copies gputop there")
+        }
+        (None, Target::Via(_) | Target::Slurm(_)) => {
+            format!("{name} has only nvidia-smi; gputop is not installed there")
+        }
+    };
+    Missing::new(Reason::Unsupported, hint)
 }
 
 /// Reads everything that the nvidia-smi loop on a remote host prints. Entry point for the fuzz targets.

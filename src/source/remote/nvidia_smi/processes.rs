@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::cell::Cell;
 use super::facts::Facts;
-use super::lines::{Clocks, number, split_words};
-use super::readings::Round;
+use super::readings::{Clocks, Round, number, split_words};
 use super::usage::{Row, Usage};
 use crate::model::gpu::{Gpu, GpuProcess};
 use crate::model::host::PidNamespace;
@@ -150,17 +149,10 @@ impl CpuShares {
             process.state = stat.state;
             process.started = started(context.facts, stat.start, clocks);
             process.cpu = self.cpu(context.facts, process.key, stat.cpu_ticks, clocks.mono);
-            process.rss = match context
-                .facts
-                .page_bytes
-                .and_then(|page| page.checked_mul(stat.rss_pages))
-            {
-                Some(bytes) => Bytes(bytes).into(),
-                None => Reading::missing(
-                    Reason::Unknown,
-                    "`getconf PAGESIZE` on that host printed nothing",
-                ),
-            };
+            let page = context.facts.page_bytes;
+            let bytes = page.and_then(|page| page.checked_mul(stat.rss_pages));
+            let why = "`getconf PAGESIZE` on that host printed nothing";
+            process.rss = Reading::or_missing(bytes.map(Bytes), Reason::Unknown, why);
         }
         process
     }

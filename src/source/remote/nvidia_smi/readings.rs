@@ -1,11 +1,18 @@
 //! Unparsed output: the lines of a round, and those of the expensive queries, which are requested less often. The
 //! number of lines is limited.
 
-use super::lines::{Clocks, clocks, number};
+use crate::model::units::{Mono, UnixMillis};
 
 /// Maximum number of lines of each kind.
 pub(super) const MAX_GPUS: usize = 256;
 pub(super) const MAX_PROCESSES: usize = 1024;
+
+/// Monotonic time since boot, and wall-clock time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Clocks {
+    pub mono: Mono,
+    pub time: UnixMillis,
+}
 
 /// The output of one round.
 #[derive(Debug, Default)]
@@ -75,4 +82,26 @@ fn put(list: &mut Vec<Vec<u8>>, max: usize, text: &[u8]) {
     if list.len() < max && !text.is_empty() {
         list.push(text.to_vec());
     }
+}
+
+/// Parses `12345.67 1763668000`.
+pub(super) fn clocks(text: &[u8]) -> Option<Clocks> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (up, wall) = text.split_once(' ')?;
+    let up: f64 = up.parse().ok()?;
+    let wall: i64 = wall.trim().parse().ok()?;
+    // Conversion from float to integer saturates.
+    Some(Clocks {
+        mono: Mono((up * 1_000.0) as u64),
+        time: UnixMillis(wall.saturating_mul(1_000)),
+    })
+}
+
+pub(super) fn number<N: std::str::FromStr>(text: &[u8]) -> Option<N> {
+    std::str::from_utf8(text).ok()?.trim().parse().ok()
+}
+
+pub(super) fn split_words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let words = text.split(u8::is_ascii_whitespace);
+    words.filter(|word| !word.is_empty())
 }

@@ -16,6 +16,7 @@ pub(in super::super) fn refused(request: &Request, why: Missing) -> Option<Updat
         Request::Detail(key) => Update::Detail(*key, Box::new(Err(why))),
         Request::Map(wanted) => Update::NoMap((*wanted)?, why),
         Request::Stacks(key) => Update::Stacks(*key, Arc::new(Err(why))),
+        Request::Holders(wanted) => Update::Holders((*wanted)?, Arc::new(Err(why))),
         Request::Log(process) => Update::Log(Arc::new(LogView {
             process: *process,
             missing: Some(why),

@@ -9,9 +9,8 @@ use super::facts::Facts;
 use super::fields::{Card, card, field_names};
 use super::host::HostFigures;
 use super::instances::{Instances, instances};
-use super::lines::Clocks;
 use super::processes::{CpuShares, ProcessContext};
-use super::readings::{Details, Round};
+use super::readings::{Clocks, Details, Round};
 use super::usage::Usage;
 use crate::model::frame::{Frame, ProcessList, SCHEMA};
 use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
@@ -69,20 +68,17 @@ impl View {
             reduced: true,
             host: word(&facts.host),
             boot_id: word(&facts.boot_id),
-            kernel: match &facts.kernel {
-                Some(kernel) => kernel.clone().into(),
-                None => {
-                    Reading::missing(Reason::Unknown, "`uname -r` on that host printed nothing")
-                }
-            },
+            kernel: Reading::or_missing(
+                facts.kernel.clone(),
+                Reason::Unknown,
+                "`uname -r` on that host printed nothing",
+            ),
             namespace: facts.namespace,
-            namespace_id: match facts.namespace_id {
-                Some(id) => id.into(),
-                None => Reading::missing(
-                    Reason::Unknown,
-                    "cannot read /proc/self/ns/pid on that host",
-                ),
-            },
+            namespace_id: Reading::or_missing(
+                facts.namespace_id,
+                Reason::Unknown,
+                "cannot read /proc/self/ns/pid on that host",
+            ),
             ticks_per_second: facts.ticks_per_second.unwrap_or_default(),
             uid: facts.uid,
             ..Hello::default()
@@ -206,13 +202,11 @@ impl View {
             version: cards
                 .first()
                 .map_or_else(Reading::default, |card| card.driver.clone()),
-            cuda: match &self.facts.cuda {
-                Some(version) => version.clone().into(),
-                None => Reading::missing(
-                    Reason::Unknown,
-                    "nvidia-smi on that host reports no CUDA version",
-                ),
-            },
+            cuda: Reading::or_missing(
+                self.facts.cuda.clone(),
+                Reason::Unknown,
+                "nvidia-smi on that host reports no CUDA version",
+            ),
             gpus: match count {
                 0 => Reading::Missing(no_gpus(round)),
                 count => count.into(),

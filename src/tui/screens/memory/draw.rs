@@ -5,16 +5,19 @@ use ratatui::layout::{Constraint, Layout, Position, Rect};
 
 use super::AnalysedMap;
 use super::figures::down;
-use super::text::{card_name, process_name};
+use super::text::card_name;
 use super::{Pane, Shown};
+use crate::model::pool::BlockState;
 use crate::model::units::Bytes;
 use crate::tui::marks;
+use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, split_top};
 use crate::tui::widgets::bar::{self, Part};
 use crate::tui::widgets::cells::{fit, put, put_all, put_line, put_lines, put_right, wrap_words};
 use crate::tui::widgets::histogram;
 use crate::tui::widgets::pool_chart::PoolChart;
+use crate::tui::widgets::segment_map::CellContents;
 
 /// Areas of the parts. Parts without room are empty.
 #[derive(Default)]
@@ -222,14 +225,24 @@ impl Shown<'_> {
         let under = pane.under(&read.map).filter(|_| !areas.under.is_empty());
         if let Some(under) = under {
             let shown = if areas.under.width >= 96 { 8 } else { 4 };
-            put_line(
-                buffer,
-                areas.under,
-                &under.words(shown, theme),
-                Role::Text,
-                theme,
-            );
+            let mut words = under.words(shown, theme);
+            if let Some(owner) = self.owner_words(&under) {
+                words = format!("{owner} in {words}");
+            }
+            put_line(buffer, areas.under, &words, Role::Text, theme);
         }
+    }
+
+    /// Returns the largest allocated block in a cell and its owner, if a look at the holders of memory named it:
+    /// `# 27M held by model.emb.weight (parameters)`.
+    fn owner_words(&self, cell: &CellContents<'_>) -> Option<String> {
+        let look = self.app.holders.of(self.screen.process)?;
+        let blocks = cell.blocks.iter();
+        let blocks = blocks.filter(|block| block.state == BlockState::Allocated);
+        let largest = blocks.max_by_key(|block| block.size)?;
+        let owner = look.owner_words(self.pool.ordinal, largest.address)?;
+        let glyph = self.theme.glyphs.allocated;
+        Some(format!("{glyph} {} {owner}", largest.size.short()))
     }
 
     fn title(&self, area: Rect, buffer: &mut Buffer) {
@@ -237,10 +250,10 @@ impl Shown<'_> {
         let name = self
             .screen
             .row(self.app)
-            .map_or("process".into(), process_name);
+            .map_or("process".into(), ProcessRow::program);
         let pid = format!(" {}  ", self.screen.process.pid);
         let gpu = match self.gpu {
-            Some(gpu) => format!("GPU{} {}", gpu.index, card_name(gpu)),
+            Some(gpu) => format!("GPU {} {}", gpu.index, card_name(gpu)),
             None => format!("cuda:{} (GPU not identified)", self.pool.ordinal),
         };
         let devices = self.screen.devices(self.app).len();

@@ -318,6 +318,7 @@ impl Screen for MemoryScreen {
             Action::Right,
             Action::NextPane,
             Action::NextGpu,
+            Action::Holders,
             Action::Stack,
             Action::Copy,
             Action::Probe,

@@ -329,7 +329,7 @@ impl Shown<'_> {
         let name = self
             .screen
             .row(self.app)
-            .map_or("process".into(), process_name);
+            .map_or("process".into(), ProcessRow::program);
         let device = match self.gpu {
             Some(gpu) => format!("GPU {} {}", gpu.index, gpu.name),
             None => format!("cuda:{}", self.pool.ordinal),
@@ -502,13 +502,6 @@ impl Shown<'_> {
         };
         format!("{exact}read {} ago", self.age())
     }
-}
-
-/// Returns the program without its arguments: `train.py`.
-pub(super) fn process_name(row: &ProcessRow) -> String {
-    let command = row.command();
-    let first = command.value().and_then(|c| c.split(' ').next());
-    first.unwrap_or("process").to_owned()
 }
 
 /// Shortens `NVIDIA GeForce RTX 4090` to `RTX 4090`.

@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Layout, Margin, Rect};
 
 use super::super::Screen;
 use super::MemoryScreen;
-use super::text::{process_name, stack_lines};
+use super::text::stack_lines;
 use crate::model::reported_pool::ReportedPool;
 use crate::model::units::{Bytes, GpuUuid};
 use crate::tui::app::App;
@@ -68,7 +68,9 @@ pub(super) fn chart_area(screen: &MemoryScreen, app: &App, area: Rect) -> Option
 
 pub(super) fn draw(screen: &MemoryScreen, app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
-    let name = screen.row(app).map_or("process".into(), process_name);
+    let name = screen
+        .row(app)
+        .map_or("process".into(), ProcessRow::program);
     let [title, below, plot, rest] = areas(screen, app, area);
     let words = format!("{name} {}", screen.process.pid);
     put_line(buffer, title, &words, Role::Title, theme);

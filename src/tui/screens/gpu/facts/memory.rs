@@ -66,8 +66,10 @@ fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
             part("  allocated", printed[4], "live tensors", Role::Allocated),
             part("  idle", printed[5], "cached, not in tensors", Role::Idle),
             part("  other", printed[6], "context, libraries", Role::OtherVram),
-            part("  not readable", printed[0], "", Role::Processes),
         ]);
+        if printed[0].0 > 0 {
+            list.push(part("  not readable", printed[0], "", Role::Processes));
+        }
     }
     list.extend([Fact::Value(
         "unattributed",

@@ -4,11 +4,11 @@
 //! memory share of each GPU, mean SM use and highest temperature. Then only sums remain. Warnings such as ` ! 3 too
 //! hot` are dropped last.
 
+use super::screens::gpu_columns::notes;
+use super::theme::Role;
 use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;
 use crate::model::units::Bytes;
-use crate::tui::screens::gpu_columns::notes;
-use crate::tui::theme::Role;
 
 /// Returns the most detailed form that fits `width`. If none fits, the shortest is truncated.
 pub fn of(gpus: &[&Gpu], frame: &Frame, width: usize) -> String {

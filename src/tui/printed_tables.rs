@@ -3,14 +3,14 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::tui::app::App;
-use crate::tui::picture::text_of;
-use crate::tui::screens::gpu_columns::{GpuRow, draw_gpus};
-use crate::tui::screens::process_table::draw_processes;
-use crate::tui::widgets::cells::replace_non_ascii;
+use super::app::App;
+use super::picture::text_of;
+use super::screens::gpu_columns::{GpuRow, draw_gpus};
+use super::screens::process_table::draw_processes;
+use super::widgets::cells::replace_non_ascii;
 
 /// Returns all GPUs, an empty line and all processes. Lines have no trailing blanks.
-pub fn app(app: &App, width: u16) -> String {
+pub fn text(app: &App, width: u16) -> String {
     let gpus = GpuRow::of_frame(&app.frame);
     let heights =
         [gpus.len() + 1, app.rows.len() + 1].map(|n| u16::try_from(n).unwrap_or(u16::MAX / 4));

@@ -1,0 +1,6 @@
+import os
+import sys
+
+from . import program
+
+os.execv(program(), ["gputop", *sys.argv[1:]])

@@ -1,0 +1,343 @@
+//! `gputop memory PID`: prints which tensors hold the GPU memory of a PyTorch process, by their Python names, read without
+//! stopping it.
+//!
+//! Exit codes, as for `gputop allocator`: 0 read; 1 no allocator to read, or no such holder; 2 permission denied, or process
+//! not found.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use color_eyre::Result;
+use jiff::tz::TimeZone;
+use serde::Serialize;
+
+use super::allocator::exit_code;
+use super::settings::watch_argument;
+use super::{say, width, write_out};
+use crate::collect::holders::read;
+use crate::collect::torch::Failure;
+use crate::export::explanation::wrapped;
+use crate::export::holders::{advices, sentence, state_words, tensors};
+use crate::model::frame::SCHEMA;
+use crate::model::holders::growth::{GroupGrowth, HolderGrowth};
+use crate::model::holders::{HolderClass, HolderGroup, Holders};
+use crate::model::reading::Reading;
+use crate::model::text::{Escaped, json_escaped, quoted};
+use crate::model::units::{Bytes, Millis, Pid};
+use crate::tui::holders::HolderRow;
+use crate::tui::screens::holders::table;
+use crate::tui::theme::{Palette, Theme};
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// Process that uses PyTorch on a GPU
+    pid: u32,
+    /// Print JSON, with sizes in bytes. With --watch, print one line for each look
+    #[arg(long)]
+    json: bool,
+    /// List at most this many groups [default: 20; all in JSON]
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+    /// List the tensors of the groups whose name or class contains this text, and the references that keep each alive
+    #[arg(long, value_name = "TEXT")]
+    group: Option<String>,
+    /// List the tensors of all groups
+    #[arg(long, conflicts_with = "group")]
+    tensors: bool,
+    /// Look again at this interval, and show what grows: 10s, 1m
+    #[arg(long, value_name = "TIME", value_parser = watch_argument)]
+    watch: Option<Millis>,
+}
+
+const DEFAULT_TOP: usize = 20;
+
+/// The JSON of one look.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    pid: Pid,
+    /// The look in a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    summary: Option<String>,
+    holders: Reading<&'a Holders>,
+    /// Changes since the previous look.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    growth: Vec<Growth<'a>>,
+}
+
+#[derive(Serialize)]
+struct Growth<'a> {
+    ordinal: u32,
+    class: HolderClass,
+    name: &'a str,
+    #[serde(flatten)]
+    growth: GroupGrowth,
+}
+
+pub fn run(args: &Args) -> Result<u8> {
+    let (pid, proc_root) = (Pid(args.pid), Path::new("/proc"));
+    let mut growth = HolderGrowth::default();
+    loop {
+        // Only a signal ends a look early, and it ends the program.
+        let result = read(proc_root, pid, &AtomicBool::new(false));
+        let can_repeat = matches!(result, Ok(_) | Err(Failure::Busy));
+        let (text, code) = match result {
+            Ok(holders) => {
+                growth.push(&holders);
+                let code = u8::from(!args.has_match(&holders));
+                (args.output(&holders, &growth)?, code)
+            }
+            Err(failure) => (args.failure_output(pid, &failure)?, exit_code(&failure)),
+        };
+        let is_open = write_out(&text)?;
+        let Some(interval) = args.watch.filter(|_| is_open && can_repeat) else {
+            return Ok(code);
+        };
+        std::thread::sleep(Duration::from_millis(interval.0));
+    }
+}
+
+impl Args {
+    /// Returns true if the user wants to see the group.
+    fn selects(&self, group: &HolderGroup) -> bool {
+        let Some(wanted) = self.group.as_ref().map(|text| text.to_lowercase()) else {
+            return true;
+        };
+        let class = group.class;
+        [group.name.as_str(), class.name(), class.short_name()]
+            .iter()
+            .any(|text| text.to_lowercase().contains(&wanted))
+    }
+
+    /// Returns false, with a message, if `--group` selects no group.
+    fn has_match(&self, holders: &Holders) -> bool {
+        let Some(wanted) = &self.group else {
+            return true;
+        };
+        let has_match = holders.groups.iter().any(|group| self.selects(group));
+        if !has_match {
+            let (pid, wanted) = (self.pid, quoted(wanted));
+            say(&format!(
+                "gputop: no holder of PID {pid} contains `{wanted}`\n"
+            ));
+        }
+        has_match
+    }
+
+    fn output(&self, holders: &Holders, growth: &HolderGrowth) -> Result<String> {
+        if self.json {
+            return self.json(holders, growth);
+        }
+        let theme = Theme::new(Palette::None, false, TimeZone::system());
+        let text = if self.tensors || self.group.is_some() {
+            self.tensor_text(holders, growth)
+        } else {
+            self.text(holders, growth, width(), &theme)
+        };
+        let separator = if self.watch.is_some() { "\n" } else { "" };
+        Ok(Escaped(&(text + separator)).to_string())
+    }
+
+    /// Returns the sentence, what grows, the table of the groups, and the total.
+    fn text(
+        &self,
+        holders: &Holders,
+        growth: &HolderGrowth,
+        width: usize,
+        theme: &Theme,
+    ) -> String {
+        let mut sentences = vec![sentence(holders, growth)];
+        sentences.extend(advices(holders, growth));
+        sentences.extend(holders.limit.clone());
+        let lines = sentences.iter().flat_map(|text| wrapped(text, width));
+        let mut text = lines.map(|line| line + "\n").collect::<String>();
+        let mut rows = HolderRow::list(holders, growth);
+        let others = rows.split_off(self.top.unwrap_or(DEFAULT_TOP).min(rows.len()));
+        if !rows.is_empty() {
+            let columns = u16::try_from(width).unwrap_or(u16::MAX);
+            text += &format!("\n{}", table(&rows, columns, theme));
+        }
+        if !others.is_empty() {
+            let bytes = Bytes(others.iter().map(|row| row.bytes.0).sum());
+            text += &format!(" and {} smaller groups: {bytes}\n", others.len());
+        }
+        let (allocated, state) = (holders.allocated, state_words(holders));
+        text + &format!(
+            "\nPID {}  {allocated} allocated; {state}\n",
+            holders.process.pid
+        )
+    }
+
+    fn tensor_text(&self, holders: &Holders, growth: &HolderGrowth) -> String {
+        let groups = holders.groups.iter().filter(|group| self.selects(group));
+        let groups = groups.take(self.top.unwrap_or(DEFAULT_TOP));
+        let with_paths = self.group.is_some();
+        let parts = groups.map(|group| tensors(holders, group, with_paths));
+        let parts: Vec<String> = parts.collect();
+        match with_paths {
+            true => parts.join("\n"),
+            false => format!("{}\n\n{}", sentence(holders, growth), parts.join("\n")),
+        }
+    }
+
+    fn json(&self, holders: &Holders, growth: &HolderGrowth) -> Result<String> {
+        let mut shown = holders.clone();
+        shown.groups.retain(|group| self.selects(group));
+        shown.groups.truncate(self.top.unwrap_or(usize::MAX));
+        let changes = shown.groups.iter().filter_map(|group| {
+            Some(Growth {
+                ordinal: group.ordinal,
+                class: group.class,
+                name: &group.name,
+                growth: growth.of(group)?,
+            })
+        });
+        let document = Document {
+            schema: SCHEMA,
+            pid: holders.process.pid,
+            summary: Some(sentence(holders, growth)),
+            growth: changes.collect(),
+            holders: Reading::Value(&shown),
+        };
+        self.document_text(&document)
+    }
+
+    fn document_text(&self, document: &Document<'_>) -> Result<String> {
+        let text = match self.watch {
+            Some(_) => serde_json::to_string(document)?,
+            None => serde_json::to_string_pretty(document)?,
+        };
+        Ok(json_escaped(&(text + "\n")))
+    }
+
+    /// Prints the failure to standard error, and returns the JSON for standard output.
+    fn failure_output(&self, pid: Pid, failure: &Failure) -> Result<String> {
+        if self.json {
+            return self.document_text(&Document {
+                schema: SCHEMA,
+                pid,
+                summary: None,
+                holders: Reading::Missing(failure.missing()),
+                growth: Vec::new(),
+            });
+        }
+        say(&format!(
+            "gputop: cannot read the memory of PID {pid}: {failure}\n"
+        ));
+        Ok(String::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    const TRANSFORMER: &str = include_str!("../../tests/data/holders/transformer.json");
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(line: &str) -> Args {
+        Program::try_parse_from(format!("memory 418 {line}").split_whitespace())
+            .expect("valid arguments")
+            .args
+    }
+
+    /// Returns the output of the last of several looks, one every 10 s, while the history grows by 20 MiB in each.
+    fn output(line: &str, looks: u64) -> String {
+        let mut growth = HolderGrowth::default();
+        let mut holders: Holders = serde_json::from_str(TRANSFORMER).expect("a look");
+        for _ in 0..looks {
+            growth.push(&holders);
+            holders.at.0 += 10_000;
+            let mut groups = holders.groups.iter_mut();
+            let history = groups.find(|group| group.name == "trainer.history[*]");
+            history.expect("a history").bytes.0 += Bytes::mib(20).0;
+            holders.allocated.0 += Bytes::mib(20).0;
+        }
+        growth.push(&holders);
+        args(line).output(&holders, &growth).expect("output")
+    }
+
+    #[test]
+    fn first_line_is_a_sentence_and_the_total_is_the_allocators() {
+        let text = output("", 0);
+        let lines: Vec<&str> = text.lines().collect();
+        let first = "Optimizer state 41 %, parameters 23 %, gradients 21 %.";
+        assert_eq!(lines.first(), Some(&first));
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
+        let last = "PID 418  7.26 GiB allocated; exact, read in 610 ms";
+        assert_eq!(lines.last(), Some(&last));
+        for name in [
+            "trainer.history[*]",
+            "library workspaces",
+            "C++ tensors",
+            "50304x2048",
+        ] {
+            assert!(text.contains(name), "{name}\n{text}");
+        }
+    }
+
+    #[test]
+    fn groups_beyond_the_limit_are_summed_up() {
+        let text = output("--top 5", 0);
+        assert!(text.contains(" and 6 smaller groups: "), "{text}");
+        assert!(!text.contains("model.rope"), "{text}");
+    }
+
+    #[test]
+    fn watching_names_what_grows_and_how_to_stop_it() {
+        let text = output("--watch 10s", 3);
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in ["growing 120 MiB a minute", "+120.0", ".detach()"] {
+            assert!(words.contains(part), "{part}\n{text}");
+        }
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_group_lists_its_tensors_and_the_references_to_them() {
+        let text = output("--group HISTORY", 0);
+        assert!(
+            text.contains("alive through __main__ > .trainer > .history > [63]"),
+            "{text}"
+        );
+        assert!(text.contains("and 32 smaller blocks"), "{text}");
+        assert!(!text.contains("exp_avg"), "{text}");
+        assert!(output("--group parameter", 0).contains("also trainer.model.head.weight"));
+        assert_eq!(output("--group nothing", 0), "");
+        assert!(output("--tensors", 0).contains("trainer.cache['step_7']"));
+    }
+
+    #[test]
+    fn json_has_the_whole_look_and_its_growth() {
+        let read = |line, looks| -> serde_json::Value {
+            serde_json::from_str(&output(line, looks)).expect("JSON")
+        };
+        let look = read("--json", 0);
+        assert_eq!(look["holders"]["groups"].as_array().map(Vec::len), Some(11));
+        assert_eq!(look["growth"], serde_json::Value::Null);
+        let look = read("--json --watch 10s --group history", 3);
+        assert_eq!(
+            look["growth"][0]["rate"]["bytes_per_minute"],
+            Bytes::mib(120).0
+        );
+        assert_eq!(output("--json --watch 10s", 1).lines().count(), 1);
+        let failed = args("--json").failure_output(Pid(418), &Failure::NotTorch);
+        let failed = failed.expect("JSON");
+        assert!(failed.contains("no PyTorch with CUDA found"), "{failed}");
+    }
+}

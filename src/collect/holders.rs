@@ -1,0 +1,39 @@
+//! Looks at the holders of the GPU memory of a process, with names that can be shown.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use super::torch::Failure;
+use super::torch::holders::{Options, look};
+use crate::model::holders::Holders;
+use crate::model::process::ProcessKey;
+use crate::model::reading::{Missing, Reason};
+use crate::model::units::Pid;
+use crate::redact;
+
+/// Maximum size of the list of tensors in a message. A line of the protocol takes at most three times as much.
+const MAX_MESSAGE_BYTES: usize = 4 << 20;
+
+/// Looks once at a running process. The names are redacted and escaped.
+pub fn read(proc_root: &Path, pid: Pid, cancelled: &AtomicBool) -> Result<Holders, Failure> {
+    let mut holders = look(proc_root, pid, &Options::default(), cancelled)?;
+    redact::holders(&mut holders);
+    Ok(holders)
+}
+
+/// Looks once at a process for a screen. The list of tensors is short enough for a message.
+pub fn read_for_screen(
+    proc_root: &Path,
+    key: ProcessKey,
+    cancelled: &AtomicBool,
+) -> Result<Holders, Missing> {
+    let mut holders = read(proc_root, key.pid, cancelled).map_err(|failure| failure.missing())?;
+    if holders.process != key {
+        return Err(Missing::new(
+            Reason::Gone,
+            "the process has exited, and its PID now belongs to another process",
+        ));
+    }
+    holders.limit_tensors(MAX_MESSAGE_BYTES);
+    Ok(holders)
+}

@@ -1,0 +1,248 @@
+//! Finds the CPython interpreter of a process, and its layout.
+//!
+//! ```text
+//! maps ─► libpython3.12.so or the executable ─► symbol _PyRuntime ─► +40 the first interpreter ─► +944 sys.modules
+//! ```
+//!
+//! The offsets were printed by C programs compiled with the internal headers of each release, x86_64, with the GIL.
+//! From 3.13 on, `_PyRuntime` starts with `_Py_DebugOffsets`, which override those that a micro release changed.
+
+use super::reader::Reader;
+use crate::collect::memory::elf::Image;
+use crate::collect::memory::maps::{Mapping, images};
+use crate::collect::memory::{Memory, is_pointer};
+
+/// Maximum number of images that are searched for `_PyRuntime`.
+const MAX_IMAGES: usize = 16;
+/// The cookie at the start of `_Py_DebugOffsets`.
+const DEBUG_COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
+/// Maximum for an offset that `_Py_DebugOffsets` reports.
+const MAX_OFFSET: u64 = 1 << 20;
+
+/// Offsets that differ between the releases of CPython.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PythonLayout {
+    /// Minor version: 12 for CPython 3.12.
+    pub minor: u32,
+    /// `_PyRuntime.interpreters.head`.
+    head: u64,
+    /// In PyInterpreterState.
+    pub next: u64,
+    pub threads: u64,
+    pub modules: u64,
+    /// In PyThreadState: the frame, or in 3.11 and 3.12 the C frame that points to it.
+    pub thread_frame: u64,
+    /// Offset of the frame in the C frame.
+    pub c_frame: Option<u64>,
+    pub previous_frame: u64,
+    pub frame_code: u64,
+    pub frame_locals: u64,
+    /// In PyCodeObject: tuples of the names of the local variables, in the order of the values.
+    pub local_names: &'static [u64],
+    pub code_name: u64,
+    /// The frame in a generator: a pointer up to 3.10, embedded from 3.11 on.
+    pub generator_frame: u64,
+    pub cached_keys: u64,
+    pub tuple_items: u64,
+    pub function_closure: u64,
+}
+
+const UP_TO_3_10: PythonLayout = PythonLayout {
+    minor: 8,
+    head: 32,
+    next: 0,
+    threads: 8,
+    modules: 56,
+    thread_frame: 24,
+    c_frame: None,
+    previous_frame: 24,
+    frame_code: 32,
+    frame_locals: 360,
+    local_names: &[72, 88, 80],
+    code_name: 112,
+    generator_frame: 16,
+    cached_keys: 872,
+    tuple_items: 24,
+    function_closure: 48,
+};
+
+const FROM_3_11: PythonLayout = PythonLayout {
+    minor: 11,
+    head: 40,
+    threads: 16,
+    modules: 888,
+    thread_frame: 56,
+    c_frame: Some(8),
+    previous_frame: 48,
+    frame_locals: 72,
+    local_names: &[96],
+    code_name: 120,
+    generator_frame: 80,
+    function_closure: 72,
+    ..UP_TO_3_10
+};
+
+const FROM_3_12: PythonLayout = PythonLayout {
+    minor: 12,
+    threads: 72,
+    modules: 944,
+    c_frame: Some(0),
+    previous_frame: 8,
+    frame_code: 0,
+    generator_frame: 72,
+    cached_keys: 880,
+    ..FROM_3_11
+};
+
+const FROM_3_13: PythonLayout = PythonLayout {
+    minor: 13,
+    head: 632,
+    next: 7_264,
+    threads: 7_344,
+    modules: 7_656,
+    thread_frame: 72,
+    c_frame: None,
+    ..FROM_3_12
+};
+
+const LAYOUTS: &[PythonLayout] = &[
+    UP_TO_3_10,
+    PythonLayout {
+        minor: 9,
+        modules: 856,
+        cached_keys: 864,
+        ..UP_TO_3_10
+    },
+    PythonLayout {
+        minor: 10,
+        modules: 856,
+        frame_locals: 352,
+        function_closure: 72,
+        ..UP_TO_3_10
+    },
+    FROM_3_11,
+    FROM_3_12,
+    FROM_3_13,
+    PythonLayout {
+        minor: 14,
+        head: 808,
+        next: 7_272,
+        modules: 7_688,
+        frame_locals: 80,
+        tuple_items: 32,
+        ..FROM_3_13
+    },
+    PythonLayout {
+        minor: 15,
+        head: 936,
+        threads: 7_336,
+        modules: 7_592,
+        frame_locals: 80,
+        cached_keys: 888,
+        tuple_items: 32,
+        ..FROM_3_13
+    },
+];
+
+/// The interpreter of a process.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Interpreter {
+    pub layout: PythonLayout,
+    /// The first PyInterpreterState.
+    pub head: u64,
+}
+
+/// Reason why the Python objects of a process cannot be read: a phrase.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoInterpreter {
+    #[error("no Python interpreter found")]
+    NotFound,
+    #[error("Python 3.{0} is not supported")]
+    UnknownVersion(u32),
+    #[error("free-threaded Python is not supported")]
+    FreeThreaded,
+    #[error("Python on this processor architecture is not supported")]
+    UnknownMachine,
+}
+
+/// ELF machine number of x86_64.
+const X86_64: u16 = 62;
+
+impl Interpreter {
+    pub fn locate<M: Memory>(
+        reader: &Reader<'_, M>,
+        maps: &[Mapping],
+    ) -> Result<Self, NoInterpreter> {
+        let is_candidate = |map: &Mapping| {
+            let name = map.file_name();
+            name.starts_with("libpython3")
+                || !name.contains(".so") && map.file.starts_with('/') && !map.file.contains("/dev/")
+        };
+        let mut bases = images(maps, is_candidate);
+        bases.truncate(MAX_IMAGES);
+        for base in bases {
+            let Ok(image) = Image::read(reader.memory(), base) else {
+                continue;
+            };
+            let Ok(Some(runtime)) = image.symbol(reader.memory(), "_PyRuntime") else {
+                continue;
+            };
+            if image.machine != X86_64 {
+                return Err(NoInterpreter::UnknownMachine);
+            }
+            let version = image.symbol(reader.memory(), "Py_Version");
+            let version = version.ok().flatten().and_then(|at| reader.int(at));
+            let minor = version
+                .map(|version| version >> 16 & 0xff)
+                .or_else(|| minor_from_files(maps))
+                .ok_or(NoInterpreter::NotFound)?;
+            return Self::at(reader, runtime, minor);
+        }
+        Err(NoInterpreter::NotFound)
+    }
+
+    fn at<M: Memory>(
+        reader: &Reader<'_, M>,
+        runtime: u64,
+        minor: u32,
+    ) -> Result<Self, NoInterpreter> {
+        let layout = LAYOUTS.iter().find(|layout| layout.minor == minor);
+        let mut layout = *layout.ok_or(NoInterpreter::UnknownVersion(minor))?;
+        if minor >= 13 {
+            // cookie, version, free_threaded, runtime_state {size, finalizing, interpreters_head},
+            // interpreter_state {size, id, next, threads_head, (3.14: threads_main,) gc, imports_modules}
+            let words = reader.words(runtime, 13).ok_or(NoInterpreter::NotFound)?;
+            if words.first() != Some(&DEBUG_COOKIE) {
+                return Err(NoInterpreter::UnknownVersion(minor));
+            }
+            if words.get(2) != Some(&0) {
+                return Err(NoInterpreter::FreeThreaded);
+            }
+            let offset = |index: usize| {
+                let offset = words.get(index).copied();
+                offset
+                    .filter(|&offset| offset < MAX_OFFSET && offset.is_multiple_of(8))
+                    .ok_or(NoInterpreter::UnknownVersion(minor))
+            };
+            layout.head = offset(5)?;
+            layout.next = offset(8)?;
+            layout.threads = offset(9)?;
+            layout.modules = offset(if minor == 13 { 11 } else { 12 })?;
+        }
+        let head = reader.word(runtime.wrapping_add(layout.head));
+        let head = head
+            .filter(|&head| is_pointer(head))
+            .ok_or(NoInterpreter::NotFound)?;
+        Ok(Self { layout, head })
+    }
+}
+
+/// Returns the minor version in a path such as `/usr/lib/python3.10/lib-dynload/_json.so`. CPython exports its version
+/// from 3.11 on.
+fn minor_from_files(maps: &[Mapping]) -> Option<u32> {
+    maps.iter().find_map(|map| {
+        let (_, rest) = map.file.split_once("python3.")?;
+        let end = rest.find(|c: char| !c.is_ascii_digit());
+        rest.get(..end.unwrap_or(rest.len()))?.parse().ok()
+    })
+}

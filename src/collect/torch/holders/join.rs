@@ -1,0 +1,360 @@
+//! Assigns every allocated block to a holder, and groups the blocks by name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::tensors::Tensor;
+use crate::model::holders::{HeldTensor, HolderClass, HolderGroup, MAX_GROUPS, MAX_LISTED};
+use crate::model::pool::{BlockState, PoolKind, PoolMap};
+use crate::model::units::Bytes;
+
+/// Maximum number of other names of one storage.
+const MAX_ALIASES: usize = 8;
+
+/// An allocated block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldBlock {
+    pub address: u64,
+    pub bytes: u64,
+    ordinal: u32,
+    is_private: bool,
+}
+
+/// The allocated blocks of all devices, sorted by address.
+#[derive(Debug, Default)]
+pub struct Blocks(Vec<HeldBlock>);
+
+impl Blocks {
+    pub fn new(maps: &[PoolMap]) -> Self {
+        let mut blocks = Vec::new();
+        for map in maps {
+            for segment in &map.segments {
+                let allocated = segment.blocks.iter();
+                let allocated = allocated.filter(|block| block.state == BlockState::Allocated);
+                blocks.extend(allocated.map(|block| HeldBlock {
+                    address: block.address,
+                    bytes: block.size.0,
+                    ordinal: map.ordinal,
+                    is_private: segment.pool == PoolKind::Private,
+                }));
+            }
+        }
+        blocks.sort_by_key(|block| block.address);
+        Self(blocks)
+    }
+
+    /// Returns the index of the block that contains an address.
+    pub fn index_of(&self, address: u64) -> Option<usize> {
+        let index = self
+            .0
+            .partition_point(|block| block.address <= address)
+            .checked_sub(1)?;
+        let block = self.0.get(index)?;
+        (address - block.address < block.bytes).then_some(index)
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0
+            .iter()
+            .map(|block| block.bytes)
+            .fold(0, u64::saturating_add)
+    }
+}
+
+/// A claim on a block. Of several claims, the least one wins.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Claim {
+    pub class: HolderClass,
+    pub name: String,
+    pub path: Vec<String>,
+    /// Length of the path in the search for names; the shorter one wins among claims of a class.
+    pub cost: u32,
+    pub tensor: Tensor,
+    pub aliases: Vec<String>,
+}
+
+impl Claim {
+    /// Order of the claims: named tensors, then tensors of a graph, then all others; whole tensors before views.
+    fn rank(&self) -> (u8, bool, u32) {
+        let class = match self.class {
+            HolderClass::Parameter => 0,
+            HolderClass::Gradient => 1,
+            HolderClass::OptimizerState => 2,
+            HolderClass::Buffer => 3,
+            HolderClass::Variable => 4,
+            HolderClass::SavedForBackward => 5,
+            HolderClass::Unnamed => 6,
+            HolderClass::CppStorage => 7,
+            HolderClass::GraphPool => 8,
+            HolderClass::Workspace => 9,
+            HolderClass::Unknown => 10,
+        };
+        (class, self.tensor.is_view(), self.cost)
+    }
+}
+
+/// The holder of each block.
+#[derive(Debug)]
+pub struct Join {
+    blocks: Blocks,
+    claims: Vec<Option<Claim>>,
+}
+
+impl Join {
+    pub fn new(blocks: Blocks) -> Self {
+        let claims = vec![None; blocks.len()];
+        Self { blocks, claims }
+    }
+
+    pub fn blocks(&self) -> &Blocks {
+        &self.blocks
+    }
+
+    /// Assigns the block at an address to a holder, unless another holder has a stronger claim.
+    pub fn claim(&mut self, address: u64, claim: Claim) {
+        let Some(index) = self.blocks.index_of(address) else {
+            return;
+        };
+        let Some(slot) = self.claims.get_mut(index) else {
+            return;
+        };
+        let (mut winner, loser) = match slot.take() {
+            None => (claim, Claim::default()),
+            Some(other) if claim.rank() < other.rank() => (claim, other),
+            Some(other) => (other, claim),
+        };
+        for name in std::iter::once(loser.name).chain(loser.aliases) {
+            let is_new = !name.is_empty() && name != winner.name && !winner.aliases.contains(&name);
+            if is_new && winner.aliases.len() < MAX_ALIASES {
+                winner.aliases.push(name);
+            }
+        }
+        *slot = Some(winner);
+    }
+
+    pub fn is_claimed(&self, address: u64) -> bool {
+        let index = self.blocks.index_of(address);
+        index.is_some_and(|index| self.claims.get(index).is_some_and(Option::is_some))
+    }
+
+    /// Returns the groups, largest first, and the sum of their bytes. `is_known` returns whether a block without a tensor
+    /// was allocated before the look.
+    pub fn into_groups(self, is_known: impl Fn(u64) -> bool) -> (Vec<HolderGroup>, Bytes) {
+        let allocated = Bytes(self.blocks.bytes());
+        let mut groups: BTreeMap<(u32, HolderClass, String), HolderGroup> = BTreeMap::new();
+        for (block, claim) in self.blocks.0.into_iter().zip(self.claims) {
+            let claim = claim.unwrap_or_else(|| Claim {
+                class: match () {
+                    () if block.is_private => HolderClass::GraphPool,
+                    () if is_known(block.address) => HolderClass::Workspace,
+                    () => HolderClass::Unnamed,
+                },
+                ..Claim::default()
+            });
+            let name = group_name(&claim.name);
+            let key = (block.ordinal, claim.class, name.clone());
+            let group = groups.entry(key).or_insert_with(|| HolderGroup {
+                ordinal: block.ordinal,
+                class: claim.class,
+                name,
+                ..HolderGroup::default()
+            });
+            group.count += 1;
+            group.bytes.0 = group.bytes.0.saturating_add(block.bytes);
+            group.tensors.push(held_tensor(&block, claim));
+            // Keeps memory bounded without sorting on every block.
+            if group.tensors.len() >= 2 * MAX_LISTED {
+                keep_largest(&mut group.tensors);
+            }
+        }
+        let mut groups: Vec<HolderGroup> = groups.into_values().collect();
+        groups
+            .iter_mut()
+            .for_each(|group| keep_largest(&mut group.tensors));
+        (bounded(groups), allocated)
+    }
+}
+
+fn held_tensor(block: &HeldBlock, claim: Claim) -> HeldTensor {
+    HeldTensor {
+        name: claim.name,
+        bytes: Bytes(block.bytes),
+        address: block.address,
+        dtype: match claim.tensor.implementation {
+            0 => String::new(),
+            _ => claim.tensor.dtype().to_owned(),
+        },
+        is_view: claim.tensor.is_view(),
+        shape: claim.tensor.shape,
+        path: claim.path,
+        aliases: claim.aliases,
+    }
+}
+
+fn keep_largest(tensors: &mut Vec<HeldTensor>) {
+    tensors.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+    tensors.truncate(MAX_LISTED);
+}
+
+/// Sorts the groups by size, and joins the smallest beyond the maximum into one group of their class.
+fn bounded(mut groups: Vec<HolderGroup>) -> Vec<HolderGroup> {
+    let by_size = |a: &HolderGroup, b: &HolderGroup| {
+        b.bytes
+            .cmp(&a.bytes)
+            .then_with(|| (a.class, &a.name).cmp(&(b.class, &b.name)))
+    };
+    groups.sort_by(by_size);
+    if groups.len() <= MAX_GROUPS {
+        return groups;
+    }
+    let classes: BTreeSet<(u32, HolderClass)> = groups
+        .iter()
+        .map(|group| (group.ordinal, group.class))
+        .collect();
+    let rest = groups.split_off(MAX_GROUPS.saturating_sub(classes.len()));
+    let mut joined: BTreeMap<(u32, HolderClass), HolderGroup> = BTreeMap::new();
+    for group in rest {
+        let into = joined
+            .entry((group.ordinal, group.class))
+            .or_insert_with(|| HolderGroup {
+                ordinal: group.ordinal,
+                class: group.class,
+                ..HolderGroup::default()
+            });
+        into.count += group.count;
+        into.bytes.0 = into.bytes.0.saturating_add(group.bytes.0);
+        into.tensors.extend(group.tensors);
+        keep_largest(&mut into.tensors);
+    }
+    groups.extend(joined.into_values());
+    groups.sort_by(by_size);
+    groups
+}
+
+/// Replaces indices by `*`: `model.layers.3.weight` becomes `model.layers.*.weight`, and `cache['step_12']` becomes
+/// `cache['step_*']`. Digits in attribute names remain: `model.fc1.weight`.
+pub fn group_name(name: &str) -> String {
+    let mut group = String::with_capacity(name.len());
+    let mut component = String::new();
+    let mut is_quoted = false;
+    for c in name.chars() {
+        match c {
+            '\'' => {
+                is_quoted = !is_quoted;
+                group.push_str(&starred(&component));
+                component.clear();
+                group.push(c);
+            }
+            '0'..='9' if is_quoted => {
+                if !group.ends_with('*') {
+                    group.push('*');
+                }
+            }
+            _ if is_quoted => group.push(c),
+            '.' | '[' | ']' => {
+                group.push_str(&starred(&component));
+                component.clear();
+                group.push(c);
+            }
+            _ => component.push(c),
+        }
+    }
+    group + &starred(&component)
+}
+
+/// Returns `*` for an index, and every other component as it is.
+fn starred(component: &str) -> String {
+    let is_index = !component.is_empty() && component.bytes().all(|b| b.is_ascii_digit());
+    if is_index { "*" } else { component }.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn group_names_have_stars_for_indices_only() {
+        let table = [
+            ("model.layers.3.fc1.weight", "model.layers.*.fc1.weight"),
+            ("trainer.history[12]", "trainer.history[*]"),
+            ("cache['step_120']", "cache['step_*']"),
+            (
+                "opt.state[model.layers.3.fc1.weight]['exp_avg']",
+                "opt.state[model.layers.*.fc1.weight]['exp_avg']",
+            ),
+            ("x", "x"),
+            ("", ""),
+        ];
+        for (name, group) in table {
+            assert_eq!(group_name(name), group);
+        }
+    }
+
+    fn block(address: u64, bytes: u64) -> HeldBlock {
+        HeldBlock {
+            address,
+            bytes,
+            ordinal: 0,
+            is_private: false,
+        }
+    }
+
+    fn claim(class: HolderClass, name: &str, cost: u32) -> Claim {
+        Claim {
+            class,
+            name: name.to_owned(),
+            cost,
+            ..Claim::default()
+        }
+    }
+
+    #[test]
+    fn every_block_is_in_one_group_and_the_strongest_claim_wins() {
+        let mut join = Join::new(Blocks(vec![
+            block(0x1000, 512),
+            block(0x2000, 512),
+            block(0x3000, 1_024),
+        ]));
+        join.claim(0x1000, claim(HolderClass::Variable, "copy", 3));
+        join.claim(0x1000, claim(HolderClass::Parameter, "model.0.weight", 9));
+        join.claim(0x11ff, claim(HolderClass::Variable, "inside", 1));
+        join.claim(0x1200, claim(HolderClass::Variable, "outside", 1));
+        join.claim(0x2000, claim(HolderClass::Parameter, "model.1.weight", 9));
+        let (groups, allocated) = join.into_groups(|_| true);
+        assert_eq!(allocated, Bytes(2_048));
+        let found: Vec<_> = groups
+            .iter()
+            .map(|g| (g.class, g.name.as_str(), g.count))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (HolderClass::Parameter, "model.*.weight", 2),
+                (HolderClass::Workspace, "", 1)
+            ]
+        );
+        assert_eq!(groups[0].tensors[0].aliases, ["copy", "inside"]);
+    }
+
+    #[test]
+    fn groups_beyond_the_maximum_are_joined_without_losing_bytes() {
+        let blocks = (0..3_000)
+            .map(|index| block(0x1000 * (index + 1), 512 + index))
+            .collect();
+        let mut join = Join::new(Blocks(blocks));
+        for index in 0..3_000u64 {
+            let name = format!("v{index}x");
+            join.claim(0x1000 * (index + 1), claim(HolderClass::Variable, &name, 1));
+        }
+        let (groups, allocated) = join.into_groups(|_| true);
+        assert_eq!(groups.len(), MAX_GROUPS);
+        assert_eq!(
+            groups.iter().map(|group| group.bytes.0).sum::<u64>(),
+            allocated.0
+        );
+        assert_eq!(groups.iter().map(|group| group.count).sum::<u64>(), 3_000);
+    }
+}

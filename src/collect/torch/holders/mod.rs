@@ -1,0 +1,522 @@
+//! Reads who holds the GPU memory of a running process: every allocated block, by the name of the variable, parameter or
+//! graph that keeps it.
+//!
+//! Nothing is written to the target, and it is not stopped. Its memory changes during a look, so every step verifies what
+//! it reads, and anything that cannot be verified is left out. The blocks come from the allocator, so their sum is always
+//! right; only the names may be incomplete.
+//!
+//! ```text
+//! maps ─► interpreter.rs: _PyRuntime, version ─► tensors.rs: types of tensors
+//! heaps ─► scan.rs: words that equal a type or a vtable ─► tensors.rs: tensors, verified by the pointer back
+//! grad_fn ─► autograd.rs: tensors saved for backward
+//! sys.modules, frames ─► names.rs: `model.layers.3.weight`
+//! allocator ─► join.rs: one holder for each allocated block
+//! ```
+//!
+//! Names are private data of the program. They are neither logged nor stored here.
+
+mod autograd;
+mod interpreter;
+mod join;
+mod names;
+mod python;
+mod reader;
+mod scan;
+mod tensors;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use self::autograd::{Autograd, Saved};
+use self::interpreter::Interpreter;
+use self::join::{Blocks, Claim, Join};
+use self::names::{NamedPath, Names};
+use self::python::Python;
+use self::reader::{AddressMap, Budget, Reader};
+use self::scan::{PresentPages, scan};
+use self::tensors::{
+    Classes, Tensor, Tensors, Vtables, calibrate, storages_by_vote, tensor_types, vtables,
+};
+use super::{Attached, DeviceStats, Failure};
+use crate::collect::clock::now_mono;
+use crate::collect::memory::live::Live;
+use crate::collect::memory::maps::Mapping;
+use crate::collect::memory::{Memory, MemoryError};
+use crate::collect::process::stat::{StatBuffer, StatFile};
+use crate::model::holders::{HolderClass, Holders, Quality};
+use crate::model::pool::PoolMap;
+use crate::model::process::ProcessKey;
+use crate::model::units::{Millis, Pid};
+
+/// Maximum number of tensors.
+const MAX_TENSORS: usize = 1 << 18;
+/// Parts of the time limit, in percent, after which the scan and the search for names end.
+const SCAN_PERCENT: u32 = 60;
+const NAMES_PERCENT: u32 = 90;
+/// Libraries whose allocations do not have the headers of glibc's malloc.
+const OTHER_MALLOCS: &[&str] = &["libjemalloc", "libtcmalloc", "libmimalloc", "libhoard"];
+
+/// Limits of a look.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Options {
+    pub time_limit: Duration,
+    /// Approximate maximum memory that the look uses, in bytes.
+    pub memory_limit: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            time_limit: Duration::from_secs(2),
+            memory_limit: 64 << 20,
+        }
+    }
+}
+
+/// Looks at a running process once.
+///
+/// # Errors
+/// Fails if the allocator cannot be read, or if `cancelled` becomes true. Everything else that cannot be read is
+/// described by [`Holders::limit`].
+pub fn look(
+    proc_root: &Path,
+    pid: Pid,
+    options: &Options,
+    cancelled: &AtomicBool,
+) -> Result<Holders, Failure> {
+    let at = now_mono();
+    let mut attached = Attached::open(proc_root, pid)?;
+    if attached.is_forked_copy(proc_root, pid) {
+        return Err(Failure::Forked);
+    }
+    let live = Live::new(proc_root, pid);
+    let target = Target {
+        memory: &live,
+        heaps: &live,
+        present: PresentPages::open(proc_root, pid),
+        is_cached: true,
+    };
+    let mut holders = look_at(&mut attached, &target, options, cancelled)?;
+    let stat = StatFile::open(&proc_root.join(pid.to_string()).join("stat"));
+    let start = stat.and_then(|stat| Ok(stat.read(&mut StatBuffer::new())?.start));
+    let start = start.map_err(|_| Failure::Memory(MemoryError::Gone))?;
+    holders.process = ProcessKey { pid, start };
+    holders.at = at;
+    Ok(holders)
+}
+
+/// Looks at recorded memory, for tests: `heaps` is scanned, and all other reads use `memory` without a cache.
+pub fn look_at_recorded(
+    memory: &impl Memory,
+    heaps: &impl Memory,
+    options: &Options,
+    cancelled: &AtomicBool,
+) -> Result<Holders, Failure> {
+    let target = Target {
+        memory,
+        heaps,
+        present: PresentPages::all(),
+        is_cached: false,
+    };
+    look_at(&mut Attached::attach(memory)?, &target, options, cancelled)
+}
+
+/// The memory of the process, in both ways in which it is read.
+struct Target<'a, M, H> {
+    memory: &'a M,
+    heaps: &'a H,
+    present: PresentPages,
+    is_cached: bool,
+}
+
+/// The sentences of [`Holders::limit`].
+#[derive(Debug, Default)]
+struct Limits(Vec<String>);
+
+impl Limits {
+    fn add(&mut self, sentence: impl Into<String>) {
+        self.0.push(sentence.into());
+    }
+
+    fn text(self) -> Option<String> {
+        (!self.0.is_empty()).then(|| self.0.join(" "))
+    }
+}
+
+/// The blocks of all devices at one time, and the statistics that belong to them.
+struct Pools {
+    maps: Vec<PoolMap>,
+    stats: Vec<DeviceStats>,
+}
+
+impl Pools {
+    fn read(attached: &mut Attached<impl Memory>) -> Result<Self, Failure> {
+        let used = attached.stats()?;
+        let used = used
+            .iter()
+            .filter(|stats| stats.reserved_bytes.all.current > 0);
+        let ordinals: Vec<u32> = used.map(|stats| stats.ordinal).collect();
+        let mut pools = Self {
+            maps: Vec::new(),
+            stats: Vec::new(),
+        };
+        for ordinal in ordinals {
+            let (map, stats) = attached.map_and_stats(ordinal)?;
+            pools.maps.push(map);
+            pools.stats.push(stats);
+        }
+        Ok(pools)
+    }
+
+    fn addresses(&self) -> BTreeSet<u64> {
+        let blocks = self
+            .maps
+            .iter()
+            .flat_map(|map| &map.segments)
+            .flat_map(|segment| &segment.blocks);
+        blocks.map(|block| block.address).collect()
+    }
+}
+
+fn look_at<M: Memory, H: Memory>(
+    attached: &mut Attached<impl Memory>,
+    target: &Target<'_, M, H>,
+    options: &Options,
+    cancelled: &AtomicBool,
+) -> Result<Holders, Failure> {
+    let budget = Budget::new(options.time_limit, cancelled);
+    let mut limits = Limits::default();
+    let before = Pools::read(attached)?;
+    let maps = target.memory.maps()?;
+    let cache = if target.is_cached {
+        options.memory_limit * 3 / 8
+    } else {
+        0
+    };
+    let reader = Reader::new(target.memory, &maps, cache, &budget);
+    let classes = Classes::new(&reader);
+    let scanned = scan_heaps(target, &reader, &maps, &mut limits);
+    // The blocks are read after the scan, so that short-lived tensors of the scan still exist as often as possible.
+    let pools = Pools::read(attached)?;
+    let mut join = Join::new(Blocks::new(&pools.maps));
+    claim_all(&scanned, &classes, options, &maps, &mut join, &mut limits);
+    if budget.is_cancelled() {
+        return Err(Failure::Cancelled);
+    }
+    let after = attached.stats()?;
+    let is_exact = pools.maps.iter().all(|map| map.exact)
+        && pools.stats == before.stats
+        && pools.stats.iter().all(|stats| after.contains(stats));
+    let addresses = before.addresses();
+    let (groups, allocated) = join.into_groups(|address| addresses.contains(&address));
+    Ok(Holders {
+        took: Millis(u64::try_from(budget.elapsed().as_millis()).unwrap_or(u64::MAX)),
+        allocated,
+        quality: if is_exact {
+            Quality::Exact
+        } else {
+            Quality::Approximate
+        },
+        limit: limits.text(),
+        groups,
+        ..Holders::default()
+    })
+}
+
+/// The meaning of a word that the scan searches for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    TensorType,
+    StorageVtable,
+    ImplVtable,
+}
+
+/// The candidates of the scan.
+#[derive(Debug, Default)]
+struct Scanned {
+    interpreter: Option<Interpreter>,
+    /// Addresses of Python objects with the type of a tensor.
+    objects: Vec<u64>,
+    storages: Vec<u64>,
+    implementations: Vec<u64>,
+}
+
+fn scan_heaps<M: Memory, H: Memory>(
+    target: &Target<'_, M, H>,
+    reader: &Reader<'_, M>,
+    maps: &[Mapping],
+    limits: &mut Limits,
+) -> Scanned {
+    let mut wanted: AddressMap<Wanted> = AddressMap::default();
+    let Vtables {
+        storages,
+        implementations,
+    } = vtables(reader, maps);
+    wanted.extend(storages.into_iter().map(|at| (at, Wanted::StorageVtable)));
+    wanted.extend(
+        implementations
+            .into_iter()
+            .map(|at| (at, Wanted::ImplVtable)),
+    );
+    let interpreter = match Interpreter::locate(reader, maps) {
+        Ok(interpreter) => Some(interpreter),
+        Err(why) => {
+            limits.add(format!("Variable names are not available: {why}."));
+            None
+        }
+    };
+    if let Some(interpreter) = &interpreter {
+        let types = tensor_types(&Python::new(reader, interpreter.layout), interpreter);
+        if types.is_empty() {
+            limits.add(
+                "Variable names are not available: torch.Tensor was not found in the interpreter.",
+            );
+        }
+        wanted.extend(types.into_iter().map(|at| (at, Wanted::TensorType)));
+    }
+    let budget = reader.budget;
+    let hits = scan(
+        target.heaps,
+        maps,
+        &target.present,
+        &wanted,
+        budget,
+        SCAN_PERCENT,
+    );
+    if hits.is_cut {
+        limits.add("The time limit ended the search for tensors, so some tensors are missing.");
+    }
+    let mut scanned = Scanned {
+        interpreter,
+        ..Scanned::default()
+    };
+    for (address, meaning) in hits.found {
+        match meaning {
+            // The type is the second word of an object.
+            Wanted::TensorType => scanned.objects.extend(address.checked_sub(8)),
+            Wanted::StorageVtable => scanned.storages.push(address),
+            Wanted::ImplVtable => scanned.implementations.push(address),
+        }
+    }
+    scanned.objects.sort_unstable();
+    scanned
+}
+
+/// Assigns the blocks to the tensors that were found.
+fn claim_all<M: Memory>(
+    scanned: &Scanned,
+    classes: &Classes<'_, M>,
+    options: &Options,
+    maps: &[Mapping],
+    join: &mut Join,
+    limits: &mut Limits,
+) {
+    let layout = calibrate(classes, &scanned.objects);
+    let (Some(layout), Some(interpreter)) = (layout, &scanned.interpreter) else {
+        let is_block = |address| join.blocks().index_of(address).is_some();
+        for storage in storages_by_vote(classes, &scanned.storages, is_block) {
+            join.claim(storage.data, cpp_claim(Tensor::default()));
+        }
+        if !scanned.objects.is_empty() {
+            limits.add(
+                "Variable names are not available: this build of PyTorch has an unknown layout.",
+            );
+        }
+        return;
+    };
+    let tensors = Tensors { classes, layout };
+    let python = Python::new(classes.reader, interpreter.layout);
+    let mut found: Vec<Tensor> = Vec::new();
+    for &object in scanned.objects.iter().take(MAX_TENSORS) {
+        if let Some(mut tensor) = tensors.of_object(object) {
+            let class = python.type_of(object);
+            tensor.is_parameter = class.is_some_and(|class| class.name == "Parameter");
+            found.push(tensor);
+        }
+    }
+    let holders = Holding {
+        tensors: &tensors,
+        python: &python,
+        interpreter,
+        found: &found,
+    };
+    holders.claim_python(options, maps, join, limits);
+    claim_cpp(scanned, &tensors, join);
+}
+
+/// The Python tensors of a process.
+struct Holding<'a, M> {
+    tensors: &'a Tensors<'a, M>,
+    python: &'a Python<'a, M>,
+    interpreter: &'a Interpreter,
+    found: &'a [Tensor],
+}
+
+impl<M: Memory> Holding<'_, M> {
+    fn claim_python(
+        &self,
+        options: &Options,
+        maps: &[Mapping],
+        join: &mut Join,
+        limits: &mut Limits,
+    ) {
+        let roots: Vec<usize> = (0..self.found.len())
+            .filter(|&index| self.found[index].grad_fn != 0)
+            .collect();
+        let has_glibc_malloc = !maps.iter().any(|map| {
+            let name = map.file_name();
+            OTHER_MALLOCS.iter().any(|malloc| name.starts_with(malloc))
+        });
+        if !has_glibc_malloc && !roots.is_empty() {
+            limits.add("Tensors that autograd has saved are not attributed: the program uses another malloc.");
+        }
+        let walk = |order: &[usize]| match has_glibc_malloc {
+            true => {
+                let roots = order.iter().map(|&index| (index, &self.found[index]));
+                Autograd::walk(self.tensors.classes, self.python, roots)
+            }
+            false => (Vec::new(), true),
+        };
+        let (saved, _) = walk(&roots);
+        let names = self.search(&saved, options, join, limits);
+        // A second walk starts at the tensors with the best names, so that each node gets the best of its roots.
+        let mut ordered = roots;
+        ordered.sort_by_key(|&index| names[index].as_ref().map_or(u32::MAX, |path| path.cost));
+        let (saved, is_complete) = walk(&ordered);
+        if !is_complete {
+            limits.add("Some tensors that autograd has saved are not attributed: the graphs are too large.");
+        }
+        self.claim_named(&names, join);
+        self.claim_saved(&saved, &names, join);
+        for tensor in self.found {
+            let claim = Claim {
+                class: HolderClass::Unnamed,
+                tensor: tensor.clone(),
+                ..Claim::default()
+            };
+            join.claim(tensor.data, claim);
+        }
+    }
+
+    /// Searches for the names of all tensors. Python objects of intermediate results, which only the graph keeps, do not
+    /// prolong the search.
+    fn search(
+        &self,
+        saved: &[Saved],
+        options: &Options,
+        join: &Join,
+        limits: &mut Limits,
+    ) -> Vec<Option<NamedPath>> {
+        let saved: BTreeSet<u64> = saved.iter().map(|saved| saved.implementation).collect();
+        let mut wanted: AddressMap<()> = AddressMap::default();
+        for tensor in self.found {
+            let is_held = join.blocks().index_of(tensor.data).is_some();
+            let is_intermediate = saved.contains(&tensor.implementation) && !tensor.is_parameter;
+            if (is_held || tensor.grad_fn != 0) && !is_intermediate {
+                wanted.insert(tensor.object, ());
+            }
+        }
+        let mut names = Names::new(self.python, self.tensors, options.memory_limit * 3 / 8);
+        if !names.search(self.interpreter, &mut wanted, NAMES_PERCENT) {
+            let count = wanted.len();
+            limits.add(format!(
+                "A limit ended the search for names: {count} tensors have no name yet."
+            ));
+        }
+        self.found
+            .iter()
+            .map(|tensor| names.path_of(tensor.object))
+            .collect()
+    }
+
+    fn claim_named(&self, names: &[Option<NamedPath>], join: &mut Join) {
+        for (tensor, path) in self.found.iter().zip(names) {
+            let Some(path) = path else {
+                continue;
+            };
+            join.claim(
+                tensor.data,
+                Claim {
+                    class: path.class,
+                    name: path.name.clone(),
+                    path: path.path.clone(),
+                    cost: path.cost,
+                    tensor: tensor.clone(),
+                    aliases: path.aliases.clone(),
+                },
+            );
+            // A gradient gets a Python object only when Python code asks for it.
+            if let Some(gradient) = self.tensors.of_impl(tensor.gradient) {
+                let mut steps = path.path.clone();
+                steps.push(".grad".to_owned());
+                join.claim(
+                    gradient.data,
+                    Claim {
+                        class: HolderClass::Gradient,
+                        name: format!("{}.grad", path.name),
+                        path: steps,
+                        cost: path.cost,
+                        tensor: gradient,
+                        aliases: Vec::new(),
+                    },
+                );
+            }
+        }
+    }
+
+    fn claim_saved(&self, saved: &[Saved], names: &[Option<NamedPath>], join: &mut Join) {
+        for Saved {
+            implementation,
+            node,
+            root,
+        } in saved
+        {
+            let Some(tensor) = self.tensors.of_impl(*implementation) else {
+                continue;
+            };
+            let root = names.get(*root).and_then(Option::as_ref);
+            let mut path = root.map(|root| root.path.clone()).unwrap_or_default();
+            path.push(format!("saved by {node}"));
+            join.claim(
+                tensor.data,
+                Claim {
+                    class: HolderClass::SavedForBackward,
+                    name: root.map(|root| root.name.clone()).unwrap_or_default(),
+                    path,
+                    cost: root.map_or(u32::MAX, |root| root.cost),
+                    tensor,
+                    aliases: Vec::new(),
+                },
+            );
+        }
+    }
+}
+
+fn cpp_claim(tensor: Tensor) -> Claim {
+    Claim {
+        class: HolderClass::CppStorage,
+        tensor,
+        ..Claim::default()
+    }
+}
+
+/// Assigns the remaining blocks to tensors and storages without a Python object.
+fn claim_cpp<M: Memory>(scanned: &Scanned, tensors: &Tensors<'_, M>, join: &mut Join) {
+    for &implementation in &scanned.implementations {
+        if let Some(tensor) = tensors.of_impl(implementation)
+            && tensor.data != 0
+            && !join.is_claimed(tensor.data)
+        {
+            join.claim(tensor.data, cpp_claim(tensor));
+        }
+    }
+    for &storage in &scanned.storages {
+        if let Some(storage) = tensors.storage(storage)
+            && !join.is_claimed(storage.data)
+        {
+            join.claim(storage.data, cpp_claim(Tensor::default()));
+        }
+    }
+}

@@ -1,0 +1,607 @@
+//! Reads Python objects: their type, text, numbers, and the references that dictionaries and instances hold.
+//!
+//! An object starts with its reference count and, at +8, its type. Every type inherits the flags that tell dictionaries,
+//! lists and text apart. The layouts are those of CPython 3.8 to 3.15 on x86_64.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::interpreter::PythonLayout;
+use super::reader::{AddressMap, Reader};
+use crate::collect::memory::{Memory, is_pointer};
+use crate::model::text::visible;
+
+/// Maximum number of types and texts that are cached.
+const MAX_CACHED: usize = 50_000;
+/// Maximum characters of a key or attribute name.
+const MAX_TEXT: usize = 120;
+const MAX_TYPE_NAME: usize = 120;
+/// Maximum number of base classes.
+const MAX_BASES: usize = 12;
+/// Maximum number of `__slots__` of a class.
+const MAX_MEMBERS: u64 = 64;
+/// Maximum number of local variables of a frame.
+const MAX_LOCALS: u64 = 10_000;
+/// Number of entries of a dictionary that are read at once.
+const ENTRIES_PER_READ: u64 = 2_048;
+/// Maximum number of entries of a dictionary, a list or a set. Larger ones are cut.
+pub const MAX_ENTRIES: u64 = 1 << 23;
+
+const TYPE: u64 = 8;
+const TYPE_NAME: u64 = 24;
+const TYPE_BASIC_SIZE: usize = 4;
+const TYPE_FLAGS: u64 = 168;
+const TYPE_MEMBERS: u64 = 240;
+const TYPE_BASE: u64 = 256;
+const TYPE_DICT_OFFSET: usize = 36;
+/// The words of a type up to `tp_dictoffset`.
+const TYPE_WORDS: usize = 40;
+const MEMBER_BYTES: u64 = 40;
+/// Kinds of members that hold an object: T_OBJECT and T_OBJECT_EX.
+const OBJECT_MEMBERS: [u32; 2] = [6, 16];
+
+const INLINE_VALUES: u64 = 1 << 2;
+const MANAGED_DICT: u64 = 1 << 4;
+const HEAP_TYPE: u64 = 1 << 9;
+const INT_SUBCLASS: u64 = 1 << 24;
+const LIST_SUBCLASS: u64 = 1 << 25;
+const TUPLE_SUBCLASS: u64 = 1 << 26;
+const BYTES_SUBCLASS: u64 = 1 << 27;
+const TEXT_SUBCLASS: u64 = 1 << 28;
+const DICT_SUBCLASS: u64 = 1 << 29;
+const EXCEPTION_SUBCLASS: u64 = 1 << 30;
+const TYPE_SUBCLASS: u64 = 1 << 31;
+
+/// The kinds of objects that differ in how they refer to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Dict,
+    List,
+    Tuple,
+    Set,
+    Text,
+    Int,
+    Type,
+    Function,
+    Cell,
+    Method,
+    Module,
+    Generator,
+    Frame,
+    Traceback,
+    Deque,
+    Code,
+    Tensor,
+    /// An instance of any other class.
+    Instance,
+    /// An object that refers to no tensor.
+    Leaf,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct TypeInfo {
+    pub kind: Kind,
+    pub name: String,
+    flags: u64,
+    pub basic_size: u64,
+    dict_offset: u64,
+    /// Offset of each slot that holds an object, and the address of its name.
+    pub members: Vec<(u64, u64)>,
+    /// Keys that the instances share.
+    cached_keys: u64,
+    pub is_autograd_function: bool,
+}
+
+impl TypeInfo {
+    pub fn is_exception(&self) -> bool {
+        self.flags & EXCEPTION_SUBCLASS != 0
+    }
+}
+
+const LEAVES: &[&str] = &[
+    "builtin_function_or_method",
+    "wrapper_descriptor",
+    "method_descriptor",
+    "classmethod_descriptor",
+    "getset_descriptor",
+    "member_descriptor",
+    "weakref",
+    "weakref.ReferenceType",
+    "weakref.KeyedRef",
+    "weakproxy",
+    "float",
+    "complex",
+    "NoneType",
+    "PyCapsule",
+    "bytearray",
+    "range",
+    "slice",
+    "_abc._abc_data",
+    "torch.dtype",
+    "torch.device",
+    "torch.Generator",
+    "numpy.ndarray",
+];
+
+/// Returns the kind of a type from its flags and the names of its bases, itself first.
+fn kind(flags: u64, names: &[String]) -> Kind {
+    let has = |name: &str| names.iter().any(|base| base == name);
+    let by_flag = [
+        (TYPE_SUBCLASS, Kind::Type),
+        (DICT_SUBCLASS, Kind::Dict),
+        (LIST_SUBCLASS, Kind::List),
+        (TUPLE_SUBCLASS, Kind::Tuple),
+        (TEXT_SUBCLASS, Kind::Text),
+        (INT_SUBCLASS, Kind::Int),
+        (BYTES_SUBCLASS, Kind::Leaf),
+    ];
+    let by_name = [
+        ("set", Kind::Set),
+        ("frozenset", Kind::Set),
+        ("function", Kind::Function),
+        ("cell", Kind::Cell),
+        ("method", Kind::Method),
+        ("module", Kind::Module),
+        ("generator", Kind::Generator),
+        ("coroutine", Kind::Generator),
+        ("async_generator", Kind::Generator),
+        ("frame", Kind::Frame),
+        ("traceback", Kind::Traceback),
+        ("collections.deque", Kind::Deque),
+        ("code", Kind::Code),
+    ];
+    if names.iter().any(|name| name.ends_with("TensorBase")) {
+        return Kind::Tensor;
+    }
+    let flag = by_flag.iter().find(|(bit, _)| flags & bit != 0);
+    let name = by_name.iter().find(|(name, _)| has(name));
+    let leaf = LEAVES.iter().any(|leaf| has(leaf));
+    match flag.map(|(_, kind)| *kind) {
+        Some(kind) => kind,
+        None if leaf => Kind::Leaf,
+        None => name.map_or(Kind::Instance, |(_, kind)| *kind),
+    }
+}
+
+/// The Python objects of the target.
+#[derive(Debug)]
+pub struct Python<'a, M> {
+    pub reader: &'a Reader<'a, M>,
+    pub layout: PythonLayout,
+    types: RefCell<AddressMap<Option<Rc<TypeInfo>>>>,
+    texts: RefCell<AddressMap<Option<Rc<str>>>>,
+}
+
+impl<'a, M: Memory> Python<'a, M> {
+    pub fn new(reader: &'a Reader<'a, M>, layout: PythonLayout) -> Self {
+        Self {
+            reader,
+            layout,
+            types: RefCell::default(),
+            texts: RefCell::default(),
+        }
+    }
+
+    /// Reads a type object.
+    pub fn type_at(&self, address: u64) -> Option<Rc<TypeInfo>> {
+        if let Some(found) = self.types.borrow().get(&address) {
+            return found.clone();
+        }
+        let found = self.read_type(address).map(Rc::new);
+        let mut types = self.types.borrow_mut();
+        if types.len() >= MAX_CACHED {
+            types.clear();
+        }
+        types.insert(address, found.clone());
+        found
+    }
+
+    /// Reads the type of an object.
+    pub fn type_of(&self, object: u64) -> Option<Rc<TypeInfo>> {
+        if !is_pointer(object) {
+            return None;
+        }
+        self.type_at(self.reader.word(object + TYPE)?)
+    }
+
+    pub fn kind_of(&self, object: u64) -> Option<Kind> {
+        self.type_of(object).map(|found| found.kind)
+    }
+
+    fn read_type(&self, address: u64) -> Option<TypeInfo> {
+        if !is_pointer(address) {
+            return None;
+        }
+        let reader = self.reader;
+        let words = reader.words(address, TYPE_WORDS)?;
+        // The type of a type is derived from `type`.
+        let meta = reader.word(words.get(1)?.checked_add(TYPE_FLAGS)?)?;
+        if meta & TYPE_SUBCLASS == 0 {
+            return None;
+        }
+        let at = |offset: u64| words.get(usize::try_from(offset / 8).ok()?).copied();
+        let name = reader.text(at(TYPE_NAME)?, MAX_TYPE_NAME)?;
+        if name.is_empty() {
+            return None;
+        }
+        let flags = at(TYPE_FLAGS)?;
+        let mut names = vec![name.clone()];
+        let mut members = Vec::new();
+        let mut base = address;
+        for _ in 0..MAX_BASES {
+            self.read_members(base, &mut members);
+            base = match reader.pointer(base.wrapping_add(TYPE_BASE)) {
+                Some(base) => base,
+                None => break,
+            };
+            let base_name = reader.word(base.wrapping_add(TYPE_NAME));
+            names.push(
+                base_name
+                    .and_then(|at| reader.text(at, MAX_TYPE_NAME))
+                    .unwrap_or_default(),
+            );
+        }
+        let cached_keys = match flags & HEAP_TYPE {
+            0 => 0,
+            _ => reader
+                .word(address.wrapping_add(self.layout.cached_keys))
+                .unwrap_or(0),
+        };
+        Some(TypeInfo {
+            kind: kind(flags, &names),
+            name,
+            flags,
+            basic_size: words.get(TYPE_BASIC_SIZE).copied()?,
+            dict_offset: words.get(TYPE_DICT_OFFSET).copied()?,
+            members,
+            cached_keys,
+            is_autograd_function: names.iter().any(|name| name.ends_with("_FunctionBase")),
+        })
+    }
+
+    /// Reads the `__slots__` that one class adds.
+    fn read_members(&self, class: u64, into: &mut Vec<(u64, u64)>) {
+        let Some(list) = self.reader.pointer(class.wrapping_add(TYPE_MEMBERS)) else {
+            return;
+        };
+        for index in 0..MAX_MEMBERS {
+            let member = list.wrapping_add(index * MEMBER_BYTES);
+            let Some(words) = self.reader.words(member, 3).filter(|words| words[0] != 0) else {
+                return;
+            };
+            let is_object = OBJECT_MEMBERS
+                .iter()
+                .any(|&kind| u64::from(kind) == words[1] & 0xffff_ffff);
+            if is_object && words[2] < 4_096 {
+                into.push((words[2], words[0]));
+            }
+        }
+    }
+
+    /// Reads a `str`, escaped and cut for display.
+    pub fn text(&self, object: u64) -> Option<Rc<str>> {
+        if let Some(found) = self.texts.borrow().get(&object) {
+            return found.clone();
+        }
+        let found = self.read_text(object).map(Rc::from);
+        let mut texts = self.texts.borrow_mut();
+        if texts.len() >= MAX_CACHED {
+            texts.clear();
+        }
+        texts.insert(object, found.clone());
+        found
+    }
+
+    fn read_text(&self, object: u64) -> Option<String> {
+        if self.kind_of(object)? != Kind::Text {
+            return None;
+        }
+        let chars = self.reader.word(object.checked_add(16)?)?;
+        let chars = usize::try_from(chars).ok()?.min(MAX_TEXT + 1);
+        // Bit fields: interned (2 bits), kind (3), compact (1), ascii (1).
+        let state = self.reader.int(object.checked_add(32)?)?;
+        let width = match state >> 2 & 7 {
+            1 => 1,
+            2 => 2,
+            4 => 4,
+            _ => return None,
+        };
+        let is_compact = state >> 5 & 1 == 1;
+        let is_ascii = state >> 6 & 1 == 1;
+        if !is_compact {
+            return None;
+        }
+        let header = match (self.layout.minor >= 12, is_ascii) {
+            (true, true) => 40,
+            (true, false) => 56,
+            (false, true) => 48,
+            (false, false) => 72,
+        };
+        let bytes = self
+            .reader
+            .bytes(object.checked_add(header)?, chars * width)?;
+        let text: String = match width {
+            1 => bytes.iter().map(|&byte| char::from(byte)).collect(),
+            2 => {
+                let units = bytes
+                    .as_chunks::<2>()
+                    .0
+                    .iter()
+                    .map(|unit| u16::from_le_bytes(*unit));
+                char::decode_utf16(units)
+                    .map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
+                    .collect()
+            }
+            _ => {
+                let units = bytes
+                    .as_chunks::<4>()
+                    .0
+                    .iter()
+                    .map(|unit| u32::from_le_bytes(*unit));
+                units
+                    .map(|unit| char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER))
+                    .collect()
+            }
+        };
+        Some(visible(text.as_bytes(), MAX_TEXT))
+    }
+
+    /// Reads an `int` of at most 60 bits.
+    pub fn int(&self, object: u64) -> Option<i64> {
+        let size = self.reader.word(object.checked_add(16)?)?;
+        let digits = self.reader.words(object.checked_add(24)?, 1)?;
+        let (low, high) = (digits[0] & 0xffff_ffff, digits[0] >> 32);
+        let (count, is_negative) = if self.layout.minor >= 12 {
+            // The lowest two bits are the sign: 0 positive, 1 zero, 2 negative.
+            (if size & 3 == 1 { 0 } else { size >> 3 }, size & 3 == 2)
+        } else {
+            (size.cast_signed().unsigned_abs(), size.cast_signed() < 0)
+        };
+        let value = match count {
+            0 => 0,
+            1 => low,
+            2 => low | high << 30,
+            _ => return None,
+        };
+        let value = i64::try_from(value).ok()?;
+        Some(if is_negative { -value } else { value })
+    }
+
+    /// Returns the number of items in a dictionary; 0 if it is not readable.
+    pub fn dict_len(&self, dict: u64) -> u64 {
+        self.reader.word(dict.wrapping_add(16)).unwrap_or(0)
+    }
+
+    /// Calls `visit` with the key and the value of each entry until it returns false.
+    pub fn dict_entries(&self, dict: u64, visit: &mut dyn FnMut(u64, u64) -> bool) -> Option<()> {
+        if self.dict_len(dict) == 0 {
+            return None;
+        }
+        let keys = self.reader.pointer(dict.checked_add(32)?)?;
+        let values = self.reader.word(dict.checked_add(40)?)?;
+        self.entries(keys, values, visit)
+    }
+
+    /// Calls `visit` for each entry of a table of keys. The values of a split table are in an array of their own.
+    fn entries(
+        &self,
+        keys: u64,
+        values: u64,
+        visit: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Option<()> {
+        let header = self.reader.words(keys, 5)?;
+        let (first, count, is_unicode) = if self.layout.minor >= 11 {
+            let (log2_size, log2_index) = (header[1] & 0xff, header[1] >> 8 & 0xff);
+            if log2_size > 40 || log2_index > 45 || header[3] > 1 << log2_size {
+                return None;
+            }
+            let kind = header[1] >> 16 & 0xff;
+            (32 + (1 << log2_index), header[3], kind != 0)
+        } else {
+            let (size, count) = (header[1], header[4]);
+            if !size.is_power_of_two() || size > 1 << 40 || count > size {
+                return None;
+            }
+            let width = match size {
+                0..=0xff => 1,
+                0x100..=0xffff => 2,
+                0x1_0000..=0xffff_ffff => 4,
+                _ => 8,
+            };
+            (40 + size * width, count, false)
+        };
+        let first = keys.checked_add(first)?;
+        let count = count.min(MAX_ENTRIES);
+        // An entry is {key, value}, or {hash, key, value}.
+        let entry_words: u64 = if is_unicode { 2 } else { 3 };
+        let values_start = match values {
+            0 => 0,
+            _ => values.checked_add(if self.layout.minor >= 13 { 8 } else { 0 })?,
+        };
+        let mut done = 0;
+        while done < count {
+            let batch = ENTRIES_PER_READ.min(count - done);
+            let len = usize::try_from(batch).ok()?;
+            let at = first.checked_add(done * entry_words * 8)?;
+            let entries = self
+                .reader
+                .words(at, len * if is_unicode { 2 } else { 3 })?;
+            let split = match values_start {
+                0 => None,
+                start => Some(self.reader.words(start.checked_add(done * 8)?, len)?),
+            };
+            for (index, entry) in entries
+                .chunks_exact(if is_unicode { 2 } else { 3 })
+                .enumerate()
+            {
+                let [.., key, in_table] = entry else { continue };
+                let value = split.as_ref().map_or(*in_table, |values| values[index]);
+                if is_pointer(*key) && is_pointer(value) && !visit(*key, value) {
+                    return Some(());
+                }
+            }
+            done += batch;
+        }
+        Some(())
+    }
+
+    /// Calls `visit` with the name and the value of each attribute in the instance's dictionary, in any of its forms.
+    pub fn attributes(
+        &self,
+        object: u64,
+        class: &TypeInfo,
+        visit: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Option<()> {
+        let minor = self.layout.minor;
+        if minor < 11 || class.flags & MANAGED_DICT == 0 {
+            if class.dict_offset == 0 || class.dict_offset > 1 << 20 {
+                return None;
+            }
+            let dict = self
+                .reader
+                .pointer(object.checked_add(class.dict_offset)?)?;
+            return self.dict_of_instance(dict, visit);
+        }
+        let word = self.reader.word(object.checked_sub(24)?)?;
+        let keys = Some(class.cached_keys).filter(|&keys| is_pointer(keys));
+        match minor {
+            11 if word == 0 => {
+                let values = self.reader.pointer(object.checked_sub(32)?)?;
+                self.entries(keys?, values, visit)
+            }
+            12 if word & 1 == 1 => self.entries(keys?, word + 1, visit),
+            13.. if word == 0 => {
+                let values = object.checked_add(class.basic_size)?;
+                let is_inline = class.flags & INLINE_VALUES != 0
+                    && self.reader.byte(values.checked_add(3)?)? == 1;
+                is_inline.then(|| self.entries(keys?, values, visit))?
+            }
+            _ => self.dict_of_instance(word, visit),
+        }
+    }
+
+    fn dict_of_instance(&self, dict: u64, visit: &mut dyn FnMut(u64, u64) -> bool) -> Option<()> {
+        (self.kind_of(dict)? == Kind::Dict).then(|| self.dict_entries(dict, visit))?
+    }
+
+    /// Calls `visit` with each item of a list or a tuple, and its index.
+    pub fn items(&self, object: u64, kind: Kind, visit: &mut dyn FnMut(u64, u64)) -> Option<()> {
+        let count = self.len(object)?;
+        let first = match kind {
+            Kind::List => self.reader.pointer(object.checked_add(24)?)?,
+            _ => object.checked_add(self.layout.tuple_items)?,
+        };
+        let mut done = 0;
+        while done < count {
+            let batch = ENTRIES_PER_READ.min(count - done);
+            let at = first.checked_add(done * 8)?;
+            for item in self.reader.words(at, usize::try_from(batch).ok()?)? {
+                visit(item & !3, done);
+                done += 1;
+            }
+        }
+        Some(())
+    }
+
+    /// Returns the number of items of a list or a tuple.
+    pub fn len(&self, object: u64) -> Option<u64> {
+        let count = self.reader.word(object.checked_add(16)?)?;
+        Some(count.min(MAX_ENTRIES))
+    }
+
+    /// Calls `visit` with each member of a set.
+    pub fn set_members(&self, set: u64, visit: &mut dyn FnMut(u64)) -> Option<()> {
+        let slots = self.reader.word(set.checked_add(32)?)?.min(MAX_ENTRIES - 1) + 1;
+        let table = self.reader.pointer(set.checked_add(40)?)?;
+        let mut done = 0;
+        while done < slots {
+            let batch = ENTRIES_PER_READ.min(slots - done);
+            let at = table.checked_add(done * 16)?;
+            let words = self.reader.words(at, usize::try_from(batch * 2).ok()?)?;
+            for entry in words.as_chunks::<2>().0 {
+                visit(entry[0]);
+            }
+            done += batch;
+        }
+        Some(())
+    }
+
+    /// Calls `visit` with each item of a deque, and its index.
+    pub fn deque_items(&self, deque: u64, visit: &mut dyn FnMut(u64, u64)) -> Option<()> {
+        // A block is {left link, 64 items, right link}.
+        const BLOCK_ITEMS: u64 = 64;
+        let words = self.reader.words(deque.checked_add(24)?, 4)?;
+        let [mut block, last, mut index, last_index] = words[..] else {
+            return None;
+        };
+        let mut count = 0;
+        while count < MAX_ENTRIES && is_pointer(block) {
+            let end = if block == last {
+                last_index.wrapping_add(1)
+            } else {
+                BLOCK_ITEMS
+            };
+            while index < end.min(BLOCK_ITEMS) {
+                visit(self.reader.word(block.checked_add(8 + index * 8)?)?, count);
+                (index, count) = (index + 1, count + 1);
+            }
+            if block == last {
+                break;
+            }
+            block = self.reader.word(block.checked_add(8 + BLOCK_ITEMS * 8)?)?;
+            index = 0;
+            // Empty blocks of a damaged deque count too, so that the loop ends.
+            count += 1;
+        }
+        Some(())
+    }
+
+    /// Returns the value of a key in a dictionary with text keys.
+    pub fn value_of(&self, dict: u64, wanted: &str) -> Option<u64> {
+        let mut found = None;
+        self.dict_entries(dict, &mut |key, value| {
+            if self.text(key).as_deref() == Some(wanted) {
+                found = Some(value);
+            }
+            found.is_none()
+        });
+        found
+    }
+
+    /// Calls `visit` with the name and the value of each local variable of a frame. A name may be unreadable.
+    pub fn frame_locals(&self, frame: u64, visit: &mut dyn FnMut(Option<u64>, u64)) -> Option<()> {
+        let code = self.frame_code(frame)?;
+        let mut slot = frame.checked_add(self.layout.frame_locals)?;
+        for &names in self.layout.local_names {
+            let names = self.reader.pointer(code.checked_add(names)?)?;
+            let count = self.len(names)?.min(MAX_LOCALS);
+            for index in 0..count {
+                let name = names.checked_add(self.layout.tuple_items + 8 * index)?;
+                let value = self.reader.word(slot)? & !3;
+                if is_pointer(value) {
+                    visit(self.reader.pointer(name), value);
+                }
+                slot = slot.checked_add(8)?;
+            }
+        }
+        Some(())
+    }
+
+    /// Returns the code object of a frame; `None` for a frame of the interpreter itself.
+    fn frame_code(&self, frame: u64) -> Option<u64> {
+        let code = self
+            .reader
+            .word(frame.checked_add(self.layout.frame_code)?)?
+            & !7;
+        (self.kind_of(code)? == Kind::Code).then_some(code)
+    }
+
+    /// Returns the name of the function that a frame executes.
+    pub fn frame_function(&self, frame: u64) -> Option<Rc<str>> {
+        let code = self.frame_code(frame)?;
+        self.text(
+            self.reader
+                .pointer(code.checked_add(self.layout.code_name)?)?,
+        )
+    }
+}

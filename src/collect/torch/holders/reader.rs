@@ -1,0 +1,266 @@
+//! Reads words of the target's memory through a bounded cache, until the time limit of the look is reached.
+//!
+//! A look follows millions of pointers. Reading the memory around each of them once, in chunks of 64 KiB, takes a few
+//! thousand system calls instead of millions.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::collect::memory::maps::Mapping;
+use crate::collect::memory::view::View;
+use crate::collect::memory::{Memory, Range, is_pointer};
+
+/// Size of a cached chunk.
+const CHUNK_BYTES: u64 = 64 << 10;
+/// Maximum length of one read. Longer arrays are read in parts.
+const MAX_READ_BYTES: usize = 1 << 20;
+/// Number of checks of the budget that share one look at the clock.
+const CHECKS_PER_CLOCK: u32 = 64;
+
+/// A hash of addresses that is faster than the standard one. Hostile addresses can make it slow, which the time limit
+/// bounds.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        let mixed = self.0 ^ word ^ (word >> 29);
+        self.0 = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+    }
+}
+
+pub type AddressMap<V> = HashMap<u64, V, BuildHasherDefault<AddressHasher>>;
+
+/// Time that a look may still take.
+#[derive(Debug)]
+pub struct Budget<'a> {
+    started: Instant,
+    limit: Duration,
+    cancelled: &'a AtomicBool,
+    checks: Cell<u32>,
+    is_over: Cell<bool>,
+}
+
+impl<'a> Budget<'a> {
+    pub fn new(limit: Duration, cancelled: &'a AtomicBool) -> Self {
+        Self {
+            started: Instant::now(),
+            limit,
+            cancelled,
+            checks: Cell::new(0),
+            is_over: Cell::new(false),
+        }
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the time is used up, or if the look was cancelled.
+    pub fn is_over(&self) -> bool {
+        let checks = self.checks.get().wrapping_add(1);
+        self.checks.set(checks);
+        if checks.is_multiple_of(CHECKS_PER_CLOCK) && !self.is_over.get() {
+            self.is_over
+                .set(self.is_cancelled() || self.elapsed() >= self.limit);
+        }
+        self.is_over.get()
+    }
+
+    /// Returns true if more than this part of the time is used up.
+    pub fn is_beyond(&self, percent: u32) -> bool {
+        self.is_cancelled() || self.elapsed() >= self.limit * percent / 100
+    }
+}
+
+/// A part of the target's memory, from `start` on.
+#[derive(Debug, Clone)]
+struct Chunk {
+    start: u64,
+    bytes: Rc<[u8]>,
+}
+
+/// The memory of the target, with a cache. Every method returns `None` if the memory cannot be read.
+#[derive(Debug)]
+pub struct Reader<'a, M> {
+    memory: &'a M,
+    pub budget: &'a Budget<'a>,
+    /// Start and end of each mapping, in ascending order.
+    mappings: Vec<(u64, u64)>,
+    chunks: RefCell<AddressMap<Chunk>>,
+    last: RefCell<Chunk>,
+    cached_bytes: Cell<usize>,
+    /// Maximum bytes in the cache. Without a cache, only the requested bytes are read, so that a recorded dump is small.
+    max_cached_bytes: usize,
+}
+
+impl<'a, M: Memory> Reader<'a, M> {
+    pub fn new(
+        memory: &'a M,
+        maps: &[Mapping],
+        max_cached_bytes: usize,
+        budget: &'a Budget<'a>,
+    ) -> Self {
+        // A driver may answer slowly when its device memory is read.
+        let readable = maps.iter().filter(|map| !map.file.starts_with("/dev/"));
+        let empty = Chunk {
+            start: 0,
+            bytes: Rc::from([]),
+        };
+        Self {
+            memory,
+            budget,
+            mappings: readable.map(|map| (map.start, map.end)).collect(),
+            chunks: RefCell::default(),
+            last: RefCell::new(empty),
+            cached_bytes: Cell::new(0),
+            max_cached_bytes,
+        }
+    }
+
+    pub fn memory(&self) -> &'a M {
+        self.memory
+    }
+
+    /// Returns the mapping that contains the address.
+    fn mapping(&self, address: u64) -> Option<(u64, u64)> {
+        let index = self.mappings.partition_point(|&(_, end)| end <= address);
+        let found = self.mappings.get(index).copied();
+        found.filter(|&(start, _)| start <= address)
+    }
+
+    /// Returns the cached chunk that contains the address. It may end before the address if the memory is not readable.
+    fn chunk(&self, address: u64) -> Option<Chunk> {
+        let (map_start, map_end) = self.mapping(address)?;
+        let aligned = address & !(CHUNK_BYTES - 1);
+        let start = aligned.max(map_start);
+        if let Some(chunk) = self.chunks.borrow().get(&start) {
+            return Some(chunk.clone());
+        }
+        if self.budget.is_over() {
+            return None;
+        }
+        let end = map_end.min(aligned.saturating_add(CHUNK_BYTES));
+        let bytes = self.read_now(start, usize::try_from(end - start).ok()?);
+        let chunk = Chunk {
+            start,
+            bytes: bytes.into(),
+        };
+        if self.cached_bytes.get() + chunk.bytes.len() > self.max_cached_bytes {
+            self.chunks.borrow_mut().clear();
+            self.cached_bytes.set(0);
+        }
+        self.cached_bytes
+            .set(self.cached_bytes.get() + chunk.bytes.len() + size_of::<Chunk>());
+        self.chunks.borrow_mut().insert(start, chunk.clone());
+        Some(chunk)
+    }
+
+    fn read_now(&self, address: u64, len: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        match self.memory.read(&[Range { address, len }], &mut bytes) {
+            Ok(()) => bytes,
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// Calls `take` with the bytes from `address` to the end of the chunk that contains it.
+    fn with_bytes<T>(&self, address: u64, take: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
+        let after = |chunk: &Chunk| {
+            let skipped = usize::try_from(address.checked_sub(chunk.start)?).ok()?;
+            (skipped < chunk.bytes.len()).then_some(skipped)
+        };
+        if let Some(skipped) = after(&self.last.borrow()) {
+            return take(self.last.borrow().bytes.get(skipped..)?);
+        }
+        let chunk = self.chunk(address)?;
+        let skipped = after(&chunk)?;
+        let taken = take(chunk.bytes.get(skipped..)?);
+        *self.last.borrow_mut() = chunk;
+        taken
+    }
+
+    /// Reads `len` bytes, which may be in several chunks.
+    pub fn bytes(&self, address: u64, len: usize) -> Option<Vec<u8>> {
+        if len > MAX_READ_BYTES {
+            return None;
+        }
+        if self.max_cached_bytes == 0 {
+            self.mapping(address)?;
+            let bytes = self.read_now(address, len);
+            return (bytes.len() == len).then_some(bytes);
+        }
+        let mut bytes = Vec::with_capacity(len);
+        while bytes.len() < len {
+            let at = address.checked_add(bytes.len() as u64)?;
+            let missing = len - bytes.len();
+            self.with_bytes(at, |chunk| {
+                bytes.extend_from_slice(&chunk[..missing.min(chunk.len())]);
+                Some(())
+            })?;
+        }
+        Some(bytes)
+    }
+
+    fn array<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
+        if self.max_cached_bytes > 0
+            && let Some(bytes) = self.with_bytes(address, |bytes| bytes.first_chunk::<N>().copied())
+        {
+            return Some(bytes);
+        }
+        self.bytes(address, N)?.first_chunk().copied()
+    }
+
+    pub fn word(&self, address: u64) -> Option<u64> {
+        self.array(address).map(u64::from_le_bytes)
+    }
+
+    pub fn int(&self, address: u64) -> Option<u32> {
+        self.array(address).map(u32::from_le_bytes)
+    }
+
+    pub fn byte(&self, address: u64) -> Option<u8> {
+        self.array::<1>(address).map(|[byte]| byte)
+    }
+
+    /// Reads a word that can be a pointer.
+    pub fn pointer(&self, address: u64) -> Option<u64> {
+        self.word(address).filter(|&word| is_pointer(word))
+    }
+
+    pub fn words(&self, address: u64, count: usize) -> Option<Vec<u64>> {
+        let bytes = self.bytes(address, count.checked_mul(8)?)?;
+        Some(View(&bytes).words().collect())
+    }
+
+    /// Reads a NUL-terminated text of printable ASCII characters.
+    pub fn text(&self, address: u64, max_bytes: usize) -> Option<String> {
+        let mut text = String::new();
+        for at in 0..max_bytes as u64 {
+            match self.byte(address.checked_add(at)?)? {
+                0 => return Some(text),
+                byte @ b' '..=b'~' => text.push(char::from(byte)),
+                _ => return None,
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,312 @@
+//! Holders of GPU memory in words: the sentence above the table, the state of a look, and the tensors of a group.
+
+use std::fmt::Write as _;
+
+use super::probe::sentence as capitalized;
+use crate::model::holders::growth::{GrowthRate, HolderGrowth, advice};
+use crate::model::holders::{HeldTensor, HolderClass, HolderGroup, Holders, Quality};
+use crate::model::units::Bytes;
+
+/// Maximum number of holders in the sentence.
+const MAX_NAMED: usize = 3;
+/// Minimum share in percent of a group that the sentence names instead of its class.
+const MIN_NAMED_PERCENT: f64 = 5.0;
+/// Minimum rate of a group that the sentence and the advice name.
+const MIN_NAMED_RATE: Bytes = Bytes::mib(1);
+
+/// A part of the sentence: one class, or one named group of it.
+struct Part {
+    words: String,
+    bytes: Bytes,
+    rate: Option<Bytes>,
+}
+
+/// Returns `Optimizer state 41 %, parameters 21 %, graph kept alive by `history[*]` 18 % and growing 120 MiB a minute.`
+pub fn sentence(holders: &Holders, growth: &HolderGrowth) -> String {
+    if holders.allocated == Bytes(0) {
+        return "PyTorch has allocated no GPU memory.".into();
+    }
+    let mut parts = parts(holders, growth);
+    let fastest = parts
+        .iter()
+        .enumerate()
+        .filter(|(_, part)| part.rate.is_some());
+    let fastest = fastest.max_by_key(|(_, part)| part.rate).map(|(at, _)| at);
+    // A growing group is named even if it is still small.
+    if let Some(at) = fastest.filter(|at| *at >= MAX_NAMED) {
+        parts.swap(MAX_NAMED - 1, at);
+    }
+    parts.truncate(MAX_NAMED);
+    let words = parts.iter().map(|part| {
+        let percent = percent_words(holders.percent(part.bytes));
+        let rate = part.rate.map_or_else(String::new, |rate| {
+            format!(" and growing {} a minute", rounded(rate))
+        });
+        format!("{} {percent}{rate}", part.words)
+    });
+    capitalized(&words.collect::<Vec<_>>().join(", ")) + "."
+}
+
+/// Returns the parts of the sentence, largest first. Large or growing groups that a variable holds are parts of their
+/// own; everything else is joined by class.
+fn parts(holders: &Holders, growth: &HolderGrowth) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    for group in &holders.groups {
+        let rate = named_rate(group, growth);
+        let is_large = holders.percent(group.bytes) >= MIN_NAMED_PERCENT;
+        let named =
+            Some(&group.name).filter(|name| !name.is_empty() && (is_large || rate.is_some()));
+        let words = match (group.class, named) {
+            (HolderClass::SavedForBackward, Some(name)) => format!("graph kept alive by `{name}`"),
+            (HolderClass::Variable, Some(name)) => format!("`{name}`"),
+            (class, _) => class.name().to_owned(),
+        };
+        let rate = rate.map(|rate| rate.bytes_per_minute);
+        match parts.iter_mut().find(|part| part.words == words) {
+            Some(part) => {
+                part.bytes.0 = part.bytes.0.saturating_add(group.bytes.0);
+                part.rate = part.rate.max(rate);
+            }
+            None => parts.push(Part {
+                words,
+                bytes: group.bytes,
+                rate,
+            }),
+        }
+    }
+    parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
+    parts
+}
+
+/// Returns the rate of a group that grows fast enough to be named.
+fn named_rate(group: &HolderGroup, growth: &HolderGrowth) -> Option<GrowthRate> {
+    let rate = growth.of(group)?.rate?;
+    (rate.bytes_per_minute >= MIN_NAMED_RATE).then_some(rate)
+}
+
+/// Returns what keeps the growing groups, fastest first, one sentence without a period each.
+pub fn advices(holders: &Holders, growth: &HolderGrowth) -> Vec<String> {
+    let growing = holders.groups.iter();
+    let growing = growing.filter_map(|group| Some((group, named_rate(group, growth)?)));
+    let mut growing: Vec<_> = growing.collect();
+    growing.sort_by_key(|(_, rate)| std::cmp::Reverse(rate.bytes_per_minute));
+    let mut advices: Vec<String> = Vec::new();
+    for (group, rate) in growing {
+        advices.extend(advice(group, rate).filter(|advice| !advices.contains(advice)));
+    }
+    advices
+}
+
+/// Returns `41 %`, or `<1 %` for a small share.
+pub fn percent_words(percent: f64) -> String {
+    if percent > 0.0 && percent < 1.0 {
+        "<1 %".into()
+    } else {
+        format!("{percent:.0} %")
+    }
+}
+
+/// Returns a size with three digits: `120 MiB`, `1.20 GiB`.
+pub fn rounded(size: Bytes) -> String {
+    let text = size.to_string();
+    let Some((number, unit)) = text.split_once(' ') else {
+        return text;
+    };
+    let Ok(number) = number.parse::<f64>() else {
+        return text;
+    };
+    let digits = match unit {
+        "bytes" => 0,
+        _ if number >= 100.0 => 0,
+        _ if number >= 10.0 => 1,
+        _ => 2,
+    };
+    format!("{number:.digits$} {unit}")
+}
+
+/// Returns the state of a look: `exact, read in 610 ms`.
+pub fn state_words(holders: &Holders) -> String {
+    let quality = match holders.quality {
+        Quality::Exact => "exact",
+        Quality::Approximate => "approximate: the program allocated meanwhile",
+    };
+    format!("{quality}, read in {} ms", holders.took.0)
+}
+
+/// Returns the references from a root to the tensor: `__main__ > .trainer > .history > [12]`.
+pub fn path_words(tensor: &HeldTensor) -> Option<String> {
+    (!tensor.path.is_empty()).then(|| tensor.path.join(" > "))
+}
+
+/// Returns the size of a group: `1.18 GiB in 76 blocks, 16 %`.
+pub fn size_words(holders: &Holders, group: &HolderGroup) -> String {
+    let (bytes, count) = (group.bytes, group.count);
+    let blocks = if count == 1 { "block" } else { "blocks" };
+    let percent = percent_words(holders.percent(bytes));
+    format!("{bytes} in {count} {blocks}, {percent}")
+}
+
+/// Returns a group and its listed tensors, with the references that keep each alive if `with_paths` is set.
+pub fn tensors(holders: &Holders, group: &HolderGroup, with_paths: bool) -> String {
+    let name = match group.name.as_str() {
+        "" => group.class.name(),
+        name => name,
+    };
+    let mut text = format!(
+        "{name}\n  {}, device {}: {}\n",
+        group.class.name(),
+        group.ordinal,
+        size_words(holders, group),
+    );
+    for tensor in &group.tensors {
+        let view = if tensor.is_view { " (view)" } else { "" };
+        let facts = [
+            tensor.dtype.clone(),
+            tensor.shape_words(),
+            tensor.name.clone(),
+        ];
+        let facts: Vec<String> = facts.into_iter().filter(|fact| !fact.is_empty()).collect();
+        let size = tensor.bytes.to_string();
+        let _ = writeln!(text, "  {size:>12}  {}{view}", facts.join("  "));
+        if !with_paths {
+            continue;
+        }
+        if let Some(path) = path_words(tensor) {
+            let _ = writeln!(text, "                alive through {path}");
+        }
+        if !tensor.aliases.is_empty() {
+            let _ = writeln!(text, "                also {}", tensor.aliases.join(", "));
+        }
+    }
+    let others = group.count.saturating_sub(group.tensors.len() as u64);
+    if others > 0 {
+        let _ = writeln!(text, "  and {others} smaller blocks");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::process::ProcessKey;
+    use crate::model::units::Mono;
+
+    const MIB: u64 = 1 << 20;
+
+    fn group(class: HolderClass, name: &str, mib: u64) -> HolderGroup {
+        HolderGroup {
+            class,
+            name: name.into(),
+            count: mib,
+            bytes: Bytes(mib * MIB),
+            ..HolderGroup::default()
+        }
+    }
+
+    /// Returns a look in which the history holds a graph of this size.
+    fn look(minute: u64, graph: u64) -> Holders {
+        let groups = vec![
+            group(HolderClass::OptimizerState, "opt.state[*]['exp_avg']", 210),
+            group(
+                HolderClass::OptimizerState,
+                "opt.state[*]['exp_avg_sq']",
+                200,
+            ),
+            group(HolderClass::Parameter, "model.layers.*.weight", 210),
+            group(HolderClass::SavedForBackward, "trainer.history[*]", graph),
+            group(HolderClass::SavedForBackward, "loss", 1),
+            group(HolderClass::Workspace, "", 379 - graph),
+        ];
+        Holders {
+            process: ProcessKey::default(),
+            at: Mono(1 + minute * 60_000),
+            allocated: Bytes(groups.iter().map(|group| group.bytes.0).sum()),
+            groups,
+            ..Holders::default()
+        }
+    }
+
+    fn after(looks: &[Holders]) -> (String, Vec<String>) {
+        let mut growth = HolderGrowth::default();
+        looks.iter().for_each(|look| growth.push(look));
+        let last = looks.last().expect("a look");
+        (sentence(last, &growth), advices(last, &growth))
+    }
+
+    #[test]
+    fn sentence_names_the_largest_holders() {
+        assert_eq!(
+            after(&[look(0, 190)]),
+            (
+                "Optimizer state 41 %, parameters 21 %, graph kept alive by `trainer.history[*]` 19 %.".into(),
+                vec![]
+            )
+        );
+        let empty = Holders::default();
+        let (sentence, _) = after(&[empty]);
+        assert_eq!(sentence, "PyTorch has allocated no GPU memory.");
+    }
+
+    #[test]
+    fn sentence_names_a_growing_group_even_if_it_is_small() {
+        let (sentence, advices) = after(&[look(0, 1), look(1, 3), look(2, 5)]);
+        assert_eq!(
+            sentence,
+            "Optimizer state 41 %, library workspaces 37 %, graph kept alive by `trainer.history[*]` <1 % and growing \
+             2.00 MiB a minute."
+        );
+        assert_eq!(advices.len(), 1);
+        assert!(
+            advices[0].starts_with("`trainer.history[*]` keeps autograd graphs alive"),
+            "{advices:?}"
+        );
+        let (sentence, _) = after(&[look(0, 0), look(1, 120), look(2, 240)]);
+        assert!(
+            sentence.contains("24 % and growing 120 MiB a minute, parameters"),
+            "{sentence}"
+        );
+    }
+
+    #[test]
+    fn sizes_have_three_digits() {
+        for (size, expected) in [
+            (Bytes(5), "5 bytes"),
+            (Bytes::mib(120), "120 MiB"),
+            (Bytes(12_900_000), "12.3 MiB"),
+            (Bytes(1_288_490_189), "1.20 GiB"),
+        ] {
+            assert_eq!(rounded(size), expected);
+        }
+    }
+
+    #[test]
+    fn tensors_are_listed_with_the_references_that_keep_them_alive() {
+        let tensor = HeldTensor {
+            name: "trainer.history[12]".into(),
+            bytes: Bytes::mib(8),
+            dtype: "float32".into(),
+            shape: vec![2048, 1024],
+            is_view: true,
+            path: ["__main__", ".trainer", ".history", "[12]"]
+                .map(String::from)
+                .to_vec(),
+            aliases: vec!["last".into()],
+            ..HeldTensor::default()
+        };
+        let held = HolderGroup {
+            tensors: vec![tensor],
+            ..group(HolderClass::Variable, "trainer.history[*]", 16)
+        };
+        let holders = Holders {
+            allocated: Bytes::mib(32),
+            ..Holders::default()
+        };
+        assert_eq!(
+            tensors(&holders, &held, true),
+            "trainer.history[*]\n  variables, device 0: 16.00 MiB in 16 blocks, 50 %\n      8.00 MiB  float32  \
+             2048x1024  trainer.history[12] (view)\n                alive through __main__ > .trainer > .history > \
+             [12]\n                also last\n  and 15 smaller blocks\n"
+        );
+        assert!(!tensors(&holders, &held, false).contains("alive"));
+    }
+}

@@ -1,0 +1,356 @@
+//! Growth of the groups of holders between looks at one process.
+//!
+//! A group is growing if it grew in every retained look. Looks fall into different phases of a training step, so the
+//! memory that autograd saves may rise a few times by chance. Only a group inside a container, whose name ends with an
+//! index as in `history[*]`, is therefore called growing after three looks. Any other group needs five.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::Serialize;
+
+use super::{GroupKey, HolderClass, HolderGroup, Holders};
+use crate::model::process::ProcessKey;
+use crate::model::units::{Bytes, Mono};
+
+/// Maximum number of looks that are compared.
+pub const MAX_LOOKS: usize = 10;
+/// Minimum number of looks at a group inside a container.
+const MIN_LOOKS: usize = 3;
+/// Minimum number of looks at any other group.
+const MIN_LOOKS_OUTSIDE_CONTAINERS: usize = 5;
+
+/// Change of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct GroupGrowth {
+    /// Change of the bytes since the previous look.
+    pub bytes: i64,
+    /// Change of the number of blocks since the previous look.
+    pub count: i64,
+    /// Rate of a group that grew in every look.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<GrowthRate>,
+}
+
+/// Mean growth over the compared looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct GrowthRate {
+    pub bytes_per_minute: Bytes,
+    pub blocks_per_minute: u64,
+}
+
+/// Size of a group in one look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Size {
+    at: Mono,
+    bytes: Bytes,
+    count: u64,
+}
+
+/// Sizes of all groups in one look.
+#[derive(Debug, Clone)]
+struct Look {
+    at: Mono,
+    sizes: BTreeMap<GroupKey, Size>,
+}
+
+/// The latest looks at one process, oldest first.
+#[derive(Debug, Clone, Default)]
+pub struct HolderGrowth {
+    process: ProcessKey,
+    looks: VecDeque<Look>,
+}
+
+impl HolderGrowth {
+    /// Adds a look. A look at another process, or one from before the last look, starts over.
+    pub fn push(&mut self, holders: &Holders) {
+        let last = self.looks.back().map(|look| look.at);
+        if last == Some(holders.at) && self.process == holders.process {
+            return;
+        }
+        if holders.process != self.process || last.is_some_and(|last| holders.at < last) {
+            self.looks.clear();
+        }
+        self.process = holders.process;
+        if self.looks.len() == MAX_LOOKS {
+            self.looks.pop_front();
+        }
+        let size = |group: &HolderGroup| Size {
+            at: holders.at,
+            bytes: group.bytes,
+            count: group.count,
+        };
+        let groups = holders.groups.iter();
+        self.looks.push_back(Look {
+            at: holders.at,
+            sizes: groups.map(|group| (group.key(), size(group))).collect(),
+        });
+    }
+
+    /// Returns the change of a group since the previous look. `None` if there is no previous look.
+    pub fn of(&self, group: &HolderGroup) -> Option<GroupGrowth> {
+        let key = group.key();
+        let sizes: Vec<Option<Size>> = self
+            .looks
+            .iter()
+            .map(|look| look.sizes.get(&key).copied())
+            .collect();
+        let [.., before, Some(now)] = sizes[..] else {
+            return None;
+        };
+        let (bytes, count) = before.map_or((0, 0), |size| (size.bytes.0, size.count));
+        Some(GroupGrowth {
+            bytes: difference(now.bytes.0, bytes),
+            count: difference(now.count, count),
+            rate: rate(group, &sizes),
+        })
+    }
+}
+
+/// Returns the rate of a group that grew in every look since it appeared. The time before its appearance does not count,
+/// because many buffers are allocated only once.
+fn rate(group: &HolderGroup, sizes: &[Option<Size>]) -> Option<GrowthRate> {
+    let min_looks = match container(&group.name) {
+        Some(_) => MIN_LOOKS,
+        None => MIN_LOOKS_OUTSIDE_CONTAINERS,
+    };
+    // A group that is missing after its first look has shrunk to nothing in between.
+    let sizes: Option<Vec<Size>> = sizes.iter().copied().skip_while(Option::is_none).collect();
+    let sizes = sizes?;
+    let grew = |pair: &[Size]| pair[1].bytes > pair[0].bytes;
+    if sizes.len() < min_looks || !sizes.windows(2).all(grew) {
+        return None;
+    }
+    let (first, last) = (sizes.first()?, sizes.last()?);
+    let minutes = last.at.since(first.at).0 as f64 / 60_000.0;
+    if minutes <= 0.0 {
+        return None;
+    }
+    let per_minute = |now: u64, then: u64| (now.saturating_sub(then) as f64 / minutes).round();
+    Some(GrowthRate {
+        bytes_per_minute: Bytes(per_minute(last.bytes.0, first.bytes.0) as u64),
+        blocks_per_minute: per_minute(last.count, first.count) as u64,
+    })
+}
+
+fn difference(now: u64, before: u64) -> i64 {
+    let difference = i128::from(now) - i128::from(before);
+    i64::try_from(difference).unwrap_or(if now > before { i64::MAX } else { i64::MIN })
+}
+
+/// Returns the container in a name: `trainer.history` for `trainer.history[*]`, `cache` for `cache['step_*'].data`.
+pub fn container(name: &str) -> Option<&str> {
+    let mut from = 0;
+    while let Some(open) = name[from..].find('[').map(|at| from + at) {
+        let close = name[open..].find(']').map(|at| open + at)?;
+        if open > 0 && name[open..close].contains('*') {
+            return Some(&name[..open]);
+        }
+        from = close;
+    }
+    None
+}
+
+/// Returns what keeps a growing group, in a sentence without a period. For autograd graphs, the sentence includes the
+/// change to the program.
+pub fn advice(group: &HolderGroup, rate: GrowthRate) -> Option<String> {
+    let name = Some(&group.name).filter(|name| !name.is_empty())?;
+    match group.class {
+        HolderClass::SavedForBackward => Some(format!(
+            "`{name}` keeps autograd graphs alive: store `.item()` or `.detach()` of the tensor instead, or compute it \
+             under `torch.no_grad()`"
+        )),
+        HolderClass::Variable => {
+            let container = container(name)?;
+            Some(match rate.blocks_per_minute {
+                0 => format!("`{container}` grows"),
+                1 => format!("`{container}` gains 1 tensor a minute"),
+                count => format!("`{container}` gains {count} tensors a minute"),
+            })
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::units::{Pid, StartTicks};
+
+    const MIB: u64 = 1 << 20;
+
+    fn group(name: &str, mib: u64) -> HolderGroup {
+        HolderGroup {
+            class: HolderClass::SavedForBackward,
+            name: name.into(),
+            bytes: Bytes(mib * MIB),
+            count: mib / 2,
+            ..HolderGroup::default()
+        }
+    }
+
+    fn look(seconds: u64, groups: Vec<HolderGroup>) -> Holders {
+        Holders {
+            process: ProcessKey {
+                pid: Pid(418),
+                start: StartTicks(7),
+            },
+            at: Mono(1_000_000 + seconds * 1_000),
+            allocated: Bytes(groups.iter().map(|group| group.bytes.0).sum()),
+            groups,
+            ..Holders::default()
+        }
+    }
+
+    /// Returns the growth of a group with these sizes in MiB, one look every 30 s. 0 is a look without the group.
+    fn after(name: &str, sizes: &[u64]) -> Option<GroupGrowth> {
+        let mut growth = HolderGrowth::default();
+        for (i, &mib) in (0..).zip(sizes) {
+            let groups = Some(group(name, mib)).filter(|group| group.bytes > Bytes(0));
+            growth.push(&look(i * 30, groups.into_iter().collect()));
+        }
+        growth.of(&group(name, *sizes.last()?))
+    }
+
+    fn rate_after(name: &str, sizes: &[u64]) -> Option<u64> {
+        let rate = after(name, sizes)?.rate?;
+        Some(rate.bytes_per_minute.0 / MIB)
+    }
+
+    #[test]
+    fn a_container_that_grew_in_three_looks_is_growing() {
+        assert_eq!(after("history[*]", &[100]), None);
+        let two = after("history[*]", &[100, 160]);
+        let expected = GroupGrowth {
+            bytes: 60 * MIB as i64,
+            count: 30,
+            rate: None,
+        };
+        assert_eq!(two, Some(expected));
+        assert_eq!(rate_after("history[*]", &[100, 160, 220]), Some(120));
+    }
+
+    #[test]
+    fn phases_of_a_training_step_are_not_growth() {
+        // Without a container, two increases happen by chance.
+        assert_eq!(rate_after("loss", &[100, 160, 220]), None);
+        assert_eq!(rate_after("loss", &[100, 160, 220, 280, 340]), Some(120));
+        for sawtooth in [
+            &[100, 160, 220, 100, 160, 220, 280, 340][..],
+            &[100, 160, 160, 220, 280, 340],
+            &[300, 160, 220, 280, 340, 400, 460],
+        ] {
+            assert_eq!(rate_after("history[*]", sawtooth), None, "{sawtooth:?}");
+        }
+        // The drop is no longer among the compared looks.
+        let recovered: Vec<u64> = [500]
+            .into_iter()
+            .chain(10..=10 + MAX_LOOKS as u64)
+            .collect();
+        assert_eq!(rate_after("history[*]", &recovered), Some(2));
+    }
+
+    #[test]
+    fn new_groups_grow_only_after_their_appearance() {
+        let appeared = after("history[*]", &[0, 0, 100]);
+        assert_eq!(appeared.map(|growth| growth.bytes), Some(100 * MIB as i64));
+        assert_eq!(rate_after("history[*]", &[0, 0, 100]), None);
+        assert_eq!(rate_after("history[*]", &[0, 0, 100, 160]), None);
+        // 100 MiB at the appearance are not part of the rate.
+        assert_eq!(rate_after("history[*]", &[0, 0, 100, 101, 102]), Some(2));
+        // A group that disappears in one look is not growing.
+        assert_eq!(rate_after("history[*]", &[100, 0, 110, 120, 130]), None);
+    }
+
+    #[test]
+    fn rates_follow_the_time_between_looks() {
+        let mut growth = HolderGrowth::default();
+        for (seconds, mib) in [(0, 100), (600, 130), (660, 133)] {
+            growth.push(&look(seconds, vec![group("history[*]", mib)]));
+        }
+        let now = growth
+            .of(&group("history[*]", 133))
+            .and_then(|growth| growth.rate);
+        assert_eq!(now.map(|rate| rate.bytes_per_minute), Some(Bytes(3 * MIB)));
+        // The same look again changes nothing, and an earlier one starts over.
+        growth.push(&look(660, vec![group("history[*]", 133)]));
+        assert!(
+            growth
+                .of(&group("history[*]", 133))
+                .is_some_and(|g| g.rate.is_some())
+        );
+        growth.push(&look(5, vec![group("history[*]", 133)]));
+        assert_eq!(growth.of(&group("history[*]", 133)), None);
+    }
+
+    #[test]
+    fn groups_differ_by_class_and_device() {
+        let mut growth = HolderGrowth::default();
+        let variable = |mib| HolderGroup {
+            class: HolderClass::Variable,
+            ..group("history[*]", mib)
+        };
+        let second = |mib| HolderGroup {
+            ordinal: 1,
+            ..group("history[*]", mib)
+        };
+        for (seconds, mib) in [(0, 10), (30, 20), (60, 30)] {
+            growth.push(&look(
+                seconds,
+                vec![group("history[*]", mib), variable(50), second(90 - mib)],
+            ));
+        }
+        let rate = |group| growth.of(&group).and_then(|growth| growth.rate);
+        assert!(rate(group("history[*]", 30)).is_some());
+        assert_eq!(rate(variable(50)), None);
+        assert_eq!(rate(second(60)), None);
+    }
+
+    #[test]
+    fn containers_are_found_in_names() {
+        for (name, expected) in [
+            ("trainer.history[*]", Some("trainer.history")),
+            ("trainer.cache['step_*']", Some("trainer.cache")),
+            ("cache['a'][*].loss", Some("cache['a']")),
+            ("rows[*][*]", Some("rows")),
+            ("model.layers.*.weight", None),
+            ("cache['a']", None),
+            ("loss", None),
+            ("[*", None),
+            ("", None),
+        ] {
+            assert_eq!(container(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn advice_names_what_keeps_the_group_and_nothing_else() {
+        let rate = GrowthRate {
+            bytes_per_minute: Bytes(MIB),
+            blocks_per_minute: 12,
+        };
+        let words = |class, name: &str| {
+            let group = HolderGroup {
+                class,
+                ..group(name, 1)
+            };
+            advice(&group, rate)
+        };
+        let graph = words(HolderClass::SavedForBackward, "trainer.history[*]").expect("advice");
+        for part in [
+            "`trainer.history[*]`",
+            ".item()",
+            ".detach()",
+            "torch.no_grad()",
+        ] {
+            assert!(graph.contains(part), "{graph}");
+        }
+        assert_eq!(
+            words(HolderClass::Variable, "trainer.cache['step_*']").as_deref(),
+            Some("`trainer.cache` gains 12 tensors a minute")
+        );
+        assert_eq!(words(HolderClass::Variable, "hidden"), None);
+        assert_eq!(words(HolderClass::SavedForBackward, ""), None);
+        assert_eq!(words(HolderClass::Workspace, ""), None);
+        assert_eq!(words(HolderClass::Parameter, "model.layers[*].w"), None);
+    }
+}

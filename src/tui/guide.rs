@@ -1,0 +1,121 @@
+//! The guidance line of the demo: the keys to try first, or the stops of a tour.
+
+use super::action::Action;
+use super::keymap::Keymap;
+
+/// Guidance shown above the screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guide {
+    /// One line with the most useful keys.
+    Keys,
+    /// The tour, at the stop with this index.
+    Tour(usize),
+}
+
+/// A stop of the tour: a sentence with the key of the first action. Each of the actions leads to the next stop.
+struct Stop {
+    before_key: &'static str,
+    actions: &'static [Action],
+    after_key: &'static str,
+}
+
+const STOPS: [Stop; 6] = [
+    Stop {
+        before_key: "A program has just run out of memory. Press",
+        actions: &[Action::Why],
+        after_key: "to see why.",
+    },
+    Stop {
+        before_key: "Each fix has a number, and a predicted effect where one was replayed. Press",
+        actions: &[Action::CopyFix],
+        after_key: "to copy the first one.",
+    },
+    Stop {
+        before_key: "The causes below it are ranked by evidence. Press",
+        actions: &[Action::Back, Action::Quit],
+        after_key: "to go back to the overview.",
+    },
+    Stop {
+        before_key: "Which process uses the most memory? Press",
+        actions: &[Action::SortVram],
+        after_key: "to sort by VRAM.",
+    },
+    Stop {
+        before_key: "Tensors, cache, fragments, and the largest request that fits: press",
+        actions: &[Action::Memory],
+        after_key: "to see the memory of a process.",
+    },
+    Stop {
+        before_key: "Every screen explains its keys and terms. Press",
+        actions: &[Action::Help],
+        after_key: "for help.",
+    },
+];
+
+impl Guide {
+    /// Moves the tour to its next stop if the action is the one that the current stop asks for.
+    pub fn follow(&mut self, action: Action) {
+        if let Self::Tour(at) = self
+            && STOPS
+                .get(*at)
+                .is_some_and(|stop| stop.actions.contains(&action))
+        {
+            *at += 1;
+        }
+    }
+
+    /// Returns the guidance as one sentence or phrase.
+    pub fn words(self, keymap: &Keymap) -> String {
+        let key = |action| keymap.label(action);
+        match self {
+            Self::Keys => format!(
+                "{} explains the failure, {} opens a process's memory, {} pauses, {} helps",
+                key(Action::Why),
+                key(Action::Memory),
+                key(Action::PlayPause),
+                key(Action::Help),
+            ),
+            Self::Tour(at) => match STOPS.get(at) {
+                Some(stop) => format!(
+                    "{}/{}  {} {} {}",
+                    at + 1,
+                    STOPS.len(),
+                    stop.before_key,
+                    key(stop.actions[0]),
+                    stop.after_key
+                ),
+                None => format!(
+                    "End of the tour. {} leaves, {} plays from the start.",
+                    key(Action::QuitNow),
+                    key(Action::Now)
+                ),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tour_moves_on_only_when_its_key_is_pressed() {
+        let keymap = Keymap::default();
+        let mut tour = Guide::Tour(0);
+        for (at, stop) in STOPS.iter().enumerate() {
+            assert_eq!(tour, Guide::Tour(at));
+            let words = tour.words(&keymap);
+            assert!(words.contains(&keymap.label(stop.actions[0])), "{words}");
+            tour.follow(Action::Redraw);
+            assert_eq!(tour, Guide::Tour(at));
+            stop.actions
+                .iter()
+                .take(1)
+                .for_each(|action| tour.follow(*action));
+        }
+        assert!(tour.words(&keymap).starts_with("End of the tour"));
+        let mut keys = Guide::Keys;
+        keys.follow(Action::Why);
+        assert_eq!(keys, Guide::Keys);
+    }
+}

@@ -1,0 +1,168 @@
+//! Looks at the holders of GPU memory, one for each process that the user looked at, with the growth since the first look.
+
+use std::sync::Arc;
+
+use crate::export::holders::path_words;
+use crate::model::holders::growth::{GroupGrowth, HolderGrowth};
+use crate::model::holders::{GroupKey, HeldTensor, HolderClass, HolderGroup, Holders};
+use crate::model::process::ProcessKey;
+use crate::model::reading::Missing;
+use crate::model::units::{Bytes, Millis};
+use crate::tui::theme::{Role, Theme};
+
+/// Time between two looks while a screen shows the holders.
+pub const LOOK_INTERVAL: Millis = Millis(30_000);
+
+/// Maximum number of processes whose looks are retained.
+const MAX_PROCESSES: usize = 8;
+
+type LookResult = Arc<Result<Holders, Missing>>;
+
+/// The newest look at each process, newest process first.
+#[derive(Debug, Default)]
+pub struct HolderLooks {
+    list: Vec<ProcessLook>,
+}
+
+/// The newest successful look at a process.
+#[derive(Debug, Default)]
+pub struct ProcessLook {
+    process: ProcessKey,
+    holders: Holders,
+    pub growth: HolderGrowth,
+    /// The groups as rows of a table, largest first.
+    pub rows: Vec<HolderRow>,
+    /// The reason why the latest look failed.
+    pub failure: Option<Missing>,
+}
+
+impl HolderLooks {
+    /// Adds the result of a look. After a failure, the previous look remains.
+    pub fn take(&mut self, process: ProcessKey, result: &LookResult) {
+        let at = self.list.iter().position(|look| look.process == process);
+        let mut look = at.map_or_else(ProcessLook::default, |at| self.list.remove(at));
+        look.process = process;
+        match &**result {
+            Ok(holders) => {
+                look.growth.push(holders);
+                look.rows = HolderRow::list(holders, &look.growth);
+                look.holders = holders.clone();
+                look.failure = None;
+            }
+            Err(why) => look.failure = Some(why.clone()),
+        }
+        self.list.insert(0, look);
+        self.list.truncate(MAX_PROCESSES);
+    }
+
+    pub fn of(&self, process: ProcessKey) -> Option<&ProcessLook> {
+        self.list.iter().find(|look| look.process == process)
+    }
+
+    pub fn clear(&mut self) {
+        self.list.clear();
+    }
+
+    /// Returns the process of the newest look.
+    pub fn newest(&self) -> Option<ProcessKey> {
+        self.list.first().map(|look| look.process)
+    }
+}
+
+impl ProcessLook {
+    /// Returns the newest look, or `None` if every look failed.
+    pub fn holders(&self) -> Option<&Holders> {
+        (!self.rows.is_empty() || self.failure.is_none()).then_some(&self.holders)
+    }
+
+    pub fn group(&self, key: &GroupKey) -> Option<&HolderGroup> {
+        let mut groups = self.holders.groups.iter();
+        groups.find(|group| {
+            group.ordinal == key.ordinal && group.class == key.class && group.name == key.name
+        })
+    }
+
+    /// Returns the owner of a block in words: `held by optimizer state opt.state[*]`.
+    pub fn owner_words(&self, ordinal: u32, block: u64) -> Option<String> {
+        let (group, tensor) = self.holders.owner(ordinal, block)?;
+        let class = group.class.name();
+        Some(match tensor.name.as_str() {
+            "" => format!("held by {class}"),
+            name => format!("held by {name} ({class})"),
+        })
+    }
+}
+
+/// A group as a row of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HolderRow {
+    pub process: ProcessKey,
+    pub key: GroupKey,
+    pub bytes: Bytes,
+    /// Share of the allocated bytes.
+    pub percent: f64,
+    pub count: u64,
+    /// Type of all tensors of the group, or `mixed`.
+    pub dtype: String,
+    pub shape: String,
+    pub growth: Option<GroupGrowth>,
+}
+
+impl HolderRow {
+    /// Returns the groups of a look in its order, which is largest first.
+    pub fn list(holders: &Holders, growth: &HolderGrowth) -> Vec<Self> {
+        let mixed = || "mixed".to_owned();
+        let row = |group: &HolderGroup| Self {
+            process: holders.process,
+            key: group.key(),
+            bytes: group.bytes,
+            percent: holders.percent(group.bytes),
+            count: group.count,
+            dtype: match group.tensors.is_empty() {
+                true => String::new(),
+                false => group
+                    .common(|tensor| tensor.dtype.clone())
+                    .unwrap_or_else(mixed),
+            },
+            shape: match group.tensors.is_empty() {
+                true => String::new(),
+                false => group.common(HeldTensor::shape_words).unwrap_or_else(mixed),
+            },
+            growth: growth.of(group),
+        };
+        holders.groups.iter().map(row).collect()
+    }
+}
+
+/// Returns the glyph and the role of a class in bars.
+pub fn class_shape(class: HolderClass, theme: &Theme) -> (&'static str, Role) {
+    let glyphs = &theme.glyphs;
+    match class {
+        HolderClass::Parameter => (glyphs.allocated, Role::Allocated),
+        HolderClass::Gradient => (glyphs.driver, Role::Driver),
+        HolderClass::OptimizerState => (glyphs.other, Role::OtherVram),
+        HolderClass::Buffer => (glyphs.idle, Role::Idle),
+        HolderClass::SavedForBackward => (glyphs.active, Role::Active),
+        HolderClass::Variable => (glyphs.whole, Role::Processes),
+        HolderClass::Unnamed => (glyphs.unattributed, Role::Unattributed),
+        HolderClass::CppStorage => (glyphs.range, Role::ChartRange),
+        HolderClass::GraphPool => (glyphs.retry, Role::Chart),
+        HolderClass::Workspace | HolderClass::Unknown => (glyphs.free, Role::Free),
+    }
+}
+
+/// Returns the references that keep a tensor alive, and its other names, as sentences.
+pub fn tensor_words(tensor: &HeldTensor) -> Vec<String> {
+    let path = match path_words(tensor) {
+        Some(path) => format!("Alive through {path}"),
+        None => "No path of references is known".into(),
+    };
+    let mut words = vec![path];
+    if !tensor.aliases.is_empty() {
+        words.push(format!("Also named {}", tensor.aliases.join(", ")));
+    }
+    if tensor.is_view {
+        words.push("A view: the size is that of its whole storage".into());
+    }
+    words
+}

@@ -1,0 +1,121 @@
+//! The frames of the last ten minutes, so that tables can be rewound together with the charts.
+//!
+//! At most one frame is kept for each second. Frames are compressed: a frame of 8 GPUs and 64 processes takes about 0.1 MiB
+//! in memory, and a tenth of that here.
+
+use std::collections::VecDeque;
+
+use crate::model::frame::Frame;
+use crate::model::units::{Millis, Mono};
+
+/// Age at which frames are dropped.
+const MAX_AGE: Millis = Millis(600_000);
+/// Maximum size of all compressed frames. Beyond it, the oldest are dropped.
+const MAX_BYTES: usize = 40 << 20;
+/// Maximum size of a frame that is read back.
+const MAX_FRAME_BYTES: usize = 64 << 20;
+/// Minimum time between two frames. Frames are a little less than a second apart if the clock is late.
+const MIN_DISTANCE: Millis = Millis(900);
+/// The fastest level. Higher levels save little.
+const COMPRESSION_LEVEL: i32 = 1;
+
+#[derive(Debug, Default)]
+pub struct PastFrames {
+    /// Oldest first.
+    frames: VecDeque<PackedFrame>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct PackedFrame {
+    at: Mono,
+    interval: Millis,
+    json: Box<[u8]>,
+}
+
+impl PastFrames {
+    /// Adds a frame, unless it follows the previous one within the same second.
+    pub fn push(&mut self, frame: &Frame) {
+        let is_soon = |last: &PackedFrame| frame.mono < Mono(last.at.0 + MIN_DISTANCE.0);
+        if self.frames.back().is_some_and(is_soon) {
+            return;
+        }
+        // A frame that cannot be packed is missing like one that was never read.
+        let Ok(json) = serde_json::to_vec(frame) else {
+            return;
+        };
+        let Ok(json) = zstd::bulk::compress(&json, COMPRESSION_LEVEL) else {
+            return;
+        };
+        self.bytes += json.len();
+        self.frames.push_back(PackedFrame {
+            at: frame.mono,
+            interval: frame.interval,
+            json: json.into(),
+        });
+        while self.bytes > MAX_BYTES || self.oldest_age() > MAX_AGE {
+            let dropped = self.frames.pop_front();
+            self.bytes -= dropped.map_or(self.bytes, |frame| frame.json.len());
+        }
+    }
+
+    fn oldest_age(&self) -> Millis {
+        match (self.frames.front(), self.frames.back()) {
+            (Some(oldest), Some(newest)) => newest.at.since(oldest.at),
+            _ => Millis(0),
+        }
+    }
+
+    /// Returns the last frame at or before a time. `None` if there is none, or if it is too old to describe that time.
+    pub fn at(&self, time: Mono) -> Option<Frame> {
+        let after = self.frames.partition_point(|frame| frame.at <= time);
+        let packed = self.frames.get(after.checked_sub(1)?)?;
+        let max_age = packed.interval.0.max(1_000).saturating_mul(5) / 2;
+        if time.since(packed.at).0 > max_age {
+            return None;
+        }
+        let json = zstd::bulk::decompress(&packed.json, MAX_FRAME_BYTES).ok()?;
+        serde_json::from_slice(&json).ok()
+    }
+
+    /// Drops the frames from a time on.
+    pub fn forget_from(&mut self, time: Mono) {
+        self.frames.retain(|frame| frame.at < time);
+        self.bytes = self.frames.iter().map(|frame| frame.json.len()).sum();
+    }
+
+    /// Returns the size of all compressed frames.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(millis: u64) -> Frame {
+        Frame {
+            seq: millis,
+            mono: Mono(millis),
+            interval: Millis(1_000),
+            ..Frame::default()
+        }
+    }
+
+    #[test]
+    fn returns_the_frame_shown_at_a_time() {
+        let mut past = PastFrames::default();
+        (0..2_000).for_each(|tenths| past.push(&frame(tenths * 1_000 / 2)));
+        assert_eq!(past.at(Mono(700_400)), Some(frame(700_000)));
+        // Ten minutes before the end.
+        assert_eq!(past.at(Mono(300_000)), None);
+        assert_eq!(past.frames.len(), 600);
+        // Long after the last frame.
+        assert_eq!(past.at(Mono(1_010_000)), None);
+        past.forget_from(Mono(700_000));
+        assert_eq!(past.at(Mono(700_400)), Some(frame(699_000)));
+        past.forget_from(Mono(0));
+        assert_eq!(past.bytes(), 0);
+    }
+}

@@ -1,0 +1,261 @@
+//! The tensors of one group of holders, and the references that keep the tensor under the cursor alive.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+
+use super::holders::program;
+use super::list::{ListRow, ListScreen};
+use super::{Hit, Screen, ScreenDef, is_small};
+use crate::export::holders::{size_words, tensors};
+use crate::model::holders::{GroupKey, HeldTensor, HolderGroup};
+use crate::model::process::ProcessKey;
+use crate::model::units::Bytes;
+use crate::protocol::Request;
+use crate::tui::action::Action;
+use crate::tui::app::App;
+use crate::tui::clipboard::Copied;
+use crate::tui::effect::Effect;
+use crate::tui::holders::tensor_words;
+use crate::tui::rows::ProcessRow;
+use crate::tui::theme::Role;
+use crate::tui::widgets::area::{margin, split_bottom, split_top};
+use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
+use crate::tui::widgets::table::{Cell, Column, First, SortKey};
+
+pub const DEF: ScreenDef = ScreenDef {
+    id: "holder_group",
+    title: "Tensors of a holder",
+    glossary: &[
+        (
+            "Alive through",
+            "The references that lead to the tensor, from a root such as a module or the frame of a function.",
+        ),
+        (
+            "view",
+            "The tensor shows a part of its storage. The size is that of the whole storage.",
+        ),
+    ],
+    sample: |app| {
+        let process = app.holders.newest()?;
+        let rows = &app.holders.of(process)?.rows;
+        let key = rows
+            .iter()
+            .find(|row| !row.key.name.is_empty())?
+            .key
+            .clone();
+        Some(Box::new(HolderGroupScreen::new(process, key)))
+    },
+};
+
+/// The process and the group that a list of tensors is about.
+type Subject = (ProcessKey, GroupKey);
+
+pub struct HolderGroupScreen {
+    subject: Subject,
+    list: ListScreen<HeldTensor>,
+}
+
+const COLUMNS: &[Column<HeldTensor>] = &[
+    Column::right(
+        "MiB",
+        9,
+        0,
+        |tensor: &HeldTensor, _| {
+            Cell::text(format!(
+                "{:.2}",
+                tensor.bytes.0 as f64 / Bytes::mib(1).0 as f64
+            ))
+        },
+        "Size of the block.",
+    )
+    .sorted(First::Largest, |tensor| {
+        SortKey::whole(Some(tensor.bytes.0))
+    }),
+    Column::left(
+        "DTYPE",
+        8,
+        2,
+        |tensor: &HeldTensor, _| Cell::text(tensor.dtype.clone()),
+        "Type of the tensor.",
+    ),
+    Column::left(
+        "SHAPE",
+        13,
+        3,
+        |tensor: &HeldTensor, _| Cell::text(tensor.shape_words()),
+        "Shape of the tensor.",
+    ),
+    Column::left(
+        "VIEW",
+        4,
+        4,
+        |tensor: &HeldTensor, _| Cell::text(if tensor.is_view { "view" } else { "" }),
+        "Marks tensors that show a part of their storage.",
+    ),
+    Column::rest("NAME", 22, 1, name, "Complete name of the tensor.")
+        .shortened_in_middle()
+        .sorted(First::Smallest, |tensor| SortKey::text(Some(&tensor.name))),
+];
+
+fn name(tensor: &HeldTensor, theme: &crate::tui::theme::Theme) -> Cell {
+    match tensor.name.as_str() {
+        "" => Cell::absent(theme),
+        name => Cell::text(name),
+    }
+}
+
+fn group<'a>(app: &'a App, (process, key): &Subject) -> Option<&'a HolderGroup> {
+    app.holders.of(*process)?.group(key)
+}
+
+impl ListRow for HeldTensor {
+    type Key = u64;
+    type Subject = Subject;
+
+    const DEF: &'static ScreenDef = &DEF;
+    const COLUMNS: &'static [Column<Self>] = COLUMNS;
+    const FOOTER: &'static [Action] = &[
+        Action::Down,
+        Action::PageDown,
+        Action::Holders,
+        Action::Filter,
+        Action::Sort,
+        Action::Copy,
+        Action::Back,
+    ];
+    const NOUN: &'static str = "tensors";
+    const EMPTY: &'static str = "No tensor of this group is listed";
+
+    fn rows<'a>(app: &'a App, subject: &Subject) -> Vec<(usize, &'a Self)> {
+        let tensors = group(app, subject).map(|group| group.tensors.as_slice());
+        tensors.unwrap_or_default().iter().enumerate().collect()
+    }
+
+    fn key(&self) -> u64 {
+        self.address
+    }
+
+    fn has_key(&self, key: &u64) -> bool {
+        self.address == *key
+    }
+
+    fn act(&self, _index: usize, action: Action) -> Effect {
+        match action {
+            Action::Open => Effect::Done,
+            _ => Effect::Ignored,
+        }
+    }
+}
+
+impl HolderGroupScreen {
+    pub fn new(process: ProcessKey, key: GroupKey) -> Self {
+        let subject = (process, key);
+        Self {
+            list: ListScreen::about(subject.clone()),
+            subject,
+        }
+    }
+
+    /// Returns the areas of the title, the table, and the sentences about the tensor under the cursor.
+    fn areas(&self, app: &App, area: Rect) -> [Rect; 3] {
+        let [title, rest] = split_top(area, 1);
+        let width = margin(area).width;
+        let max_height = if is_small(area) { 1 } else { area.height / 3 };
+        let height = u16::try_from(self.words(app, width).len()).unwrap_or(u16::MAX);
+        let gap = u16::from(!is_small(area));
+        let [table, _] = split_bottom(rest, height.min(max_height) + gap);
+        let rows = group(app, &self.subject).map_or(0, |group| group.tensors.len());
+        // The filter takes a row of the table.
+        let rows = u16::try_from(rows + 2).unwrap_or(u16::MAX);
+        let [table, words] = split_top(rest, table.height.min(rows));
+        [margin(title), table, margin(words)]
+    }
+
+    /// Returns why the tensor under the cursor is alive.
+    fn words(&self, app: &App, width: u16) -> Vec<(String, Role)> {
+        let Some(tensor) = self.list.selected(app) else {
+            return Vec::new();
+        };
+        let wrap = |text: &String| wrap_words(text, usize::from(width.max(10)));
+        let lines = tensor_words(tensor);
+        let lines = lines.iter().flat_map(wrap);
+        lines.map(|line| (line, Role::Text)).collect()
+    }
+
+    /// Returns `trainer.history[*], saved by autograd: 512.00 MiB in 40 blocks, 18 %`.
+    fn title(&self, app: &App) -> String {
+        let (process, key) = &self.subject;
+        let name = match key.name.as_str() {
+            "" => String::new(),
+            name => format!("{name}, "),
+        };
+        let class = key.class.name();
+        let look = app.holders.of(*process);
+        let holders = look.and_then(|look| look.holders());
+        match (holders, group(app, &self.subject)) {
+            (Some(holders), Some(group)) => {
+                format!("{name}{class}: {}", size_words(holders, group))
+            }
+            _ => format!(
+                "{name}{class}: not found in the last look at {}",
+                program(*process, app)
+            ),
+        }
+    }
+}
+
+impl Screen for HolderGroupScreen {
+    fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        let [title, table, words] = self.areas(app, area);
+        put_line(buffer, title, &self.title(app), Role::Title, &app.theme);
+        self.list.draw(app, table, buffer);
+        put_lines(buffer, words, &self.words(app, words.width), &app.theme);
+    }
+
+    fn act(&mut self, action: Action, app: &App) -> Effect {
+        match action {
+            Action::Holders => Effect::Request(Request::Holders(Some(self.subject.0))),
+            action => self.list.act(action, app),
+        }
+    }
+
+    fn type_key(&mut self, key: crossterm::event::KeyEvent) -> bool {
+        self.list.type_key(key)
+    }
+
+    fn follow(&mut self, app: &App) {
+        self.list.follow(app);
+    }
+
+    fn holders(&self) -> Option<ProcessKey> {
+        Some(self.subject.0)
+    }
+
+    fn click(&mut self, app: &App, at: Position, body: Rect) -> Hit {
+        let [_, table, _] = self.areas(app, body);
+        match table.contains(at) {
+            true => self.list.click(app, at, table),
+            false => Hit::Nothing,
+        }
+    }
+
+    fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
+        app.all_rows
+            .iter()
+            .find(|row| row.id().key == self.subject.0)
+    }
+
+    fn copied(&self, app: &App) -> Option<Copied> {
+        let holders = app.holders.of(self.subject.0)?.holders()?;
+        let text = tensors(holders, group(app, &self.subject)?, true);
+        Some(Copied::new("the tensors", &text))
+    }
+
+    fn footer(&self) -> &'static [Action] {
+        self.list.footer()
+    }
+
+    fn def(&self) -> &'static ScreenDef {
+        &DEF
+    }
+}

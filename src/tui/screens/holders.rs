@@ -1,0 +1,469 @@
+//! The holders of the GPU memory of one process: what holds it, largest first, and what grows. A group opens the list of
+//! its tensors.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout, Position, Rect};
+
+use super::holder_group::HolderGroupScreen;
+use super::list::{ListRow, ListScreen};
+use super::{Hit, Screen, ScreenDef, is_small};
+use crate::export::holders::{advices, percent_words, sentence, state_words};
+use crate::model::holders::{GroupKey, Holders};
+use crate::model::process::ProcessKey;
+use crate::model::units::Bytes;
+use crate::protocol::Request;
+use crate::tui::action::Action;
+use crate::tui::app::App;
+use crate::tui::clipboard::Copied;
+use crate::tui::effect::Effect;
+use crate::tui::holders::{HolderRow, ProcessLook, class_shape};
+use crate::tui::picture::text_of;
+use crate::tui::rows::ProcessRow;
+use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::area::{margin, row};
+use crate::tui::widgets::bar::{self, Part};
+use crate::tui::widgets::cells::{
+    columns, put_all, put_line, put_line_right, put_lines, wrap_words,
+};
+use crate::tui::widgets::table::{Cell, Column, First, Hidden, SortKey, View, draw};
+use crate::tui::widgets::timeline::span_words;
+
+pub const DEF: ScreenDef = ScreenDef {
+    id: "holders",
+    title: "Holders",
+    glossary: &[
+        (
+            "NAME",
+            "The shortest chain of Python names that leads to the tensors. * stands for any index or number.",
+        ),
+        (
+            "autograd",
+            "Saved for the backward pass. NAME is the tensor whose graph keeps it alive.",
+        ),
+        (
+            "unnamed",
+            "Tensor objects without a known path of references: short-lived ones, or garbage in a cycle.",
+        ),
+        (
+            "C++",
+            "Storages of tensors without a Python object, such as the weights of a TorchScript module.",
+        ),
+        (
+            "no tensor",
+            "Blocks that are not tensors, such as the workspace of cuBLAS.",
+        ),
+        (
+            "MiB/min",
+            "Growth of a group that grew in every look. Looks are taken every 30 s while this screen is open.",
+        ),
+    ],
+    sample: |app| Some(Box::new(HoldersScreen::new(app.holders.newest()?))),
+};
+
+pub struct HoldersScreen {
+    process: ProcessKey,
+    list: ListScreen<HolderRow>,
+}
+
+const DEVICE: &str = "DEV";
+const GROWTH: &str = "MiB/min";
+const CHANGE: &str = "CHANGE";
+
+/// The columns of the groups, also for `gputop memory`.
+const COLUMNS: &[Column<HolderRow>] = &[
+    Column::right(
+        "MiB",
+        9,
+        0,
+        |row: &HolderRow, _| Cell::text(mib(row.bytes)),
+        "Size of the blocks.",
+    )
+    .sorted(First::Largest, |row| SortKey::Number(row.bytes.0 as f64)),
+    Column::right(
+        "SHARE",
+        5,
+        2,
+        |row: &HolderRow, _| Cell::text(percent_words(row.percent)),
+        "Share of the allocated bytes.",
+    ),
+    Column::right(
+        GROWTH,
+        7,
+        4,
+        growth,
+        "Growth of a group that grew in every look.",
+    )
+    .sorted(First::Largest, |row| {
+        SortKey::whole(rate(row).map(|rate| rate.0))
+    }),
+    Column::right(
+        CHANGE,
+        9,
+        9,
+        change,
+        "Change in MiB since the previous look.",
+    )
+    .sorted(First::Largest, |row| {
+        SortKey::number(row.growth.map(|growth| growth.bytes as f64))
+    }),
+    Column::right(
+        "COUNT",
+        6,
+        5,
+        |row: &HolderRow, _| Cell::text(row.count.to_string()),
+        "Number of blocks.",
+    )
+    .sorted(First::Largest, |row| SortKey::whole(Some(row.count))),
+    Column::left("CLASS", 10, 3, class, "What the memory is used for.")
+        .sorted(First::Smallest, |row| {
+            SortKey::Number(f64::from(row.key.class as u8))
+        }),
+    Column::left(
+        "DTYPE",
+        8,
+        6,
+        |row: &HolderRow, _| Cell::text(row.dtype.clone()),
+        "Type of the tensors.",
+    ),
+    Column::left(
+        "SHAPE",
+        13,
+        8,
+        |row: &HolderRow, _| Cell::text(row.shape.clone()),
+        "Shape of the tensors.",
+    ),
+    Column::right(
+        DEVICE,
+        3,
+        7,
+        |row: &HolderRow, _| Cell::text(row.key.ordinal.to_string()),
+        "Device number inside the process.",
+    ),
+    Column::rest(
+        "NAME",
+        22,
+        1,
+        name,
+        "Chain of Python names that leads to the tensors.",
+    )
+    .shortened_in_middle()
+    .sorted(First::Smallest, |row| SortKey::text(Some(&row.key.name))),
+];
+
+fn mib(size: Bytes) -> String {
+    format!("{:.1}", size.0 as f64 / Bytes::mib(1).0 as f64)
+}
+
+fn rate(row: &HolderRow) -> Option<Bytes> {
+    Some(row.growth?.rate?.bytes_per_minute)
+}
+
+fn growth(row: &HolderRow, _: &Theme) -> Cell {
+    let rate = rate(row).map_or_else(String::new, |rate| format!("+{}", mib(rate)));
+    Cell::new(rate, Role::Warn)
+}
+
+fn change(row: &HolderRow, _: &Theme) -> Cell {
+    let bytes = row.growth.map_or(0, |growth| growth.bytes);
+    Cell::text(match bytes {
+        0 => String::new(),
+        bytes => format!("{:+.1}", bytes as f64 / Bytes::mib(1).0 as f64),
+    })
+}
+
+fn class(row: &HolderRow, _: &Theme) -> Cell {
+    Cell::text(row.key.class.short_name())
+}
+
+fn name(row: &HolderRow, _: &Theme) -> Cell {
+    match row.key.name.as_str() {
+        "" => Cell::new(row.key.class.name(), Role::Dim),
+        name if rate(row).is_some() => Cell::new(name, Role::Warn),
+        name => Cell::text(name),
+    }
+}
+
+impl ListRow for HolderRow {
+    type Key = GroupKey;
+    type Subject = ProcessKey;
+
+    const DEF: &'static ScreenDef = &DEF;
+    const COLUMNS: &'static [Column<Self>] = COLUMNS;
+    const FOOTER: &'static [Action] = &[
+        Action::Open,
+        Action::Holders,
+        Action::Filter,
+        Action::Sort,
+        Action::Copy,
+        Action::Back,
+    ];
+    const NOUN: &'static str = "holders";
+    const EMPTY: &'static str = "PyTorch has allocated no GPU memory";
+
+    fn rows<'a>(app: &'a App, process: &ProcessKey) -> Vec<(usize, &'a Self)> {
+        let rows = app.holders.of(*process).map(|look| look.rows.as_slice());
+        rows.unwrap_or_default().iter().enumerate().collect()
+    }
+
+    fn key(&self) -> GroupKey {
+        self.key.clone()
+    }
+
+    fn has_key(&self, key: &GroupKey) -> bool {
+        self.key == *key
+    }
+
+    fn act(&self, _index: usize, action: Action) -> Effect {
+        match action {
+            Action::Open => {
+                let group = HolderGroupScreen::new(self.process, self.key.clone());
+                Effect::Open(Box::new(group))
+            }
+            _ => Effect::Ignored,
+        }
+    }
+
+    /// Hides the device if there is only one, and the columns of growth if nothing is known about it.
+    fn hidden(rows: &[(usize, &Self)]) -> Hidden {
+        let rows = rows.iter().map(|(_, row)| *row);
+        hidden(rows)
+    }
+}
+
+fn hidden<'r>(rows: impl Iterator<Item = &'r HolderRow> + Clone) -> Hidden {
+    let first = rows.clone().next().map(|row| row.key.ordinal);
+    let unneeded = [
+        (
+            DEVICE,
+            rows.clone().all(|row| Some(row.key.ordinal) == first),
+        ),
+        (GROWTH, rows.clone().all(|row| rate(row).is_none())),
+        (CHANGE, rows.clone().all(|row| row.growth.is_none())),
+    ];
+    let mut hidden = Hidden::default();
+    for (title, _) in unneeded.iter().filter(|(_, is_unneeded)| *is_unneeded) {
+        let at = COLUMNS.iter().position(|column| column.title == *title);
+        at.into_iter().for_each(|at| hidden.hide(at));
+    }
+    hidden
+}
+
+/// Returns the table of the groups as text.
+pub fn table(rows: &[HolderRow], width: u16, theme: &Theme) -> String {
+    let view = View {
+        cursor: None,
+        offset: 0,
+        sorted: None,
+        descending: false,
+        hidden: hidden(rows.iter()),
+    };
+    let height = u16::try_from(rows.len() + 1).unwrap_or(u16::MAX);
+    let area = Rect::new(0, 0, width, height);
+    let mut buffer = Buffer::empty(area);
+    let cell = |column: &Column<HolderRow>, row: &HolderRow| (column.cell)(row, theme);
+    draw(COLUMNS, rows, cell, &view, area, &mut buffer, theme);
+    text_of(&buffer)
+}
+
+impl HoldersScreen {
+    pub fn new(process: ProcessKey) -> Self {
+        Self {
+            process,
+            list: ListScreen::about(process),
+        }
+    }
+
+    fn look<'a>(&self, app: &'a App) -> Option<&'a ProcessLook> {
+        app.holders.of(self.process)
+    }
+
+    /// Returns the areas of the title, the bar, its legend, the sentences and the table.
+    fn areas(&self, app: &App, area: Rect) -> [Rect; 5] {
+        let is_small = is_small(area);
+        let width = margin(area).width;
+        let look = self.look(app);
+        let bar = u16::from(look.is_some_and(|look| look.holders().is_some()));
+        let sentences = look.map_or(0, |look| sentences(look, width).len());
+        let sentences = u16::try_from(sentences).unwrap_or(u16::MAX);
+        let (legend, max_sentences) = match area.height {
+            _ if is_small => (0, 1),
+            0..16 => (1, 2),
+            _ => (1, area.height / 3),
+        };
+        let [title, bar, legend, sentences, _, table] = Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Length(if is_small { 0 } else { bar }),
+            Constraint::Length(legend * bar),
+            Constraint::Length(sentences.min(max_sentences)),
+            Constraint::Length(u16::from(!is_small)),
+            Constraint::Fill(1),
+        ])
+        .areas(area);
+        [
+            margin(title),
+            margin(bar),
+            margin(legend),
+            margin(sentences),
+            table,
+        ]
+    }
+
+    fn draw_title(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        let theme = &app.theme;
+        let holders = self.look(app).and_then(ProcessLook::holders);
+        let age = holders.map(|holders| app.frame.mono.since(holders.at));
+        let state = match (holders, age) {
+            (Some(_), Some(age)) if area.width < 60 => format!("{} ago", span_words(age)),
+            (Some(holders), Some(age)) => {
+                format!("{}, {} ago", state_words(holders), span_words(age))
+            }
+            _ => String::new(),
+        };
+        let right = put_line_right(buffer, area, &state, Role::Dim, theme);
+        let name = program(self.process, app);
+        let allocated = holders.map_or_else(String::new, |holders| {
+            format!("  {} allocated", holders.allocated)
+        });
+        let pieces = [
+            ("HOLDERS  ", theme.style(Role::Title)),
+            (name.as_str(), theme.style(Role::Title)),
+            (allocated.as_str(), theme.style(Role::Text)),
+        ];
+        put_all(buffer, area.x, area.y, right.saturating_sub(1), &pieces);
+    }
+}
+
+/// Returns `train.py 418`.
+pub(super) fn program(process: ProcessKey, app: &App) -> String {
+    let row = app.all_rows.iter().find(|row| row.id().key == process);
+    let command = row.map(ProcessRow::command);
+    let command = command.as_ref().and_then(|command| command.value());
+    let name = command.and_then(|command| command.split(' ').next());
+    format!("{} {}", name.unwrap_or("process"), process.pid)
+}
+
+/// Returns what is said above the table: the holders in a sentence, what grows, and what could not be read.
+fn sentences(look: &ProcessLook, width: u16) -> Vec<(String, Role)> {
+    let mut sentences = Vec::new();
+    if let Some(holders) = look.holders() {
+        sentences.push((sentence(holders, &look.growth), Role::Text));
+        let advices = advices(holders, &look.growth).into_iter();
+        sentences.extend(advices.map(|advice| (advice, Role::Warn)));
+        sentences.extend(holders.limit.clone().map(|limit| (limit, Role::Dim)));
+    }
+    let failure = look.failure.as_ref();
+    sentences.extend(failure.map(|why| (format!("Holders not available: {why}"), Role::Warn)));
+    let wrap = |(text, role): (String, Role)| {
+        let lines = wrap_words(&text, usize::from(width.max(10)));
+        lines.into_iter().map(move |line| (line, role))
+    };
+    sentences.into_iter().flat_map(wrap).collect()
+}
+
+fn draw_bar(holders: &Holders, [area, legend]: [Rect; 2], buffer: &mut Buffer, theme: &Theme) {
+    let classes = holders.classes();
+    let parts: Vec<Part<'_>> = classes
+        .iter()
+        .map(|(class, bytes)| {
+            let (glyph, role) = class_shape(*class, theme);
+            Part {
+                amount: bytes.0,
+                glyph,
+                style: theme.style(role),
+            }
+        })
+        .collect();
+    if area.height > 0 {
+        bar::draw(buffer, area.x, area.y, area.width, &parts);
+    }
+    if legend.height == 0 {
+        return;
+    }
+    let mut x = legend.x;
+    for (class, bytes) in classes {
+        let (glyph, role) = class_shape(class, theme);
+        let percent = percent_words(holders.percent(bytes));
+        let words = format!(" {} {percent}", class.name());
+        let width = u16::try_from(columns(&words) + 1).unwrap_or(u16::MAX);
+        if x.saturating_add(width) > legend.right() {
+            break;
+        }
+        let pieces = [
+            (glyph, theme.style(role)),
+            (words.as_str(), theme.style(Role::Dim)),
+        ];
+        x = put_all(buffer, x, legend.y, legend.right(), &pieces) + 2;
+    }
+}
+
+impl Screen for HoldersScreen {
+    fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        let theme = &app.theme;
+        let [title, bar, legend, words, table] = self.areas(app, area);
+        self.draw_title(app, title, buffer);
+        let Some(look) = self.look(app) else {
+            let below = row(margin(area), area.y.saturating_add(1));
+            if area.height > 1 {
+                put_line(
+                    buffer,
+                    below,
+                    "Reading the names of the tensors",
+                    Role::Dim,
+                    theme,
+                );
+            }
+            return;
+        };
+        put_lines(buffer, words, &sentences(look, words.width), theme);
+        if let Some(holders) = look.holders() {
+            draw_bar(holders, [bar, legend], buffer, theme);
+            self.list.draw(app, table, buffer);
+        }
+    }
+
+    fn act(&mut self, action: Action, app: &App) -> Effect {
+        match action {
+            Action::Holders => Effect::Request(Request::Holders(Some(self.process))),
+            action => self.list.act(action, app),
+        }
+    }
+
+    fn type_key(&mut self, key: crossterm::event::KeyEvent) -> bool {
+        self.list.type_key(key)
+    }
+
+    fn follow(&mut self, app: &App) {
+        self.list.follow(app);
+    }
+
+    fn holders(&self) -> Option<ProcessKey> {
+        Some(self.process)
+    }
+
+    fn click(&mut self, app: &App, at: Position, body: Rect) -> Hit {
+        let [.., table] = self.areas(app, body);
+        match table.contains(at) {
+            true => self.list.click(app, at, table),
+            false => Hit::Nothing,
+        }
+    }
+
+    fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
+        app.all_rows.iter().find(|row| row.id().key == self.process)
+    }
+
+    fn copied(&self, app: &App) -> Option<Copied> {
+        let look = self.look(app)?;
+        let sentence = sentence(look.holders()?, &look.growth);
+        let text = format!("{sentence}\n\n{}", table(&look.rows, 120, &app.theme));
+        Some(Copied::new("the holders of memory", &text))
+    }
+
+    fn footer(&self) -> &'static [Action] {
+        self.list.footer()
+    }
+
+    fn def(&self) -> &'static ScreenDef {
+        &DEF
+    }
+}
