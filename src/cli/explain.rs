@@ -16,6 +16,7 @@ use color_eyre::Result;
 
 use super::progress::Progress;
 use super::{print, print_json, print_styled, say};
+use crate::diagnose::workload::Workloads;
 use crate::diagnose::{
     Catalogue, LogFindings, evidence::Measured, fatal_first, jobs, judge, recovery,
 };
@@ -163,6 +164,14 @@ fn no_incident(catalogue: &Catalogue, logs: &[LogFindings], raw: bool) -> String
             "No card describes the last exception ({file}:{}{place}):\n{exception}",
             traceback.last_line
         );
+        let mut files = traceback.frames.iter().map(|frame| frame.file.as_str());
+        let innermost = files.next_back().unwrap_or_default();
+        if let Some(server) = Workloads::embedded().recognise(innermost, "").server() {
+            let _ = writeln!(
+                out,
+                "This is a software fault of {server}, not of the GPU: update it, or report it with this log."
+            );
+        }
     }
     out += &cards_to_read(catalogue, logs);
     out

@@ -17,7 +17,7 @@ use crate::diagnose::recovery;
 use crate::export::explanation::{self, Detail, Style};
 use crate::incident::{save, with_timeout};
 use crate::model::incident_record::Record;
-use crate::run::{self, CommandLine, Explanation, Finished, Hook, Rank};
+use crate::run::{self, Capture, CommandLine, Explanation, Finished, Hook, Rank};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -25,6 +25,9 @@ pub struct Args {
     /// Run Python without gputop's hook
     #[arg(long)]
     no_hook: bool,
+    /// Leave terminals and pipes to the command; the explanation then uses files, the hook and the exit status only
+    #[arg(long)]
+    no_capture: bool,
     /// Record PyTorch's allocations, and save the trace at an out-of-memory error and at the end
     #[arg(long, conflicts_with = "no_hook")]
     trace_allocs: bool,
@@ -70,7 +73,11 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
         environment: hook.as_ref().map(Hook::environment).unwrap_or_default(),
     };
     let rank = Rank::of_this_process();
-    let finished = match run::run(&command, rank.as_ref()) {
+    let capture = match args.no_capture {
+        true => Capture::Files,
+        false => Capture::All,
+    };
+    let mut finished = match run::run(&command, rank.as_ref(), capture) {
         Ok(finished) => finished,
         Err(why) => {
             say(&format!("gputop: {why}\n"));
@@ -78,6 +85,8 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
         }
     };
     let code = finished.exit.code();
+    // Dropped after the explanation is printed.
+    let _pipes = finished.take_pipes();
     report(|| explain(finished, rank.as_ref(), hook.as_ref(), flags));
     for trace in hook.iter().flat_map(Hook::traces) {
         say(&format!("gputop: allocation trace: {}\n", trace.display()));

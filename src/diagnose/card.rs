@@ -249,12 +249,12 @@ pub struct TextClue {
     pub says: String,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FixRule {
     #[serde(default)]
     pub title: String,
-    /// The exact text to copy, with `{field}` placeholders.
+    /// The exact text to copy, with `{field}` placeholders. `{field|WORD}` is `WORD` if the field is unknown.
     #[serde(default)]
     pub change: String,
     #[serde(default)]

@@ -6,6 +6,9 @@ use super::fields::FieldMap;
 use super::workload::{self, Setting};
 use crate::model::incident::{Cause, Fix, Incident, Verdict};
 
+/// Remedies for programs to which no fix of a card applies. At least the last one applies to every program.
+const LAST_RESORTS: &[&str] = &["more_output", "update", "report"];
+
 /// Returns `incident` with its causes and fixes. Advice that makes no sense for the program is left out.
 pub(super) fn adapted(
     incident: Incident,
@@ -87,9 +90,16 @@ fn fixes(
         .filter_map(|rule| setting.fix(rule, found))
     {
         fix.change = for_script(fix.change, script);
-        if !fixes.iter().any(|known| known.change == fix.change) {
+        if !fix.change.is_empty() && !fixes.iter().any(|known| known.change == fix.change) {
             fixes.push(fix);
         }
+    }
+    if fixes.is_empty() {
+        let rules = LAST_RESORTS.iter().map(|name| FixRule {
+            remedy: Some((*name).to_owned()),
+            ..FixRule::default()
+        });
+        fixes.extend(rules.filter_map(|rule| setting.fix(&rule, found)));
     }
     let harmless = fixes
         .iter()
@@ -110,5 +120,116 @@ fn for_script(change: String, script: Option<&str>) -> String {
     match script.filter(is_plain) {
         Some(script) => change.replace(workload::SCRIPT, &format!("python {script}")),
         None => change,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::catalogue::Catalogue;
+    use crate::diagnose::signature::Pattern;
+    use crate::diagnose::workload::{Action, Workloads};
+
+    /// Returns the fixes of every card for every workload, without any fields, with the ids of card and workload. If
+    /// `with_causes`, all causes of the card are likely.
+    fn all_fixes(with_causes: bool) -> Vec<(String, Vec<Fix>)> {
+        let mut all = Vec::new();
+        for card in &Catalogue::embedded().cards {
+            let causes = card.causes.iter().filter(|_| with_causes);
+            let causes: Vec<Cause> = causes
+                .map(|rule| Cause {
+                    id: rule.id.clone(),
+                    verdict: Verdict::Likely,
+                    r#for: vec!["evidence".to_owned()],
+                    ..Cause::default()
+                })
+                .collect();
+            for workload in &Workloads::embedded().all {
+                let setting = Setting::of(workload);
+                let rules = card.fixes.iter().filter(|fix| fix.when.is_empty());
+                let fixes = fixes(rules.collect(), &causes, &FieldMap::new(), &setting, None);
+                all.push((format!("{} for {}", card.id, workload.id), fixes));
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn every_card_has_a_fix_for_every_workload() {
+        for (place, fixes) in [false, true].into_iter().flat_map(all_fixes) {
+            assert!(!fixes.is_empty(), "{place}: no fix");
+            for fix in fixes {
+                assert!(!fix.change.trim().is_empty(), "{place}: {fix:?}");
+                assert!(!fix.title.is_empty(), "{place}: {fix:?}");
+                // Fixes are sorted by evidence, so each must be readable without the one before it in the card.
+                assert!(!fix.title.starts_with("Or "), "{place}: {fix:?}");
+            }
+        }
+    }
+
+    /// Interfaces, GPUs, addresses and files of one machine look like the user's own values.
+    #[test]
+    fn fixes_contain_no_values_of_another_machine() {
+        let constant = Pattern::new(concat!(
+            r"\b(?:eth|eno|ens|enp|ib)\d|VISIBLE_DEVICES=\d|nvidia-smi [^\n]*-i \d|cuda:\d|/dev/nvidia\d",
+            r"|\b\d{1,3}(?:\.\d{1,3}){3}\b|--resume\b|[\w-]+\.(?:py|log|sh|json|yaml|safetensors|so)\b",
+            r"|(?:-np|-ntasks-per-node|-nnodes|mpirun -n)[= ]\d|nproc[-_]per[-_]node[= ]\d"
+        ));
+        // Files of a program itself, files that the command creates, and the name that stands for the user's script.
+        const OWN_FILES: &[&str] = &[
+            "train.py",
+            "main.py",
+            "launch.py",
+            "run.log",
+            "nvidia-bug-report.sh",
+            "install.sh",
+            "libcuda.so",
+            "--nproc_per_node=1",
+            "--nproc-per-node 1",
+            "task-%t.log",
+        ];
+        for (place, fixes) in all_fixes(true) {
+            for fix in fixes {
+                let parts = OWN_FILES.iter();
+                let change = parts.fold(fix.change.clone(), |text, own| text.replace(own, ""));
+                let texts = [Some(&fix.title), fix.effect.as_ref()];
+                let is_example = texts.iter().flatten().any(|text| text.contains("example"));
+                assert!(
+                    is_example || !constant.is_in(&change),
+                    "{place}: not from the log, and not marked as an example: {}",
+                    fix.change
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn words_for_unknown_values_are_explained() {
+        let is_word = |word: &&str| {
+            let is_capital = |c: char| c.is_ascii_uppercase() || c == '_';
+            word.len() > 2 && word.chars().all(is_capital) && !word.starts_with('_')
+        };
+        let known = Workloads::embedded().placeholders();
+        for (place, fixes) in all_fixes(true) {
+            for fix in fixes {
+                let words = fix
+                    .change
+                    .split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+                for word in words
+                    .filter(is_word)
+                    .filter(|word| known.contains_key(*word))
+                {
+                    let effect = fix.effect.as_deref().unwrap_or_default();
+                    assert!(effect.contains(word), "{place}: {fix:?}");
+                }
+            }
+        }
+        let cards = Catalogue::embedded().cards.iter();
+        let changes = cards.flat_map(|card| card.fixes.iter().map(|fix| fix.change.as_str()));
+        let workloads = Workloads::embedded().all.iter();
+        let actions = workloads.flat_map(|workload| workload.actions.values().map(Action::change));
+        let all = changes.chain(actions).collect::<Vec<_>>().join("\n") + "LOG";
+        let unused = known.keys().filter(|word| !all.contains(*word));
+        assert_eq!(unused.collect::<Vec<_>>(), Vec::<&String>::new());
     }
 }

@@ -42,10 +42,40 @@ const CODE: &[&str] = &[
     "fn ",
 ];
 
-/// Beginnings of lines in documents, patches and lists.
-const LISTED: &[&str] = &[
-    "- ", "* ", "+ ", "# ", "## ", "### ", "| ", "@@ ", "diff ", "commit ", "* [", "1. ",
+/// Words before an error that is not reported but talked about: `fixes the error …`, `if you see …`.
+const HYPOTHETICAL: &[&str] = &[
+    "if you see",
+    "if you get",
+    "when you see",
+    "when you get",
+    "fixes ",
+    "fixed the",
+    "fix for",
+    "fix the error",
+    "to avoid",
+    "instead of ",
+    "no longer ",
+    "an error such as",
+    "errors like",
+    "error like",
 ];
+
+/// Words in a cell of a table that show a failed state, so that the row is a report and not documentation.
+const FAILED_STATES: &[&str] = &[
+    "UNAVAILABLE",
+    "INTERNAL",
+    "FAILED",
+    "Failed",
+    "ERROR",
+    "Error:",
+    "error:",
+    "FATAL",
+    "CrashLoopBackOff",
+    "failed |",
+];
+
+/// Beginnings of lines in documents, patches and lists.
+const LISTED: &[&str] = &["- ", "* ", "+ ", "@@ ", "diff ", "commit ", "* [", "1. "];
 
 /// Bytes that are read on each side of a match. Lines can be very long and contain thousands of matches.
 const MAX_BESIDE: usize = 4096;
@@ -63,6 +93,8 @@ pub fn is_machine_printed(text: &str, line: usize, at: Range<usize>, plain_words
     if CODE.iter().any(|c| before.contains(c))
         || is_inline_code(before)
         || is_table_row(before, after)
+        || is_heading(before)
+        || is_hypothetical(before)
     {
         return false;
     }
@@ -81,12 +113,34 @@ fn is_inline_code(before: &str) -> bool {
     before.bytes().filter(|&b| b == b'`').count() % 2 == 1
 }
 
-/// Returns true if the match is in a table row: `| text | text |`.
+/// Returns true if the match is in a row of a document's table: `| text | text |`. Rows that show a failed state are
+/// output: `| densenet | 1 | UNAVAILABLE: Internal: … |`.
 fn is_table_row(before: &str, after: &str) -> bool {
     let sides = |text: &str| text.matches(" | ").count() + text.matches("|").count().min(1);
-    // The status table of Triton Inference Server contains the error of each model.
-    let is_status = before.contains("| UNAVAILABLE: ");
-    before.trim_start().starts_with('|') && !is_status && sides(before) + sides(after) >= 2
+    let is_row = before.trim_start().starts_with('|') && sides(before) + sides(after) >= 2;
+    let shows_failure = |text: &str| FAILED_STATES.iter().any(|state| text.contains(state));
+    is_row && !shows_failure(before)
+}
+
+/// Returns true for a heading in Markdown, such as the title of an issue.
+fn is_heading(before: &str) -> bool {
+    let text = before.trim_start();
+    let level = text.bytes().take_while(|&b| b == b'#').count();
+    (1..=4).contains(&level) && text[level..].starts_with(' ')
+}
+
+/// Returns true if the words before the match talk about the error.
+fn is_hypothetical(before: &str) -> bool {
+    let mut before = before.trim_end();
+    while let Some((rest, name)) = before.strip_suffix(':').and_then(|b| b.rsplit_once(' '))
+        && name.ends_with("Error")
+    {
+        before = rest.trim_end();
+    }
+    // A report begins after a colon at the latest: `When you see the traceback: RuntimeError: …`.
+    let sentence = before.rsplit([':', '.']).next().unwrap_or_default();
+    let sentence = sentence.to_ascii_lowercase();
+    HYPOTHETICAL.iter().any(|words| sentence.contains(words))
 }
 
 /// Returns true if the match is quoted in prose: `fix "out of memory" in …`.
@@ -148,6 +202,9 @@ mod tests {
             "{\"message\": \"CUDA error: out of memory\"}",
             "RuntimeError('CUDA error: out of memory')",
             "step 3 [12:00:00] CUDA error: out of memory",
+            "| densenet_onnx | 1 | UNAVAILABLE: Internal: CUDA error: out of memory |",
+            "| train-0 | Failed | CUDA error: out of memory |",
+            "job,7,failed,CUDA error: out of memory",
         ] {
             assert!(printed(line, words), "{line}");
         }
@@ -159,6 +216,10 @@ mod tests {
             "we call it `CUDA error: out of memory` here",
             "| 2 | CUDA error: out of memory | no memory |",
             "tests/test_oom.py::test_x[CUDA error: out of memory] PASSED",
+            "# CUDA error: out of memory after an update",
+            "This release fixes CUDA error: out of memory in the loader",
+            "When you get CUDA error: out of memory",
+            "If you see RuntimeError: CUDA error: out of memory, use less",
         ] {
             assert!(!printed(line, words), "{line}");
         }

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use regex::bytes::{Captures, Regex, RegexBuilder};
+use serde::Deserialize;
 
 use super::card::{Card, Reach};
 use super::expression::expanded;
@@ -24,10 +25,17 @@ const MAX_MATCHES: usize = 20_000;
 
 /// A regular expression of a card, compiled at first use. Most are never needed, and compiling all would delay short
 /// logs.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
+#[serde(from = "String")]
 pub struct Pattern {
     source: String,
     compiled: OnceLock<Option<Regex>>,
+}
+
+impl From<String> for Pattern {
+    fn from(written: String) -> Self {
+        Self::new(&written)
+    }
 }
 
 impl Pattern {

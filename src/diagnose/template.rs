@@ -1,4 +1,5 @@
-//! Fills `{field}` placeholders in sentences with the fields of a match.
+//! Fills `{field}` placeholders in sentences with the fields of a match. `{field|WORD}` becomes `WORD` if the field is
+//! unknown, and `assets/remedies.toml` says how to choose a value for each such word.
 
 use serde_json::Value;
 
@@ -14,10 +15,16 @@ pub fn fill(template: &str, found: &FieldMap) -> Option<String> {
         let Some(close) = rest[open..].find('}').map(|c| open + c) else {
             break;
         };
-        let name = &rest[open + 1..close];
+        let (name, fallback) = match rest[open + 1..close].split_once('|') {
+            Some((name, fallback)) => (name, Some(fallback)),
+            None => (&rest[open + 1..close], None),
+        };
         out.push_str(&rest[..open]);
         if is_name(name) {
-            out.push_str(&shown(name, found.get(name)?));
+            match found.get(name) {
+                Some(value) => out.push_str(&shown(name, value)),
+                None => out.push_str(fallback?),
+            }
         } else {
             out.push_str(&rest[open..=close]);
         }
@@ -82,5 +89,7 @@ mod tests {
             "{requested_bytes} requested, {\"a\": 1}".to_owned(),
         ];
         assert_eq!(first(&templates, &found), "2.00 GiB requested, {\"a\": 1}");
+        let known = fill("{requested_bytes|SIZE} on {interface|INTERFACE}", &found);
+        assert_eq!(known.as_deref(), Some("2.00 GiB on INTERFACE"));
     }
 }

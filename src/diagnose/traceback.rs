@@ -104,6 +104,14 @@ pub fn all(flow: &Flow, lines: &[LogLine]) -> Vec<Traceback> {
             .trim_start()
             .starts_with("Traceback (most recent call last)")
         {
+            // Python prints an exception in a destructor or at exit after the one that ended the program.
+            let before = n.checked_sub(1).and_then(|n| lines.get(places[n].0));
+            if before
+                .is_some_and(|before| before.text.trim_start().starts_with("Exception ignored in"))
+            {
+                open = None;
+                continue;
+            }
             open = Some(Traceback {
                 first_line: line.number,
                 rank: line.rank,
@@ -213,6 +221,22 @@ KeyError: 'labels'
         assert_eq!(place.code.as_deref(), Some("loss.backward()"));
         let at = flow.text.find("KeyError").expect("part of the log");
         assert_eq!(frames_before(flow, &lines, at), all[0].frames);
+    }
+
+    #[test]
+    fn ignored_exceptions_are_not_read() {
+        let ignored = LOG.replace(
+            "step 1\n",
+            "Exception ignored in: <function A.__del__ at 0x7f>\n",
+        );
+        let log = format!(
+            "{LOG}{}",
+            ignored.replace("KeyError: 'labels'", "AttributeError: x")
+        );
+        let lines = lines(log.as_bytes(), 1);
+        let all = all(&flows(&lines)[0], &lines);
+        assert_eq!(all.len(), 1, "{all:?}");
+        assert_eq!(all[0].exception, "KeyError");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! into the flags or the code of its program. A remedy that it does not name is not offered. Platforms and schedulers
 //! (ROCm, Slurm) are workloads too; they add their actions to those of the program.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use regex::bytes::{RegexSet, RegexSetBuilder};
@@ -81,7 +81,7 @@ pub struct Workload {
     pub recognise: Vec<String>,
     /// Expressions that show a different program.
     #[serde(default)]
-    unless: Vec<String>,
+    unless: Vec<Pattern>,
     /// Priority among the recognized programs. The lowest wins.
     #[serde(default)]
     order: u32,
@@ -96,7 +96,7 @@ pub struct Workload {
     own_code: bool,
     /// Expressions for advice that makes no sense for this program.
     #[serde(default)]
-    exclude: Vec<String>,
+    exclude: Vec<Pattern>,
     /// Texts in advice and their replacements.
     #[serde(default)]
     replace: Vec<(String, String)>,
@@ -130,13 +130,18 @@ struct Remedy {
     kind: FixKind,
     #[serde(default)]
     choose: Option<String>,
+    /// The text to copy for programs that do not name the remedy. Without it, the remedy is not offered to them.
+    #[serde(default)]
+    change: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RemedyFile {
     remedy: BTreeMap<String, Remedy>,
-    exclude: BTreeMap<Kind, Vec<String>>,
+    /// How to choose the value of each word in capitals that stands for a value which the log does not contain.
+    placeholders: BTreeMap<String, String>,
+    exclude: BTreeMap<Kind, Vec<Pattern>>,
 }
 
 /// All workloads and remedies.
@@ -206,6 +211,27 @@ impl Workloads {
             .map_or("", |remedy| &remedy.title)
     }
 
+    /// Returns how to choose a value for each placeholder in `change` that `explained` does not mention, as `WORD: choice`.
+    fn choices<'a>(
+        &'a self,
+        change: &str,
+        explained: &str,
+    ) -> impl Iterator<Item = String> + use<'a> {
+        let words = |text: &str| -> BTreeSet<String> {
+            let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            words.map(str::to_owned).collect()
+        };
+        let open = &words(change) - &words(explained);
+        open.into_iter()
+            .filter_map(|word| Some(format!("{word}: {}", self.placeholders().get(&word)?)))
+    }
+
+    /// Returns the placeholders that fixes may contain, with a text that says how to choose their values.
+    #[must_use]
+    pub fn placeholders(&self) -> &BTreeMap<String, String> {
+        &self.remedies.placeholders
+    }
+
     /// Returns the workloads that name a remedy, with the text to copy.
     pub fn actions<'a>(&'a self, remedy: &'a str) -> impl Iterator<Item = (&'a Workload, &'a str)> {
         self.all
@@ -269,7 +295,7 @@ impl Workloads {
         };
         let matches = set.matches(text.as_bytes());
         let found = matches.into_iter().filter_map(|index| self.all.get(index));
-        let is_other = |w: &&Workload| w.unless.iter().any(|p| Pattern::new(p).is_in(text));
+        let is_other = |w: &&Workload| w.unless.iter().any(|pattern| pattern.is_in(text));
         found.filter(|w| !is_other(w)).collect()
     }
 
@@ -289,8 +315,8 @@ impl Workloads {
             if let Some(base) = base.filter(|base| self.get(base).is_none()) {
                 errors.push(format!("{}: unknown base: {base}", workload.id));
             }
-            for text in workload.exclude.iter().chain(&workload.unless) {
-                let error = Pattern::new(text).check().err();
+            for pattern in workload.exclude.iter().chain(&workload.unless) {
+                let error = pattern.check().err();
                 errors.extend(error.map(|error| format!("{}: {error}", workload.id)));
             }
         }
@@ -322,8 +348,31 @@ pub struct Setting<'a> {
 }
 
 impl<'a> Setting<'a> {
+    /// Returns the setting of a program, platform or scheduler whose log shows nothing else.
+    #[cfg(test)]
+    pub(super) fn of(workload: &'a Workload) -> Self {
+        let (around, program) = match workload.kind.is_around() {
+            true => (vec![workload], None),
+            false => (Vec::new(), Some(workload)),
+        };
+        Self {
+            workloads: Workloads::embedded(),
+            program,
+            around,
+            text: String::new(),
+            start: "",
+        }
+    }
+
     fn all(&self) -> impl Iterator<Item = &'a Workload> {
         self.program.into_iter().chain(self.around.clone())
+    }
+
+    /// Returns the name of the program if it is a server.
+    #[must_use]
+    pub fn server(&self) -> Option<&'a str> {
+        let server = self.program.filter(|w| w.kind == Kind::Server);
+        server.map(|w| w.name.as_str())
     }
 
     /// Returns true if users write the program themselves. Unknown programs count.
@@ -365,7 +414,7 @@ impl<'a> Setting<'a> {
         for (from, to) in self.all().flat_map(|w| &w.replace) {
             adapted = adapted.replace(from.as_str(), to);
         }
-        let is_excluded = excluded.any(|pattern| Pattern::new(pattern).is_in(&adapted));
+        let is_excluded = excluded.any(|pattern| pattern.is_in(&adapted));
         (!is_excluded).then_some(adapted)
     }
 
@@ -392,8 +441,11 @@ impl<'a> Setting<'a> {
         let own = rule.effect.as_ref();
         let own = own.and_then(|effect| self.adapted(&template::fill(effect, found)?));
         let warning = warning(&fix.change).map(str::to_owned);
-        let effects = [warning, own, fix.effect];
-        let effects: Vec<String> = effects.into_iter().flatten().collect();
+        let effects = [warning, own, fix.effect].into_iter().flatten();
+        let mut effects: Vec<String> = effects.collect();
+        let explained = effects.join("; ");
+        let choices = self.workloads.choices(&fix.change, &explained);
+        effects.extend(choices.filter_map(|choice| self.adapted(&choice)));
         Some(Fix {
             for_cause: rule.r#for.clone(),
             effect: (!effects.is_empty()).then(|| effects.join("; ")),
@@ -413,15 +465,16 @@ impl<'a> Setting<'a> {
             .then(|| self.workloads.get("pytorch"));
         let mut workloads = self.all().chain(base).chain(unknown.flatten());
         let (change, title, kind, effect, choose) =
-            match workloads.find_map(|w| w.actions.get(name))? {
-                Action::Change(change) => (change, None, None, None, None),
-                Action::Full {
+            match workloads.find_map(|w| w.actions.get(name)) {
+                None => (remedy.change.as_ref()?, None, None, None, None),
+                Some(Action::Change(change)) => (change, None, None, None, None),
+                Some(Action::Full {
                     change,
                     title,
                     kind,
                     effect,
                     choose,
-                } => (
+                }) => (
                     change,
                     title.as_ref(),
                     *kind,

@@ -13,6 +13,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use thiserror::Error;
 
+use super::pipes::PipedStreams;
 use super::signals::Signals;
 use super::terminal::Streams;
 use super::unsafe_calls;
@@ -65,11 +66,12 @@ impl CommandLine {
     }
 
     /// Starts the command in the process group of gputop, or replaces gputop with it. Streams that were the terminal
-    /// are replaced with the slave of the pty.
+    /// are replaced with the slave of the pty, and pipes with those of gputop.
     pub(super) fn spawn(
         &self,
         streams: &Streams,
         slave: Option<&File>,
+        pipes: &PipedStreams,
         signals: &Signals,
     ) -> Result<ChildCommand, NotStarted> {
         let mut command = self.command();
@@ -82,6 +84,12 @@ impl CommandLine {
             if streams.replaces(2) {
                 command.stderr(stdio()?);
             }
+        }
+        if let Some(pipe) = pipes.stdio(1) {
+            command.stdout(pipe);
+        }
+        if let Some(pipe) = pipes.stdio(2) {
+            command.stderr(pipe);
         }
         unsafe_calls::before_exec(&mut command, signals.inherited_mask(), true);
         let child = command.spawn().map_err(|_| self.exec(Some(signals)))?;

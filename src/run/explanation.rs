@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::command::{CommandLine, ExitOutcome};
 use super::hook::{Hook, HookEvidence, HookReports};
+use super::output::CapturedOutput;
 use super::ranks::{First, Rank, folder};
 use super::{Evidence, ExitTime, Finished};
 use crate::collect::hook::Traced;
@@ -47,6 +48,7 @@ pub fn explain(
         process,
         at,
         evidence,
+        ..
     } = finished;
     if !exit.is_failure() {
         return None;
@@ -169,8 +171,9 @@ impl Evidence {
     /// Returns all logs, and whether their line numbers are correct.
     fn read(&self, catalogue: &Catalogue) -> (Vec<LogFindings>, bool) {
         let files = self.files.iter().filter_map(|file| file.read(catalogue));
-        let logs = std::iter::once(self.output.read(catalogue)).chain(files);
-        (logs.collect(), self.output.is_whole())
+        let outputs = self.outputs.iter().map(|output| output.read(catalogue));
+        let is_whole = self.outputs.iter().all(CapturedOutput::is_whole);
+        (outputs.chain(files).collect(), is_whole)
     }
 }
 

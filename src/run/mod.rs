@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Changes to the modes of the pty are applied to the terminal, and when stdin is a pipe the command can read its keys
-//! from the pty. Streams that are pipes or files are inherited by the command, never copied.
+//! from the pty. Output to a pipe goes through a pipe of gputop ([`pipes`]). Streams that are files are inherited by the
+//! command and read after it has failed.
 //!
 //! A failure in gputop must not stop the command: when no pty or process can be created, gputop replaces itself with
 //! the command (`exec`).
@@ -21,6 +22,7 @@ mod command;
 mod explanation;
 mod hook;
 mod output;
+mod pipes;
 mod ranks;
 mod relay;
 mod signals;
@@ -30,6 +32,7 @@ mod unsafe_calls;
 pub use command::{CommandLine, ExitOutcome, NotStarted};
 pub use explanation::{Explanation, explain};
 pub use hook::Hook;
+pub use pipes::PipedStreams;
 pub use ranks::Rank;
 pub use signals::run_until_cancelled;
 
@@ -48,6 +51,24 @@ pub struct Finished {
     at: ExitTime,
     /// Sources for an explanation, if the command failed.
     evidence: Evidence,
+    pipes: PipedStreams,
+}
+
+impl Finished {
+    /// Returns the pipes to which processes may write that the command left running. Dropping them waits for these
+    /// processes, as the reader of the pipe does without gputop.
+    pub fn take_pipes(&mut self) -> PipedStreams {
+        std::mem::take(&mut self.pipes)
+    }
+}
+
+/// Which output of the command gputop reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Capture {
+    /// Output to terminals, pipes and files.
+    All,
+    /// Output to files. The command inherits terminals and pipes.
+    Files,
 }
 
 /// Exit time on both clocks.
@@ -59,30 +80,43 @@ struct ExitTime {
 
 struct Evidence {
     command: CommandLine,
-    output: CapturedOutput,
+    /// Output to the terminal and to each pipe.
+    outputs: Vec<CapturedOutput>,
     files: Vec<FilePosition>,
 }
 
 /// Runs the command until it exits. `rank` is set if the command is one of several ranks on a terminal, whose keys then do
 /// not belong to this command alone.
-pub fn run(command: &CommandLine, rank: Option<&Rank>) -> Result<Finished, NotStarted> {
+pub fn run(
+    command: &CommandLine,
+    rank: Option<&Rank>,
+    capture: Capture,
+) -> Result<Finished, NotStarted> {
     let streams = Streams::detect();
     let files = FilePosition::current();
     let Ok(signals) = Signals::block() else {
         return Err(command.exec(None));
     };
     let copies_keys = !streams.has_input() && rank.is_none();
-    let opened = streams.terminal().and_then(|terminal| {
+    let terminal = streams.terminal().filter(|_| capture == Capture::All);
+    let opened = terminal.and_then(|terminal| {
         let pty = Pty::for_output(&terminal).ok()?;
         let mirror = Mirror::of(&pty.master, copies_keys).ok()?;
         Some((terminal, pty, mirror))
     });
     let slave = opened.as_ref().map(|(_, pty, _)| &pty.slave);
-    let mut child = command.spawn(&streams, slave, &signals)?;
+    let mut pipes = match capture {
+        Capture::All => PipedStreams::open(),
+        Capture::Files => PipedStreams::default(),
+    };
+    let mut child = command.spawn(&streams, slave, &pipes, &signals)?;
+    pipes.close_writers();
     // Only the command holds the slave from now on.
     let opened = opened.map(|(terminal, pty, mirror)| (terminal, pty.master, mirror));
     let mut output = CapturedOutput::default();
     let exit = Relay::new(opened, &mut output).run(&signals, &mut child);
+    let mut outputs = pipes.captured(&signals);
+    outputs.insert(0, output);
     Ok(Finished {
         exit,
         process: child.process,
@@ -92,8 +126,9 @@ pub fn run(command: &CommandLine, rank: Option<&Rank>) -> Result<Finished, NotSt
         },
         evidence: Evidence {
             command: command.clone(),
-            output,
+            outputs,
             files,
         },
+        pipes,
     })
 }

@@ -1,5 +1,5 @@
-//! The text that the command wrote, read after a failure: the end of what went through the pty, and standard streams
-//! that are files.
+//! The text that the command wrote, read after a failure: the end of what went through the pty or a pipe, and standard
+//! streams that are files.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -13,12 +13,12 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use crate::diagnose::{Catalogue, LogFindings, LogReader};
 use crate::model::text::visible;
 
-/// Maximum size of the text from the pty. The oldest text is dropped, because a log reports failures at its end.
+/// Maximum size of the text from the pty or a pipe. The oldest text is dropped, because a log reports failures at its end.
 const MAX_CAPTURED_BYTES: usize = 16 << 20;
 /// Name of this log in incidents.
 const NAME: &str = "output";
 
-/// Text that passed through the pty.
+/// Text that passed through the pty or a pipe.
 #[derive(Default)]
 pub(super) struct CapturedOutput {
     text: VecDeque<u8>,

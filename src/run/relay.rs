@@ -270,8 +270,7 @@ impl<'a> Relay<'a> {
             ];
             let _ = poll(&mut fds, PollTimeout::NONE);
             while let Some(received) = signals.next() {
-                let is_harmless = [Signal::SIGCHLD, Signal::SIGWINCH, Signal::SIGCONT];
-                if !is_harmless.contains(&received.signal) {
+                if received.ends_the_wait() {
                     return self.hang_up();
                 }
             }

@@ -42,6 +42,13 @@ pub(super) struct Received {
     pub(super) by_kernel: bool,
 }
 
+impl Received {
+    /// Returns true if gputop stops waiting for the reader of the output, after the command has exited.
+    pub(super) fn ends_the_wait(self) -> bool {
+        ![Signal::SIGCHLD, Signal::SIGWINCH, Signal::SIGCONT].contains(&self.signal)
+    }
+}
+
 impl Signals {
     pub(super) fn block() -> nix::Result<Self> {
         unsafe_calls::restore_sigchld_default()?;

@@ -147,6 +147,25 @@ fn the_default_answer_fits_a_screen() {
     assert!(full.contains("\nAVOID") && full.lines().count() > short.lines().count());
 }
 
+#[test]
+fn the_answer_for_many_logs_fits_a_screen() {
+    let folder = tempfile::tempdir().unwrap();
+    for job in 0..40 {
+        let log: String = (0..64)
+            .map(|rank| OOM.replace("torch.Out", &format!("[rank{rank}]: torch.Out")))
+            .collect();
+        write(&folder, &format!("job{job}.log"), log);
+    }
+    let folder = folder.path().display().to_string();
+    let text = out(&run(&[&folder]));
+    assert!(text.lines().count() <= 24, "{text}");
+    assert!(
+        text.contains("\nFIX   1") && text.contains("and 35 more"),
+        "{text}"
+    );
+    assert!(out(&run(&["--verbose", &folder])).lines().count() > 60);
+}
+
 /// Unrelated failures in one directory are separate incidents.
 #[test]
 fn logs_of_unrelated_jobs_are_judged_separately() {
@@ -157,6 +176,77 @@ fn logs_of_unrelated_jobs_are_judged_separately() {
     let incidents = json_of(&run(&["--json", &runs]))["incidents"].clone();
     assert_eq!(incidents.as_array().map(Vec::len), Some(2), "{incidents}");
     assert_eq!(incidents[0].get("secondary"), None, "{incidents}");
+}
+
+#[test]
+fn reads_errors_in_tables_json_and_csv() {
+    let error = "CUDA error: an illegal memory access was encountered";
+    for log in [
+        format!("| densenet | 1 | UNAVAILABLE: Internal: {error} |"),
+        format!("| pod-0 | Failed | {error} |"),
+        format!(r#"{{"ts": 17, "level": "error", "msg": "{error}"}}"#),
+        format!(r#"{{"time":"2026-01-01T00:00:00Z","record":{{"message":"{error}"}}}}"#),
+        format!("2026-01-01,worker-3,failed,{error}"),
+        format!("step 3; RuntimeError: {error}"),
+    ] {
+        assert_eq!(first(&log)["id"], "cuda-illegal-address-700", "{log}");
+    }
+}
+
+/// An error in a title, in quoted advice or in a release note did not happen. A log below it did.
+#[test]
+fn quoted_errors_are_not_incidents_but_pasted_logs_are() {
+    let error = "RuntimeError: CUDA error: an illegal memory access was encountered";
+    let quotes = [
+        format!("# {error}\nCan anybody explain it?"),
+        format!("> If you see {error}, lower the batch"),
+        format!("Version 2 fixes {error} in the sampler"),
+        format!("tests/test_cuda.py::test_access[{error}] PASSED"),
+    ];
+    for text in &quotes {
+        assert_eq!(first(text), Value::Null, "{text}");
+    }
+    let issue = format!("{}\n\n```\n{error}\n```\n", quotes.join("\n"));
+    assert_eq!(first(&issue)["id"], "cuda-illegal-address-700");
+    let mail = format!("> {error}\n> Compile with `TORCH_USE_CUDA_DSA`");
+    assert_eq!(first(&mail)["id"], "cuda-illegal-address-700");
+}
+
+/// Launchers merge the output of ranks, so the order of the lines is not that of the failures.
+#[test]
+fn the_first_rank_is_the_one_with_the_earliest_time() {
+    let later = TIMEOUT
+        .replace("12:10:00", "12:18:06")
+        .replace("ank1]", "ank7]");
+    let later = later.replace("[Rank 1]", "[Rank 7]");
+    let incident = first(&format!("{later}{TIMEOUT}"));
+    assert_eq!(incident["fields"]["rank"], 1, "{incident}");
+}
+
+/// A destructor that fails afterwards hides the exception that ended the program.
+#[test]
+fn an_ignored_exception_is_not_the_last_exception() {
+    let log = "Traceback (most recent call last):\n  File \"/home/ana/train.py\", line 5, in <module>\n    main()\n\
+        ValueError: no such config\nException ignored in: <function Engine.__del__ at 0x7f30>\n\
+        Traceback (most recent call last):\n  File \"/home/ana/engine.py\", line 9, in __del__\n    self.x.close()\n\
+        AttributeError: 'Engine' object has no attribute 'x'\n";
+    let message = err(&piped(&[], log.as_bytes()));
+    assert!(message.contains("ValueError: no such config"), "{message}");
+    assert!(!message.contains("AttributeError"), "{message}");
+}
+
+/// An exception that only the server's own code raised needs a new version or a report, not a setting.
+#[test]
+fn an_exception_inside_a_server_is_called_a_fault_of_the_server() {
+    let log = "Traceback (most recent call last):\n  File \"/opt/venv/sglang/srt/managers/scheduler.py\", line 203, in step\n    \
+        indices.cpu()\nAttributeError: 'NoneType' object has no attribute 'cpu'\n";
+    let message = err(&piped(&[], log.as_bytes()));
+    assert!(message.contains("software fault of SGLang"), "{message}");
+    let own = log.replace(
+        "/opt/venv/sglang/srt/managers/scheduler.py",
+        "/home/ana/train.py",
+    );
+    assert!(!err(&piped(&[], own.as_bytes())).contains("software fault"));
 }
 
 /// Slurm prints three messages about one kill.

@@ -191,8 +191,9 @@ fn each_stream_is_a_terminal_exactly_where_it_was_one() {
     }
 }
 
+/// The output of the same command without gputop, with gputop, and with `--no-capture`.
 #[test]
-fn a_pipe_is_left_alone() {
+fn a_pipe_stays_a_pipe_and_receives_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let (bare, watched) = (folder.path().join("bare"), folder.path().join("watched"));
     let line =
@@ -203,13 +204,17 @@ fn a_pipe_is_left_alone() {
         .start()
         .wait_exit();
     let line = line.replace('\'', "'\\''");
-    let line = format!("GPUTOP sh -c '{line}' {}", to(&watched));
-    in_a_script(&line).start().wait_exit();
-    let (bare, watched) = (fs::read(bare).unwrap(), fs::read(watched).unwrap());
-    assert_eq!(bare.len(), watched.len());
-    // The name of the pipe differs; everything after it is the same.
-    assert!(bare.starts_with(b"pipe:") && watched.starts_with(b"pipe:"));
-    assert!(bare[20..] == watched[20..]);
+    let bare = fs::read(bare).unwrap();
+    for options in ["", "--no-capture"] {
+        let gputop = concat!(env!("CARGO_BIN_EXE_gputop"), " run");
+        let line = format!("{gputop} {options} -- sh -c '{line}' {}", to(&watched));
+        Launch::shell(&line).start().wait_exit();
+        let watched = fs::read(&watched).unwrap();
+        assert_eq!(bare.len(), watched.len());
+        // The name of the pipe differs; everything after it is the same.
+        assert!(bare.starts_with(b"pipe:") && watched.starts_with(b"pipe:"));
+        assert!(bare[20..] == watched[20..]);
+    }
     // A reader that exits ends the command, not gputop.
     let line = format!(
         "{{ GPUTOP yes; echo $? > {0}; }} | head -n 1",

@@ -54,6 +54,37 @@ fn explains_an_out_of_memory_error_below_the_output() {
     );
 }
 
+/// As in `gputop run CMD 2>&1 | tee log`.
+#[test]
+fn explains_output_that_goes_through_a_pipe() {
+    let fails = format!("echo step 1; echo '{OOM}' >&2; echo step 2; exit 3");
+    let folder = tempfile::tempdir().unwrap();
+    let run = |options: &str, redirected: &str| {
+        let script = folder.path().join("fails.sh");
+        fs::write(&script, &fails).unwrap();
+        let log = folder.path().join("log");
+        let gputop = env!("CARGO_BIN_EXE_gputop");
+        let line = format!(
+            "({gputop} run {options} -- sh {}; echo $? > {}) {redirected} | cat > {}",
+            script.display(),
+            folder.path().join("code").display(),
+            log.display()
+        );
+        Launch::shell(&line).size(100, 60).start().wait_exit();
+        let code = fs::read_to_string(folder.path().join("code")).unwrap();
+        assert_eq!(code, "3\n");
+        fs::read_to_string(log).unwrap()
+    };
+    let log = run("", "2>&1");
+    let explained = log.find(EXPLAINED).unwrap_or_else(|| panic!("{log}"));
+    let expected = format!("step 1\n{OOM}\nstep 2\n");
+    assert!(
+        log.starts_with(&expected) && explained > expected.len(),
+        "{log}"
+    );
+    assert_eq!(run("--no-capture", "2>&1"), expected);
+}
+
 #[test]
 fn a_name_in_another_script_does_not_change_the_exit_code() {
     let folder = tempfile::tempdir().unwrap();
@@ -84,9 +115,8 @@ fn prints_nothing_without_a_known_failure() {
         bare.wait_exit();
         assert_eq!(terminal.text(), bare.text());
     }
-    // Pipes are not read, so nothing is printed.
-    let result = output(["sh", "-c", &format!("echo '{OOM}' >&2; exit 1")]);
-    assert_eq!(text(&result.stderr), format!("{OOM}\n"));
+    let result = output(["sh", "-c", "echo 'KeyError: labels' >&2; exit 1"]);
+    assert_eq!(text(&result.stderr), "KeyError: labels\n");
 }
 
 #[test]

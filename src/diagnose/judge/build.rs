@@ -236,10 +236,19 @@ pub(super) fn program(
     fixes::adapted(incident, card, Vec::new(), &found, &setting, None, script)
 }
 
-/// Returns the script that was started: the outermost frame, if it is a file of the user.
+/// Returns the script that was started: the outermost frame, if it is at the top level of a file of the user. A log can
+/// begin in the middle of a traceback, and a module that is imported is not the script.
 fn script(frames: &[Frame]) -> Option<&str> {
-    let file = base_name(&frames.first().filter(|frame| frame.is_users())?.file);
-    file.ends_with(".py").then_some(file)
+    let mut frames = frames
+        .iter()
+        .filter(|frame| !frame.file.starts_with("<frozen"));
+    let first = frames.next().filter(|frame| frame.is_users())?;
+    let is_import = first
+        .code
+        .as_ref()
+        .is_some_and(|code| code.starts_with("import ") || code.starts_with("from "));
+    let file = base_name(&first.file);
+    (first.function == "<module>" && !is_import && file.ends_with(".py")).then_some(file)
 }
 
 /// Returns the innermost frame in a file of the user. Library frames do not identify the user's script.
@@ -285,4 +294,31 @@ pub(super) fn standard_time(written: &str) -> Option<String> {
     text.parse::<jiff::civil::DateTime>()
         .ok()
         .map(|time| time.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_function_or_an_imported_module_is_not_the_script() {
+        let frame = |file: &str, function: &str, code: &str| Frame {
+            file: file.to_owned(),
+            line: 1,
+            function: function.to_owned(),
+            code: Some(code.to_owned()),
+            source: None,
+        };
+        let main = frame("/home/ana/train_net.py", "<module>", "main()");
+        let start = frame("<frozen runpy>", "_run_code", "exec(code)");
+        assert_eq!(script(&[start, main]), Some("train_net.py"));
+        let middle = frame("/opt/engine/unet.py", "forward", "x = self.up(x)");
+        assert_eq!(script(&[middle]), None);
+        let imported = frame(
+            "/src/axolotl/builder.py",
+            "<module>",
+            "from axolotl import x",
+        );
+        assert_eq!(script(&[imported]), None);
+    }
 }

@@ -1,6 +1,6 @@
 //! Groups sightings into crashes and finds the cause of each crash.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Item, Judge};
 use crate::diagnose::card::Card;
@@ -106,8 +106,12 @@ pub(super) fn cause(judge: &Judge<'_>, items: &[Item<'_>]) -> usize {
                 && others.iter().any(precedes)
         })
     };
-    // Times order the items only if all have one.
-    let has_times = items.iter().all(|item| time(item).is_some());
+    // Times order the items only if all have one, in the same format.
+    let formats: BTreeSet<Option<u8>> = items
+        .iter()
+        .map(|item| time(item).and_then(|time| time.as_bytes().get(4).copied()))
+        .collect();
+    let has_times = formats.len() == 1 && !formats.contains(&None);
     let key = |(index, item): &(usize, &Item<'_>)| {
         let time = time(item).filter(|_| has_times).map(str::to_owned);
         (
@@ -133,7 +137,7 @@ fn severity_order(card: &Card) -> u8 {
 
 /// Returns the time of an item, if it is in a comparable format.
 fn time<'i>(item: &Item<'i>) -> Option<&'i str> {
-    // Only ISO times can be compared. Other formats lack the year and the time zone.
+    // ISO times and those of glog can be compared. In other formats the month is a name.
     item.sighting
         .time
         .as_deref()
@@ -142,7 +146,7 @@ fn time<'i>(item: &Item<'i>) -> Option<&'i str> {
 
 fn is_before(a: &Item<'_>, b: &Item<'_>) -> bool {
     match (time(a), time(b)) {
-        (Some(x), Some(y)) if x != y => x < y,
+        (Some(x), Some(y)) if x != y && x.as_bytes().get(4) == y.as_bytes().get(4) => x < y,
         _ => (a.log, a.sighting.first_line) < (b.log, b.sighting.first_line),
     }
 }

@@ -224,7 +224,7 @@ impl<'a> Judge<'a> {
         };
         Some(match explained {
             0 => format!("{who}."),
-            1 => format!("{who} and caused the error under THEN."),
+            1 => format!("{who} and caused a later error."),
             n => format!("{who} and caused {n} later errors."),
         })
     }

@@ -15,7 +15,7 @@ const PREFIXES: &[&str] = &[
     // torch >= 2.3 `[rank3]:`, also without its bracket; torchrun `[default3]:`, `[trainer3]:`.
     r"^\[?(?:rank|Rank |default|trainer|worker)(?<rank>\d{1,6})\]: ?",
     // Open MPI `[1,3]<stderr>:`.
-    r"^\[\d+,(?<rank>\d{1,6})\]<(?:stdout|stderr)>: ?",
+    r"^(?<writer>\[\d+,(?<rank>\d{1,6})\]<std)(?:out|err)>: ?",
     // Ray `(RayWorker pid=12, ip=…)`, vLLM `(EngineCore_0 pid=12)`, `(VllmWorker rank=1 pid=12)`.
     r"^\((?<writer>[A-Za-z][\w.:() -]{0,80}?(?: rank=(?<rank>\d{1,6}))?[ ,]+pid=\d+)(?:, ip=[0-9a-fA-F.:]{1,64})?\) ?",
     // docker compose `svc-1  | `.
@@ -55,6 +55,9 @@ pub(super) fn without_prefixes(raw: &str, number: u64) -> LogLine {
         };
         rest = after;
     }
+    if line.time.is_none() {
+        line.time = glog_time(rest);
+    }
     let mut text = unboxed(rest);
     if text.chars().all(|c| "─━═╭╮╰╯┏┓┗┛+-=".contains(c)) {
         text = "";
@@ -70,6 +73,21 @@ pub(super) fn without_prefixes(raw: &str, number: u64) -> LogLine {
     }
     text.clone_into(&mut line.text);
     line
+}
+
+/// Returns the time of a line in the format of glog, which PyTorch and TensorFlow use: month, day and time of
+/// `[E626 05:06:30.929096625 ProcessGroupNCCL.cpp:632]` as `0626 05:06:30.929096625`.
+fn glog_time(text: &str) -> Option<String> {
+    let text = text.strip_prefix('[').unwrap_or(text);
+    let rest = text.strip_prefix(['E', 'W', 'I', 'F'])?;
+    let (day, rest) = rest.split_once(' ')?;
+    let (time, _) = rest.split_once(' ')?;
+    let is_day = (3..=4).contains(&day.len()) && day.bytes().all(|b| b.is_ascii_digit());
+    let is_time = time.len() > 8
+        && time
+            .bytes()
+            .all(|b| b.is_ascii_digit() || b":.".contains(&b));
+    (is_day && is_time).then(|| format!("{day:0>4} {time}"))
 }
 
 /// Returns text without the sides of a box.
@@ -171,6 +189,18 @@ mod tests {
             let line = without_prefixes(raw, 1);
             assert_eq!((line.rank, line.text.as_str()), (rank, text), "{raw}");
         }
+    }
+
+    #[test]
+    fn reads_the_time_of_glog_lines() {
+        let line = without_prefixes("[rank2]:[E626 05:06:30.929 P.cpp:632] [Rank 2] late", 1);
+        assert_eq!(line.time.as_deref(), Some("0626 05:06:30.929"));
+        assert_eq!(line.text, "[E626 05:06:30.929 P.cpp:632] [Rank 2] late");
+        assert_eq!(
+            glog_time("E0506 17:45:45.421956       1 x"),
+            Some("0506 17:45:45.421956".into())
+        );
+        assert_eq!(glog_time("Epoch 3 of 5"), None);
     }
 
     #[test]

@@ -58,6 +58,9 @@ impl Limits {
 /// Lines of a short explanation.
 const MAX_SHORT_LINES: usize = 24;
 
+/// Maximum number of lines for further incidents below a short explanation.
+const MAX_SHORT_OTHERS: usize = 4;
+
 /// Output width and colour.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
@@ -125,31 +128,44 @@ pub fn text(incidents: &[Incident], detail: Detail, style: &Style) -> String {
     } else {
         1
     };
+    let others = others(incidents.get(full..).unwrap_or_default(), incidents, detail);
     for (n, incident) in incidents.iter().take(full).enumerate() {
         if n > 0 {
             lines.push(StyledLine::default());
         }
         lines.extend(match detail {
-            Detail::Short => short(incident, style.width),
+            Detail::Short => short(incident, style.width, MAX_SHORT_LINES - others.len()),
             Detail::Full | Detail::All => self::lines(incident, style.width),
         });
     }
-    let rest = incidents.get(full..).unwrap_or_default();
-    if !rest.is_empty() {
-        lines.push(StyledLine::default());
-        let log = |incident: &Incident| incident.log.as_ref().map(|log| log.file.clone());
-        let is_same_log = rest.iter().all(|one| log(one) == log(&incidents[0]));
-        let word = if is_same_log { "EARLIER" } else { "OTHERS" };
-        lines.push(StyledLine::plain(format!(
-            "{word}  (use --all to explain them)"
-        )));
-        lines.extend(rest.iter().map(one_line));
-    }
+    lines.extend(others);
     let mut out = String::new();
     for line in &lines {
         let _ = writeln!(out, "{}", line.printed(style.colour));
     }
     out
+}
+
+/// Returns one line for each incident of `rest`, or for the first few if the explanation is short.
+fn others(rest: &[Incident], all: &[Incident], detail: Detail) -> Vec<StyledLine> {
+    if rest.is_empty() {
+        return Vec::new();
+    }
+    let log = |incident: &Incident| incident.log.as_ref().map(|log| log.file.clone());
+    let is_same_log = rest.iter().all(|one| log(one) == log(&all[0]));
+    let word = if is_same_log { "EARLIER" } else { "OTHERS" };
+    let max = match detail {
+        Detail::Short => MAX_SHORT_OTHERS,
+        Detail::Full | Detail::All => usize::MAX,
+    };
+    let more = rest.len().saturating_sub(max);
+    let heading = format!("{word}  (use --all to explain them)");
+    let mut lines = vec![StyledLine::default(), StyledLine::plain(heading)];
+    lines.extend(rest.iter().take(max).map(one_line));
+    if more > 0 {
+        lines.push(StyledLine::plain(format!("and {more} more")));
+    }
+    lines
 }
 
 /// Returns one incident in full, wrapped to `width` cells. Text to copy starts at the beginning of the line and is not
@@ -159,8 +175,8 @@ pub fn lines(incident: &Incident, width: usize) -> Vec<StyledLine> {
     limited(incident, width, &Limits::FULL)
 }
 
-/// Returns an incident in as many lines as fit on a screen. What matters least is shortened first.
-fn short(incident: &Incident, width: usize) -> Vec<StyledLine> {
+/// Returns an incident in at most `max_lines` lines if possible. What matters least is shortened first.
+fn short(incident: &Incident, width: usize, max_lines: usize) -> Vec<StyledLine> {
     let mut limits = Limits::SHORT;
     // Without a cause, the check is what remains to be done.
     limits.checks = usize::from(incident.causes.is_empty());
@@ -169,7 +185,7 @@ fn short(incident: &Incident, width: usize) -> Vec<StyledLine> {
         // Text to copy can have several lines.
         let pieces = lines.iter().flat_map(|line| &line.0);
         let breaks: usize = pieces.map(|(_, text)| text.matches('\n').count()).sum();
-        if lines.len() + breaks <= MAX_SHORT_LINES {
+        if lines.len() + breaks <= max_lines {
             return lines;
         }
         match &mut limits {

@@ -9,6 +9,7 @@ use ratatui::widgets::Widget;
 
 use super::log::LogScreen;
 use super::{Screen, ScreenDef};
+use crate::diagnose::workload::warning;
 use crate::export::explanation::{Others, StyledLine, Tone, lines, markdown, scene, versions};
 use crate::model::incident::{Fix, FixKind, Incident, Severity};
 use crate::tui::action::Action;
@@ -280,7 +281,11 @@ impl Screen for IncidentScreen {
         let fixes = &self.incident.fixes;
         let fix = number.checked_sub(1).and_then(|at| fixes.get(at));
         let fix = fix.ok_or(Some(fixes.len()))?;
-        Ok(Copied::new(format!("fix {number}"), &fix.change))
+        let what = match warning(&fix.change) {
+            Some(warning) => format!("fix {number} ({warning})"),
+            None => format!("fix {number}"),
+        };
+        Ok(Copied::new(what, &fix.change))
     }
 
     /// Returns the first fix that can be copied and does not turn the machine off, or the whole explanation.
@@ -324,6 +329,28 @@ impl Screen for IncidentScreen {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copied_fix_names_what_else_it_affects() {
+        let copied = |change: &str| {
+            let fix = Fix {
+                change: change.to_owned(),
+                ..Fix::default()
+            };
+            let incident = Incident {
+                fixes: vec![fix],
+                ..Incident::default()
+            };
+            let copied = IncidentScreen::new(Arc::new(incident)).fix(1);
+            copied.map(|copied| copied.what).unwrap_or_default()
+        };
+        let what = copied("sudo nvidia-smi --gpu-reset -i 0");
+        assert!(
+            what.contains("WARNING: ends every program on the GPU"),
+            "{what}"
+        );
+        assert_eq!(copied("NCCL_DEBUG=INFO"), "fix 1");
+    }
 
     fn wrapped(text: &str, width: usize, is_shell: bool) -> Vec<String> {
         let line = StyledLine(vec![(Tone::Change, text.to_owned())]);
