@@ -39,7 +39,7 @@ impl Screen for FailingScreen {
         buffer.set_string(area.x, area.y, "still here", Style::default());
     }
 
-    fn act(&mut self, _: Action, _: &App) -> Effect {
+    fn act(&mut self, _: Action, _: &App, _: Rect) -> Effect {
         Effect::Ignored
     }
 
