@@ -282,7 +282,7 @@ mod tests {
             "trainer.history[*]",
             "blocks without a tensor",
             "C++ tensors",
-            "50304x2048",
+            "trainer.model.layers.*.mlp.up.weight",
         ] {
             assert!(text.contains(name), "{name}\n{text}");
         }

@@ -44,20 +44,20 @@ const CODE: &[&str] = &[
 
 /// Words before an error that is not reported but talked about: `fixes the error …`, `if you see …`.
 const HYPOTHETICAL: &[&str] = &[
-    "if you see",
-    "if you get",
-    "when you see",
-    "when you get",
+    "if you see ",
+    "if you get ",
+    "when you see ",
+    "when you get ",
     "fixes ",
-    "fixed the",
-    "fix for",
-    "fix the error",
-    "to avoid",
+    "fixed the ",
+    "fix for ",
+    "fix the error ",
+    "to avoid ",
     "instead of ",
     "no longer ",
-    "an error such as",
-    "errors like",
-    "error like",
+    "an error such as ",
+    "errors like ",
+    "error like ",
 ];
 
 /// Words in a cell of a table that show a failed state, so that the row is a report and not documentation.
@@ -139,7 +139,7 @@ fn is_hypothetical(before: &str) -> bool {
     }
     // A report begins after a colon at the latest: `When you see the traceback: RuntimeError: …`.
     let sentence = before.rsplit([':', '.']).next().unwrap_or_default();
-    let sentence = sentence.to_ascii_lowercase();
+    let sentence = sentence.to_ascii_lowercase() + " ";
     HYPOTHETICAL.iter().any(|words| sentence.contains(words))
 }
 

@@ -37,7 +37,7 @@ fn assert_quits_at_once(terminal: &Terminal) {
 fn hanging_call_makes_only_its_gpu_stale() {
     let hang = "[[gpu]]\nsm = 10\nhang = [\"memory\"]\n";
     let fake = FakeNvml::new("[[gpu]]\nsm = 10\n[[gpu]]\nsm = 20\n");
-    let terminal = dashboard(&fake).start();
+    let terminal = dashboard(&fake).size(40, 160).start();
     // Rarely read values (PCIE) come last. When they are shown, all values that must remain are there.
     wait_gpu(&terminal, "0", &[("SM%", "10"), ("PCIE", "5x16")]);
     wait_gpu(&terminal, "1", &[("SM%", "20")]);

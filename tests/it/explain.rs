@@ -160,7 +160,7 @@ fn the_answer_for_many_logs_fits_a_screen() {
     let text = out(&run(&[&folder]));
     assert!(text.lines().count() <= 24, "{text}");
     assert!(
-        text.contains("\nFIX   1") && text.contains("and 35 more"),
+        text.contains("\nFIX   1") && text.contains("OTHERS  39 incidents (use --all"),
         "{text}"
     );
     assert!(out(&run(&["--verbose", &folder])).lines().count() > 60);

@@ -594,7 +594,6 @@ fn run_explains_with_what_the_hook_measured() {
     let user = User::new();
     let program = user.write("train.py", FAILS);
     let args = [python.to_str().unwrap(), program.to_str().unwrap()];
-    // The program writes to a pipe, which gputop does not read.
     let output = user.run(&args).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let message = text(&output.stderr);
@@ -630,8 +629,8 @@ fn run_explains_with_what_the_hook_measured() {
         unwrapped(&message).contains("measured at the failure by the hook"),
         "{message}"
     );
-    // Without the hook, there is no explanation.
-    let args = ["--no-hook", args[0], args[1]];
+    // With neither the hook nor the output, there is no explanation.
+    let args = ["--no-hook", "--no-capture", args[0], args[1]];
     let output = user.run(&args).output().unwrap();
     assert_eq!(text(&output.stderr), text(&bare.stderr));
 }

@@ -525,7 +525,11 @@ fn nothing_is_probed_with_readonly_or_while_a_recording_plays() {
     terminal.wait_text("No process uses a GPU");
     terminal.send("P");
     terminal.wait_text("cannot probe: gputop was started with --readonly");
-    let terminal = dashboard_of(&card).args(["demo"]).start();
+    let envs = card.envs().into_iter();
+    let terminal = crate::terminal::Launch::gputop()
+        .args(["demo"])
+        .envs(envs.map(|(name, path)| (name, path.into())))
+        .start();
     terminal.wait_text("REPLAY");
     terminal.send("P");
     terminal.wait_text("cannot probe the GPU of a recording");

@@ -128,17 +128,32 @@ pub fn text(incidents: &[Incident], detail: Detail, style: &Style) -> String {
     } else {
         1
     };
-    let others = others(incidents.get(full..).unwrap_or_default(), incidents, detail);
+    let rest = incidents.get(full..).unwrap_or_default();
+    // The heading of the others and a blank line, and some of them.
+    let reserved = if rest.is_empty() {
+        0
+    } else {
+        2 + rest.len().min(MAX_SHORT_OTHERS)
+    };
     for (n, incident) in incidents.iter().take(full).enumerate() {
         if n > 0 {
             lines.push(StyledLine::default());
         }
         lines.extend(match detail {
-            Detail::Short => short(incident, style.width, MAX_SHORT_LINES - others.len()),
+            Detail::Short => short(incident, style.width, MAX_SHORT_LINES - reserved),
             Detail::Full | Detail::All => self::lines(incident, style.width),
         });
     }
-    lines.extend(others);
+    if !rest.is_empty() {
+        let max = match detail {
+            Detail::Short => {
+                let free = MAX_SHORT_LINES.saturating_sub(printed_lines(&lines) + 2);
+                free.min(MAX_SHORT_OTHERS)
+            }
+            Detail::Full | Detail::All => usize::MAX,
+        };
+        lines.extend(others(rest, incidents, max));
+    }
     let mut out = String::new();
     for line in &lines {
         let _ = writeln!(out, "{}", line.printed(style.colour));
@@ -146,26 +161,26 @@ pub fn text(incidents: &[Incident], detail: Detail, style: &Style) -> String {
     out
 }
 
-/// Returns one line for each incident of `rest`, or for the first few if the explanation is short.
-fn others(rest: &[Incident], all: &[Incident], detail: Detail) -> Vec<StyledLine> {
-    if rest.is_empty() {
-        return Vec::new();
-    }
+/// Returns a heading with the number of incidents in `rest`, and one line for each of the first `max`.
+fn others(rest: &[Incident], all: &[Incident], max: usize) -> Vec<StyledLine> {
     let log = |incident: &Incident| incident.log.as_ref().map(|log| log.file.clone());
     let is_same_log = rest.iter().all(|one| log(one) == log(&all[0]));
     let word = if is_same_log { "EARLIER" } else { "OTHERS" };
-    let max = match detail {
-        Detail::Short => MAX_SHORT_OTHERS,
-        Detail::Full | Detail::All => usize::MAX,
+    let number = match rest.len() {
+        1 => "1 incident".to_owned(),
+        n => format!("{n} incidents"),
     };
-    let more = rest.len().saturating_sub(max);
-    let heading = format!("{word}  (use --all to explain them)");
+    let heading = format!("{word}  {number} (use --all to explain them)");
     let mut lines = vec![StyledLine::default(), StyledLine::plain(heading)];
     lines.extend(rest.iter().take(max).map(one_line));
-    if more > 0 {
-        lines.push(StyledLine::plain(format!("and {more} more")));
-    }
     lines
+}
+
+/// Returns the number of lines on a terminal. Text to copy can have several.
+fn printed_lines(lines: &[StyledLine]) -> usize {
+    let pieces = lines.iter().flat_map(|line| &line.0);
+    let breaks: usize = pieces.map(|(_, text)| text.matches('\n').count()).sum();
+    lines.len() + breaks
 }
 
 /// Returns one incident in full, wrapped to `width` cells. Text to copy starts at the beginning of the line and is not
@@ -182,10 +197,7 @@ fn short(incident: &Incident, width: usize, max_lines: usize) -> Vec<StyledLine>
     limits.checks = usize::from(incident.causes.is_empty());
     loop {
         let lines = limited(incident, width, &limits);
-        // Text to copy can have several lines.
-        let pieces = lines.iter().flat_map(|line| &line.0);
-        let breaks: usize = pieces.map(|(_, text)| text.matches('\n').count()).sum();
-        if lines.len() + breaks <= max_lines {
+        if printed_lines(&lines) <= max_lines {
             return lines;
         }
         match &mut limits {

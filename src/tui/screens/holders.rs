@@ -141,7 +141,7 @@ const COLUMNS: &[Column<HolderRow>] = &[
     ),
     Column::rest(
         "NAME",
-        22,
+        36,
         1,
         name,
         "Chain of Python names that leads to the tensors.",
