@@ -1,5 +1,5 @@
-//! Who holds the GPU memory of a process: the allocated bytes of its PyTorch allocators, by the name of the tensor that
-//! holds them.
+//! The holders of the GPU memory of a process: the allocated bytes of its PyTorch allocators, by the name of the tensor
+//! that holds them.
 //!
 //! One look reads the process once, while it runs. Every allocated block is counted in exactly one group, so the groups
 //! of a look add up to [`Holders::allocated`]. Names are private data of the program. They are shown to its user, and
@@ -37,7 +37,7 @@ pub struct Holders {
     pub groups: Vec<HolderGroup>,
 }
 
-/// How far the tensors and the blocks of a look agree.
+/// Whether memory changed during a look, so that tensors and blocks may not match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quality {

@@ -26,7 +26,7 @@ const STOPS: [Stop; 6] = [
         after_key: "to see why.",
     },
     Stop {
-        before_key: "Each fix has a number, and a predicted effect where one was replayed. Press",
+        before_key: "Each fix has a number, and some have a predicted effect. Press",
         actions: &[Action::CopyFix],
         after_key: "to copy the first one.",
     },
@@ -69,7 +69,7 @@ impl Guide {
         let key = |action| keymap.label(action);
         match self {
             Self::Keys => format!(
-                "{} explains the failure, {} opens a process's memory, {} pauses, {} helps",
+                "{} explains the failure, {} opens a process's memory, {} pauses, {} shows help",
                 key(Action::Why),
                 key(Action::Memory),
                 key(Action::PlayPause),
@@ -85,7 +85,7 @@ impl Guide {
                     stop.after_key
                 ),
                 None => format!(
-                    "End of the tour. {} leaves, {} plays from the start.",
+                    "End of the tour. {} quits, {} starts again.",
                     key(Action::QuitNow),
                     key(Action::Now)
                 ),

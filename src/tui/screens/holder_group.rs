@@ -27,7 +27,7 @@ pub const DEF: ScreenDef = ScreenDef {
     title: "Tensors of a holder",
     glossary: &[
         (
-            "Alive through",
+            "Kept alive by",
             "The references that lead to the tensor, from a root such as a module or the frame of a function.",
         ),
         (
@@ -197,7 +197,7 @@ impl HolderGroupScreen {
                 format!("{name}{class}: {}", size_words(holders, group))
             }
             _ => format!(
-                "{name}{class}: not found in the last look at {}",
+                "{name}{class}: not found when gputop last read {}",
                 program(*process, app)
             ),
         }
