@@ -120,7 +120,7 @@ impl Args {
         if !has_match {
             let (pid, wanted) = (self.pid, quoted(wanted));
             say(&format!(
-                "gputop: no holder of PID {pid} contains `{wanted}`\n"
+                "gputop: no group of PID {pid} has `{wanted}` in its name or class\n"
             ));
         }
         has_match

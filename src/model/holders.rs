@@ -107,7 +107,7 @@ pub struct HeldTensor {
     /// PyTorch's name of the type, such as `bfloat16`; empty if the block is not a tensor.
     pub dtype: String,
     pub shape: Vec<u64>,
-    /// True if the tensor shows only a part of its storage.
+    /// True if the tensor covers only a part of its storage.
     pub is_view: bool,
     /// References from a root to the tensor, root first: `__main__`, `.trainer`, `.history`, `[12]`.
     pub path: Vec<String>,

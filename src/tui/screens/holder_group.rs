@@ -32,7 +32,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "view",
-            "The tensor shows a part of its storage. The size is that of the whole storage.",
+            "The tensor covers a part of its storage. The size is that of the whole storage.",
         ),
     ],
     sample: |app| {
@@ -90,7 +90,7 @@ const COLUMNS: &[Column<HeldTensor>] = &[
         4,
         4,
         |tensor: &HeldTensor, _| Cell::text(if tensor.is_view { "view" } else { "" }),
-        "Marks tensors that show a part of their storage.",
+        "Marks tensors that cover a part of their storage.",
     ),
     Column::rest("NAME", 22, 1, name, "Complete name of the tensor.")
         .shortened_in_middle()

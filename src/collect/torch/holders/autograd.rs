@@ -20,7 +20,7 @@ use crate::collect::memory::{Memory, is_pointer};
 const MAX_NODES: usize = 1 << 18;
 /// Maximum number of references from nodes to tensors.
 const MAX_SAVED: usize = 1 << 19;
-/// Maximum size of a node. Words are read up to here if the size in front of the node is not plausible.
+/// Maximum size of a node. A node without a plausible size is searched up to the default size.
 const MAX_NODE_BYTES: u64 = 8 << 10;
 const MIN_NODE_BYTES: u64 = 64;
 const DEFAULT_NODE_BYTES: u64 = 512;
@@ -28,7 +28,7 @@ const DEFAULT_NODE_BYTES: u64 = 512;
 const MAX_ARRAY_BYTES: u64 = 256 << 10;
 /// The lowest bits of the size that malloc stores are flags.
 const SIZE_FLAGS: u64 = 7;
-/// malloc's own header, and its rounding.
+/// Size of malloc's header, and its maximum rounding.
 const CHUNK_HEADER: u64 = 8;
 const CHUNK_ROUNDING: u64 = 32;
 

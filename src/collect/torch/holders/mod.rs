@@ -443,7 +443,7 @@ impl<'a, M: Memory> Found<'a, M> {
             self.claim_saved(&saved, &names, join);
         } else if !roots.is_empty() {
             limits.add(
-                "Tensors that autograd has saved are not attributed: the malloc is not glibc's.",
+                "Tensors that autograd has saved are not attributed: the program does not use glibc malloc.",
             );
         }
         for tensor in &self.objects {

@@ -459,7 +459,7 @@ impl<'a, M: Memory> Names<'a, M> {
         }
     }
 
-    /// Adds the references at fixed offsets in functions and the objects that make up a function.
+    /// Adds the references at fixed offsets in functions, methods, tracebacks and cells.
     fn expand_fields(&mut self, index: u32, node: Node, kind: Kind, class: HolderClass) {
         let closure = self.python.layout.function_closure;
         let fields: &[(u64, Step, u16)] = match kind {

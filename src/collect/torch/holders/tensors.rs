@@ -192,7 +192,7 @@ impl Tensor {
         self.implementation == other.implementation && identity(self) == identity(other)
     }
 
-    /// Returns true if the tensor shows only a part of its storage.
+    /// Returns true if the tensor covers only a part of its storage.
     pub fn is_view(&self) -> bool {
         let element = DTYPES.get(self.dtype).map_or(1, |(_, bytes)| *bytes);
         self.elements.saturating_mul(element) < self.storage_bytes
