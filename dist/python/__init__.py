@@ -1,4 +1,4 @@
-"""gputop, a top for NVIDIA GPUs: the command `gputop`, and the directory of its Python hook for notebooks."""
+"""gputop, a top for NVIDIA GPUs: finds the command `gputop`, and the directory of its Python hook."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ def program():
     installed = os.path.join(sysconfig.get_path("scripts"), "gputop")
     found = installed if os.path.exists(installed) else shutil.which("gputop")
     if found is None:
-        raise FileNotFoundError("the command gputop is neither beside this Python nor on PATH")
+        raise FileNotFoundError("gputop not found beside this Python or on PATH: reinstall gputop-cuda")
     return found
 
 

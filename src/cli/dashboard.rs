@@ -178,8 +178,8 @@ fn pending_hello(target: &Target) -> Hello {
     }
 }
 
-/// Updates the app until the first frame, and returns that frame. Returns `None` after the timeout, and when the
-/// connection is lost, because the screen then has something to show.
+/// Updates the app until the first frame arrives, and returns that frame. Returns `None` after the timeout, or if the
+/// connection is lost, because the screen then shows the reason.
 async fn first_frame(host: &mut Host) -> Option<Arc<Frame>> {
     let deadline = tokio::time::Instant::now() + DRIVER_TIMEOUT;
     loop {

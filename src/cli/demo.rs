@@ -43,7 +43,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     play_demo(settings, None, guide)
 }
 
-/// Plays the built-in recording because this host has nothing to show, for this reason.
+/// Plays the built-in recording, and shows the reason why this host has nothing to show.
 #[cfg(local)]
 pub fn show_instead(settings: &Settings, reason: String) -> Result<u8> {
     play_demo(settings, Some(reason), Guide::Keys)

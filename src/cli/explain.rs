@@ -169,7 +169,7 @@ fn no_incident(catalogue: &Catalogue, logs: &[LogFindings], raw: bool) -> String
         if let Some(server) = Workloads::embedded().recognise(innermost, "").server() {
             let _ = writeln!(
                 out,
-                "This is a software fault of {server}, not of the GPU: update it, or report it with this log."
+                "This is a software fault in {server}, not in the GPU: update it, or report it with this log."
             );
         }
     }

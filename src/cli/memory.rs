@@ -1,8 +1,8 @@
-//! `gputop memory PID`: prints which tensors hold the GPU memory of a PyTorch process, by their Python names, read without
-//! stopping it.
+//! `gputop memory PID`: prints which tensors hold the GPU memory of a PyTorch process, by Python name, without stopping
+//! the process.
 //!
-//! Exit codes, as for `gputop allocator`: 0 read; 1 no allocator to read, or no such holder; 2 permission denied, or process
-//! not found.
+//! Exit codes, as for `gputop allocator`: 0 success; 1 no readable allocator, or no matching holder; 2 permission
+//! denied, or process not found.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -34,7 +34,7 @@ use crate::tui::theme::{Palette, Theme};
 pub struct Args {
     /// Process that uses PyTorch on a GPU
     pid: u32,
-    /// Print JSON, with sizes in bytes. With --watch, print one line for each look
+    /// Print JSON, with sizes in bytes. With --watch, print one line at each interval
     #[arg(long)]
     json: bool,
     /// List at most this many groups [default: 20; all in JSON]
@@ -46,19 +46,19 @@ pub struct Args {
     /// List the tensors of all groups
     #[arg(long, conflicts_with = "group")]
     tensors: bool,
-    /// Look again at this interval, and show what grows: 10s, 1m
+    /// Read again at this interval, and show what grows: 10s, 1m
     #[arg(long, value_name = "TIME", value_parser = watch_argument)]
     watch: Option<Millis>,
 }
 
 const DEFAULT_TOP: usize = 20;
 
-/// The JSON of one look.
+/// The JSON document of one look.
 #[derive(Serialize)]
 struct Document<'a> {
     schema: u32,
     pid: Pid,
-    /// The look in a sentence.
+    /// Summary of the look in one sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     summary: Option<String>,
     holders: Reading<&'a Holders>,
@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let (pid, proc_root) = (Pid(args.pid), Path::new("/proc"));
     let mut growth = HolderGrowth::default();
     loop {
-        // Only a signal ends a look early, and it ends the program.
+        // Nothing cancels this look: a signal ends the whole program.
         let result = read(proc_root, pid, &AtomicBool::new(false));
         let can_repeat = matches!(result, Ok(_) | Err(Failure::Busy));
         let (text, code) = match result {
@@ -120,7 +120,7 @@ impl Args {
         if !has_match {
             let (pid, wanted) = (self.pid, quoted(wanted));
             say(&format!(
-                "gputop: no holder of PID {pid} contains `{wanted}`\n"
+                "gputop: no group of PID {pid} has `{wanted}` in its name or class\n"
             ));
         }
         has_match
@@ -140,7 +140,7 @@ impl Args {
         Ok(Escaped(&(text + separator)).to_string())
     }
 
-    /// Returns the sentence, what grows, the table of the groups, and the total.
+    /// Returns the summary, the growing groups, the table of the groups, and the total.
     fn text(
         &self,
         holders: &Holders,
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn first_line_is_a_sentence_and_the_total_is_the_allocators() {
+    fn first_line_is_a_sentence_and_last_line_has_the_total() {
         let text = output("", 0);
         let lines: Vec<&str> = text.lines().collect();
         let first = "Optimizer state 41 %, parameters 23 %, gradients 21 %.";
@@ -312,7 +312,7 @@ mod tests {
     fn a_group_lists_its_tensors_and_the_references_to_them() {
         let text = output("--group HISTORY", 0);
         assert!(
-            text.contains("alive through __main__ > .trainer > .history > [63]"),
+            text.contains("kept alive by __main__ > .trainer > .history > [63]"),
             "{text}"
         );
         assert!(text.contains("and 32 smaller blocks"), "{text}");
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_the_whole_look_and_its_growth() {
+    fn json_contains_all_groups_and_their_growth() {
         let read = |line, looks| -> serde_json::Value {
             serde_json::from_str(&output(line, looks)).expect("JSON")
         };

@@ -315,7 +315,7 @@ pub fn parse() -> Result<Cli, u8> {
     })
 }
 
-/// Parses the arguments. Refuses options before a subcommand that it does not have.
+/// Parses the arguments. Rejects an option before a subcommand that does not accept it.
 fn parsed<T: Into<OsString> + Clone>(
     args: impl IntoIterator<Item = T>,
 ) -> Result<Cli, clap::Error> {
@@ -331,7 +331,7 @@ fn parsed<T: Into<OsString> + Clone>(
     Cli::from_arg_matches(&matches)
 }
 
-/// Returns the first given option of the program that neither the subcommand nor one of its own subcommands has.
+/// Returns the first option before the subcommand that neither it nor its own subcommands accept.
 fn unsupported_option<'c>(
     matches: &ArgMatches,
     program: &'c clap::Command,
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_a_subcommand_does_not_have_are_refused() {
+    fn rejects_options_that_the_subcommand_does_not_have() {
         let error = |args: &[&str]| match parsed(args.iter().copied()) {
             Err(error) => error.to_string(),
             Ok(cli) => panic!("{cli:?}"),

@@ -25,7 +25,7 @@ pub struct Args {
     /// Run Python without gputop's hook
     #[arg(long)]
     no_hook: bool,
-    /// Leave terminals and pipes to the command; the explanation then uses files, the hook and the exit status only
+    /// Do not capture terminals and pipes; explain from files, the hook and the exit status only
     #[arg(long)]
     no_capture: bool,
     /// Record PyTorch's allocations, and save the trace at an out-of-memory error and at the end

@@ -1,4 +1,4 @@
-//! Looks at the holders of the GPU memory of a process, with names that can be shown.
+//! Reads the holders of a process's GPU memory, with names that are safe to show.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -11,7 +11,7 @@ use crate::model::reading::{Missing, Reason};
 use crate::model::units::Pid;
 use crate::redact;
 
-/// Maximum size of the list of tensors in a message. A line of the protocol takes at most three times as much.
+/// Maximum size of the list of tensors in a message. Its line in the protocol is at most three times as long.
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
 /// Looks once at a running process. The names are redacted and escaped.

@@ -132,8 +132,8 @@ mod tests {
     use crate::diagnose::signature::Pattern;
     use crate::diagnose::workload::{Action, Workloads};
 
-    /// Returns the fixes of every card for every workload, without any fields, with the ids of card and workload. If
-    /// `with_causes`, all causes of the card are likely.
+    /// Returns the fixes of every card for every workload, with the IDs of both. No fields are filled in. If
+    /// `with_causes` is set, all causes of the card count as likely.
     fn all_fixes(with_causes: bool) -> Vec<(String, Vec<Fix>)> {
         let mut all = Vec::new();
         for card in &Catalogue::embedded().cards {
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// Interfaces, GPUs, addresses and files of one machine look like the user's own values.
+    /// Interfaces, GPUs, addresses and files of one machine would look like the user's own values.
     #[test]
     fn fixes_contain_no_values_of_another_machine() {
         let constant = Pattern::new(concat!(
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn words_for_unknown_values_are_explained() {
+    fn placeholders_for_unknown_values_are_explained() {
         let is_word = |word: &&str| {
             let is_capital = |c: char| c.is_ascii_uppercase() || c == '_';
             word.len() > 2 && word.chars().all(is_capital) && !word.starts_with('_')

@@ -42,7 +42,7 @@ const CODE: &[&str] = &[
     "fn ",
 ];
 
-/// Words before an error that is not reported but talked about: `fixes the error …`, `if you see …`.
+/// Words before an error that is only mentioned, not reported: `fixes the error …`, `if you see …`.
 const HYPOTHETICAL: &[&str] = &[
     "if you see ",
     "if you get ",
@@ -129,7 +129,7 @@ fn is_heading(before: &str) -> bool {
     (1..=4).contains(&level) && text[level..].starts_with(' ')
 }
 
-/// Returns true if the words before the match talk about the error.
+/// Returns true if the words before the match only mention the error.
 fn is_hypothetical(before: &str) -> bool {
     let mut before = before.trim_end();
     while let Some((rest, name)) = before.strip_suffix(':').and_then(|b| b.rsplit_once(' '))

@@ -104,7 +104,7 @@ pub fn all(flow: &Flow, lines: &[LogLine]) -> Vec<Traceback> {
             .trim_start()
             .starts_with("Traceback (most recent call last)")
         {
-            // Python prints an exception in a destructor or at exit after the one that ended the program.
+            // The exception that ended the program comes first. Exceptions in destructors or at exit follow it.
             let before = n.checked_sub(1).and_then(|n| lines.get(places[n].0));
             if before
                 .is_some_and(|before| before.text.trim_start().starts_with("Exception ignored in"))

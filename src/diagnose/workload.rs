@@ -130,7 +130,8 @@ struct Remedy {
     kind: FixKind,
     #[serde(default)]
     choose: Option<String>,
-    /// The text to copy for programs that do not name the remedy. Without it, the remedy is not offered to them.
+    /// The text to copy for workloads without their own text for the remedy. Without it, those workloads do not offer
+    /// the remedy.
     #[serde(default)]
     change: Option<String>,
 }
@@ -139,7 +140,7 @@ struct Remedy {
 #[serde(deny_unknown_fields)]
 struct RemedyFile {
     remedy: BTreeMap<String, Remedy>,
-    /// How to choose the value of each word in capitals that stands for a value which the log does not contain.
+    /// How to choose the value of each placeholder: a word in capitals for a value that the log does not contain.
     placeholders: BTreeMap<String, String>,
     exclude: BTreeMap<Kind, Vec<Pattern>>,
 }
@@ -348,7 +349,7 @@ pub struct Setting<'a> {
 }
 
 impl<'a> Setting<'a> {
-    /// Returns the setting of a program, platform or scheduler whose log shows nothing else.
+    /// Returns the setting for a log that shows only this program, platform or scheduler.
     #[cfg(test)]
     pub(super) fn of(workload: &'a Workload) -> Self {
         let (around, program) = match workload.kind.is_around() {

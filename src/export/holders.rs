@@ -1,4 +1,4 @@
-//! Holders of GPU memory in words: the sentence above the table, the state of a look, and the tensors of a group.
+//! Text about the holders of GPU memory: the sentence above the table, the state of a look, and the tensors of a group.
 
 use std::fmt::Write as _;
 
@@ -84,7 +84,7 @@ fn named_rate(group: &HolderGroup, growth: &HolderGrowth) -> Option<GrowthRate> 
     (rate.bytes_per_minute >= MIN_NAMED_RATE).then_some(rate)
 }
 
-/// Returns what keeps the growing groups, fastest first, one sentence without a period each.
+/// Returns what keeps each growing group alive, fastest first: one sentence each, without a period.
 pub fn advices(holders: &Holders, growth: &HolderGrowth) -> Vec<String> {
     let growing = holders.groups.iter();
     let growing = growing.filter_map(|group| Some((group, named_rate(group, growth)?)));
@@ -128,7 +128,7 @@ pub fn rounded(size: Bytes) -> String {
 pub fn state_words(holders: &Holders) -> String {
     let quality = match holders.quality {
         Quality::Exact => "exact",
-        Quality::Approximate => "approximate: the program allocated meanwhile",
+        Quality::Approximate => "approximate: memory changed during the read",
     };
     format!("{quality}, read in {} ms", holders.took.0)
 }
@@ -172,7 +172,7 @@ pub fn tensors(holders: &Holders, group: &HolderGroup, with_paths: bool) -> Stri
             continue;
         }
         if let Some(path) = path_words(tensor) {
-            let _ = writeln!(text, "                alive through {path}");
+            let _ = writeln!(text, "                kept alive by {path}");
         }
         if !tensor.aliases.is_empty() {
             let _ = writeln!(text, "                also {}", tensor.aliases.join(", "));
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(
             tensors(&holders, &held, true),
             "trainer.history[*]\n  variables, device 0: 16.00 MiB in 16 blocks, 50 %\n      8.00 MiB  float32  \
-             2048x1024  trainer.history[12] (view)\n                alive through __main__ > .trainer > .history > \
+             2048x1024  trainer.history[12] (view)\n                kept alive by __main__ > .trainer > .history > \
              [12]\n                also last\n  and 15 smaller blocks\n"
         );
         assert!(!tensors(&holders, &held, false).contains("alive"));

@@ -1,5 +1,5 @@
-//! Who holds the GPU memory of a process: the allocated bytes of its PyTorch allocators, by the name of the tensor that
-//! holds them.
+//! The holders of the GPU memory of a process: the allocated bytes of its PyTorch allocators, by the name of the tensor
+//! that holds them.
 //!
 //! One look reads the process once, while it runs. Every allocated block is counted in exactly one group, so the groups
 //! of a look add up to [`Holders::allocated`]. Names are private data of the program. They are shown to its user, and
@@ -37,7 +37,7 @@ pub struct Holders {
     pub groups: Vec<HolderGroup>,
 }
 
-/// How far the tensors and the blocks of a look agree.
+/// Whether memory changed during a look, so that tensors and blocks may not match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quality {
@@ -107,7 +107,7 @@ pub struct HeldTensor {
     /// PyTorch's name of the type, such as `bfloat16`; empty if the block is not a tensor.
     pub dtype: String,
     pub shape: Vec<u64>,
-    /// True if the tensor shows only a part of its storage.
+    /// True if the tensor covers only a part of its storage.
     pub is_view: bool,
     /// References from a root to the tensor, root first: `__main__`, `.trainer`, `.history`, `[12]`.
     pub path: Vec<String>,

@@ -55,14 +55,14 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// Returns the pipes to which processes may write that the command left running. Dropping them waits for these
-    /// processes, as the reader of the pipe does without gputop.
+    /// Returns the pipes that are still open in processes which the command left running. Dropping the pipes waits for
+    /// those processes, as the reader of the pipe would without gputop.
     pub fn take_pipes(&mut self) -> PipedStreams {
         std::mem::take(&mut self.pipes)
     }
 }
 
-/// Which output of the command gputop reads.
+/// Output of the command that gputop reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capture {
     /// Output to terminals, pipes and files.

@@ -1,5 +1,5 @@
-//! The text that the command wrote, read after a failure: the end of what went through the pty or a pipe, and standard
-//! streams that are files.
+//! Output of the command, read after a failure: the end of the text from the pty or a pipe, and standard streams that
+//! are files.
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -39,7 +39,7 @@ pub struct PipedStreams(Vec<PipedStream>);
 struct PipedStream {
     /// Standard streams of the command that this pipe replaces: 1, 2 or both.
     streams: Vec<usize>,
-    /// End for the command. `None` after the command has it.
+    /// Write end for the command. `None` once the command has inherited it.
     writer: Option<PipeWriter>,
     /// Dropping it tells the thread that the command has exited.
     is_running: Option<PipeWriter>,
@@ -48,7 +48,7 @@ struct PipedStream {
 }
 
 impl PipedStreams {
-    /// Replaces the standard streams that are pipes. A pipe that cannot be replaced is left to the command.
+    /// Replaces the standard streams that are pipes. The command inherits a pipe that cannot be replaced.
     pub(super) fn open() -> Self {
         let stdout = identity(io::stdout().as_fd());
         let stderr = identity(io::stderr().as_fd());
@@ -72,15 +72,15 @@ impl PipedStreams {
         Some(writer.into())
     }
 
-    /// Closes the ends of the command in gputop.
+    /// Closes gputop's copies of the write ends.
     pub(super) fn close_writers(&mut self) {
         for stream in &mut self.0 {
             stream.writer = None;
         }
     }
 
-    /// Returns the output of the command, which has exited, after its last byte was passed on. Gives up when a signal
-    /// arrives, because the reader may never accept the rest.
+    /// Returns the output of the exited command once its last byte is passed on. Gives up when a signal arrives,
+    /// because the reader may never accept the rest.
     pub(super) fn captured(&mut self, signals: &Signals) -> Vec<CapturedOutput> {
         let mut all = Vec::new();
         let mut waiting = Vec::new();

@@ -43,7 +43,7 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Returns true if gputop stops waiting for the reader of the output, after the command has exited.
+    /// Returns true if the signal ends the wait for the reader of the output, after the command has exited.
     pub(super) fn ends_the_wait(self) -> bool {
         ![Signal::SIGCHLD, Signal::SIGWINCH, Signal::SIGCONT].contains(&self.signal)
     }

@@ -132,7 +132,7 @@ impl Feed {
             Update::FailureMap(_) => {
                 queue.make_room(|u| matches!(u, Update::FailureMap(_)), MAX_FAILURE_MAPS);
             }
-            // Only the newest one matters.
+            // Only the newest update of each kind matters.
             Update::Position(_) | Update::Link(_) | Update::Log(_) | Update::Holders(..) => {
                 let kind = discriminant(&update);
                 queue.updates.retain(|u| discriminant(u) != kind);

@@ -93,7 +93,7 @@ actions! {
         View::back;
     Memory: Screens, "memory", ["M"], "inspect", "Inspect the allocator of the process under the cursor",
         View::open_memory;
-    Holders: Screens, "holders", ["o"], "holders", "Look up which tensors hold the memory of the process; there, look again",
+    Holders: Screens, "holders", ["o"], "holders", "Show which tensors hold the memory of the process, or read them again",
         View::open_holders;
     Stack: Screens, "stack", ["S"], "read stack", "Read the Python stack of the process without stopping it",
         View::read_stack;

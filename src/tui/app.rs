@@ -495,7 +495,7 @@ impl App {
         }
     }
 
-    /// Returns the time that is now for the display, which is earlier while it is paused.
+    /// Returns the display's current time: the time of the pause if the display is paused.
     pub fn now(&self) -> Mono {
         self.current.mono
     }
@@ -667,7 +667,8 @@ impl App {
         known.unwrap_or(self.now()).max(day_ago)
     }
 
-    /// Scrolls the charts, and the tables as far as their frames are known. `from` is the end of charts that are not scrolled yet, or `None` if they end now.
+    /// Scrolls the charts, and the tables as far as their frames are retained. `from` is the end of charts that are not
+    /// scrolled yet, or `None` if they end now.
     pub fn scroll(&mut self, direction: ScrollDirection, from: Option<Mono>) {
         let (now, oldest) = (self.now(), self.oldest());
         if self.time_window.scroll(direction, from, now, oldest) {

@@ -99,11 +99,11 @@ fn pool_key(row: &ProcessRow, of: fn(&PoolStats) -> Option<u64>) -> SortKey {
     SortKey::whole(row.pool().and_then(|pool| of(&pool.stats)))
 }
 
-/// Columns that are shown even without a value, because the dash is what the user has to see.
+/// Columns that are shown even without a value, because the dash itself is information.
 const ALWAYS_SHOWN: [&str; 4] = ["GPU", "PID", "VRAM", "COMMAND"];
 
-/// Returns the columns that are empty in every row. Without rows, no column counts as empty. The name of a group needs the
-/// room of RANK.
+/// Returns the columns that are empty in every row. Without rows, no column counts as empty. The name of a group needs
+/// the space of RANK.
 pub fn empty(rows: &[ProcessRow], is_grouped: bool, theme: &Theme) -> Hidden {
     let mut empty = Hidden::default();
     if rows.is_empty() {

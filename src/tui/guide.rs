@@ -26,12 +26,12 @@ const STOPS: [Stop; 6] = [
         after_key: "to see why.",
     },
     Stop {
-        before_key: "Each fix has a number, and a predicted effect where one was replayed. Press",
+        before_key: "Each fix has a number, and some have a predicted effect. Press",
         actions: &[Action::CopyFix],
         after_key: "to copy the first one.",
     },
     Stop {
-        before_key: "The causes below it are ranked by evidence. Press",
+        before_key: "The causes are ranked by evidence. Press",
         actions: &[Action::Back, Action::Quit],
         after_key: "to go back to the overview.",
     },
@@ -41,9 +41,9 @@ const STOPS: [Stop; 6] = [
         after_key: "to sort by VRAM.",
     },
     Stop {
-        before_key: "Tensors, cache, fragments, and the largest request that fits: press",
+        before_key: "What fills the memory of a process? Press",
         actions: &[Action::Memory],
-        after_key: "to see the memory of a process.",
+        after_key: "to see tensors, cache, fragments and the largest request that fits.",
     },
     Stop {
         before_key: "Every screen explains its keys and terms. Press",
@@ -69,7 +69,7 @@ impl Guide {
         let key = |action| keymap.label(action);
         match self {
             Self::Keys => format!(
-                "{} explains the failure, {} opens a process's memory, {} pauses, {} helps",
+                "{} explains the failure, {} opens process memory, {} pauses, {} shows help",
                 key(Action::Why),
                 key(Action::Memory),
                 key(Action::PlayPause),
@@ -85,7 +85,7 @@ impl Guide {
                     stop.after_key
                 ),
                 None => format!(
-                    "End of the tour. {} leaves, {} plays from the start.",
+                    "End of the tour. {} quits, {} starts again.",
                     key(Action::QuitNow),
                     key(Action::Now)
                 ),

@@ -1,4 +1,4 @@
-//! Looks at the holders of GPU memory, one for each process that the user looked at, with the growth since the first look.
+//! The newest look at the holders of each process that the user opened, with the growth since the first look.
 
 use std::sync::Arc;
 
@@ -109,7 +109,7 @@ pub struct HolderRow {
 }
 
 impl HolderRow {
-    /// Returns the groups of a look in its order, which is largest first.
+    /// Returns the groups of a look, largest first.
     pub fn list(holders: &Holders, growth: &HolderGrowth) -> Vec<Self> {
         let mixed = || "mixed".to_owned();
         let row = |group: &HolderGroup| Self {
@@ -154,7 +154,7 @@ pub fn class_shape(class: HolderClass, theme: &Theme) -> (&'static str, Role) {
 /// Returns the references that keep a tensor alive, and its other names, as sentences.
 pub fn tensor_words(tensor: &HeldTensor) -> Vec<String> {
     let path = match path_words(tensor) {
-        Some(path) => format!("Alive through {path}"),
+        Some(path) => format!("Kept alive by {path}"),
         None => "No path of references is known".into(),
     };
     let mut words = vec![path];

@@ -1,7 +1,7 @@
 //! The frames of the last ten minutes, so that tables can be rewound together with the charts.
 //!
-//! At most one frame is kept for each second. Frames are compressed: a frame of 8 GPUs and 64 processes takes about 0.1 MiB
-//! in memory, and a tenth of that here.
+//! At most one frame is retained for each second. A frame of 8 GPUs and 64 processes takes about 0.1 MiB in memory, and
+//! a tenth of that compressed.
 
 use std::collections::VecDeque;
 
@@ -12,11 +12,11 @@ use crate::model::units::{Millis, Mono};
 const MAX_AGE: Millis = Millis(600_000);
 /// Maximum size of all compressed frames. Beyond it, the oldest are dropped.
 const MAX_BYTES: usize = 40 << 20;
-/// Maximum size of a frame that is read back.
+/// Maximum size of a decompressed frame.
 const MAX_FRAME_BYTES: usize = 64 << 20;
-/// Minimum time between two frames. Frames are a little less than a second apart if the clock is late.
+/// Minimum time between two frames. Less than a second, because samples are not exactly one second apart.
 const MIN_DISTANCE: Millis = Millis(900);
-/// The fastest level. Higher levels save little.
+/// The fastest compression level. Higher levels save little.
 const COMPRESSION_LEVEL: i32 = 1;
 
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ impl PastFrames {
         if self.frames.back().is_some_and(is_soon) {
             return;
         }
-        // A frame that cannot be packed is missing like one that was never read.
+        // A frame that cannot be compressed is skipped.
         let Ok(json) = serde_json::to_vec(frame) else {
             return;
         };
@@ -78,7 +78,7 @@ impl PastFrames {
         serde_json::from_slice(&json).ok()
     }
 
-    /// Drops the frames from a time on.
+    /// Drops all frames at or after a time.
     pub fn forget_from(&mut self, time: Mono) {
         self.frames.retain(|frame| frame.at < time);
         self.bytes = self.frames.iter().map(|frame| frame.json.len()).sum();

@@ -108,7 +108,7 @@ pub fn unread_words(frame: &Frame) -> Option<String> {
 }
 
 /// Returns the first fix that the collector names for an unreadable allocator: `run sudo gputop`. Its hint consists of
-/// the cause, a colon, and the fixes that this user has.
+/// the cause, a colon, and the fixes that are available to this user.
 pub fn first_fix(frame: &Frame) -> Option<String> {
     let mut unread = frame.pools.as_ref()?.unread.iter();
     let why = unread.find(|one| is_fixable(one))?.why.to_string();

@@ -1,4 +1,4 @@
-//! A report of the GPUs and their processes in sentences, one fact after the other, printed by `gputop once --watch`.
+//! A report of the GPUs and their processes in sentences, one fact after another, printed by `gputop once --watch`.
 //! Unlike a table, it can be read aloud and searched line by line.
 
 use std::fmt::Write as _;

@@ -83,7 +83,9 @@ pub fn is_allowed(app: &App) -> Result<(), String> {
         return Err("cannot send signals to the processes of a recording".into());
     }
     if app.is_rewound() {
-        return Err("cannot send signals to the processes of an earlier time".into());
+        return Err(
+            "cannot send signals to processes of an earlier time; return to now first".into(),
+        );
     }
     app.permissions
         .signals
@@ -122,7 +124,7 @@ pub fn lines(targets: &[Target], app: &App) -> Vec<Vec<(String, Role)>> {
                 let user = one.user.as_deref().unwrap_or("another user");
                 let held = one
                     .vram()
-                    .map_or(String::new(), |vram| format!(", and holds {vram}"));
+                    .map_or(String::new(), |vram| format!(" and holds {vram}"));
                 Some(format!(
                     "PID {} is not yours. It belongs to {user}{held}.",
                     one.key.pid

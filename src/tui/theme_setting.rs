@@ -1,4 +1,4 @@
-//! Saves the theme in the configuration file. All other lines of the file, with their comments, stay as they are.
+//! Saves the theme in the configuration file. All other lines of the file, with their comments, stay unchanged.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use crate::user_files::{create, own_folder, replace};
 
 /// The key in the configuration file.
 const KEY: &str = "theme";
-/// Maximum size of a configuration file, as when it is read.
+/// Maximum size of a configuration file, the same as for reading it.
 const MAX_BYTES: usize = 1 << 20;
 
 /// Saves the theme and returns a message for the user.
@@ -22,7 +22,7 @@ pub fn save(config: &Path, theme: &str) -> String {
 }
 
 fn write(config: &Path, theme: &str) -> io::Result<()> {
-    // A link, as to a folder of dotfiles, stays a link.
+    // A symbolic link, for example into a dotfiles repository, stays a link.
     let path = match fs::canonicalize(config) {
         Ok(path) => path,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -51,7 +51,7 @@ fn with_theme(text: &str, theme: &str) -> io::Result<String> {
     let mut changed: Vec<&str> = lines.clone();
     match lines[..top].iter().position(|line| is_theme(line)) {
         Some(at) => changed[at] = &setting,
-        // Before the first table, because a key after its heading belongs to that table.
+        // The key goes before the first table, because a key below a heading belongs to that table.
         None => changed.insert(0, &setting),
     }
     let changed = changed.join("\n") + "\n";

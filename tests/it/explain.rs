@@ -193,7 +193,7 @@ fn reads_errors_in_tables_json_and_csv() {
     }
 }
 
-/// An error in a title, in quoted advice or in a release note did not happen. A log below it did.
+/// An error in a title, in quoted advice or in a release note did not happen. One in a log below it did.
 #[test]
 fn quoted_errors_are_not_incidents_but_pasted_logs_are() {
     let error = "RuntimeError: CUDA error: an illegal memory access was encountered";
@@ -223,7 +223,7 @@ fn the_first_rank_is_the_one_with_the_earliest_time() {
     assert_eq!(incident["fields"]["rank"], 1, "{incident}");
 }
 
-/// A destructor that fails afterwards hides the exception that ended the program.
+/// A destructor that fails later must not hide the exception that ended the program.
 #[test]
 fn an_ignored_exception_is_not_the_last_exception() {
     let log = "Traceback (most recent call last):\n  File \"/home/ana/train.py\", line 5, in <module>\n    main()\n\
@@ -241,7 +241,7 @@ fn an_exception_inside_a_server_is_called_a_fault_of_the_server() {
     let log = "Traceback (most recent call last):\n  File \"/opt/venv/sglang/srt/managers/scheduler.py\", line 203, in step\n    \
         indices.cpu()\nAttributeError: 'NoneType' object has no attribute 'cpu'\n";
     let message = err(&piped(&[], log.as_bytes()));
-    assert!(message.contains("software fault of SGLang"), "{message}");
+    assert!(message.contains("software fault in SGLang"), "{message}");
     let own = log.replace(
         "/opt/venv/sglang/srt/managers/scheduler.py",
         "/home/ana/train.py",

@@ -144,7 +144,7 @@ fn charts_scroll_no_further_than_the_data() {
 #[test]
 fn tables_show_the_time_at_the_end_of_the_charts() {
     let mut desk = watched(1_200);
-    // SM% is the number of the minute.
+    // SM% equals the minute.
     assert!(charts(&desk).contains("GPU 0 SM 19%"), "{}", charts(&desk));
     desk.send("(");
     // A quarter of ten minutes before 1,199 s.

@@ -74,7 +74,7 @@ fn the_signal_question_names_gpu_memory_and_owner() {
         question.contains("977  www-data  0,1   148.0  "),
         "{question}"
     );
-    let owner = "PID 977 is not yours. It belongs to www-data, and holds 148.00 GiB.";
+    let owner = "PID 977 is not yours. It belongs to www-data and holds 148.00 GiB.";
     assert!(question.contains(owner), "{question}");
 }
 

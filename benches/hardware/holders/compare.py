@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares `gputop memory PID --json` with the truth, and measures what a look costs the program.
+"""Compares `gputop memory PID --json` with the truth, and measures how much it slows the program.
 
     benches/hardware/holders/compare.py GPUTOP [--python PYTHON] [--pairs 10] [options of target.py]
 
-Starts target.py, which trains a small transformer and can say which tensor is at which address. Fails if a parameter,
+Starts target.py, which trains a small transformer and reports the address of each tensor. Fails if a parameter,
 gradient, buffer or optimizer state has another name or class, or if the sums differ. Then it times training steps in
 alternating pairs: without a look, and with one look a second.
 """
@@ -71,7 +71,7 @@ def compare(truth, holders):
         right, wrong, unlisted = 0, [], 0
         for name, (address, _) in names.items():
             if address not in listed:
-                unlisted += 1  # beyond the largest of its group
+                unlisted += 1  # not among the largest of its group
             elif listed[address] == (kind, name):
                 right += 1
             else:

@@ -1,8 +1,8 @@
-"""A small transformer in training that keeps GPU memory in many ways, and can say which.
+"""Trains a small transformer that holds GPU memory in many ways, and reports each tensor.
 
 Commands on stdin, each answered by one line of JSON:
   truth      addresses of the storages by name, and torch.cuda.memory_allocated()
-  steps N    runs N training steps, and answers the milliseconds of each
+  steps N    runs N training steps, and prints the milliseconds of each
   quit
 
 Options: --layers N --width N --batch N --leaks N (losses that keep their graph)

@@ -160,10 +160,10 @@ impl Collector for Python {
     }
 }
 
-/// Looks at the holders of the memory of one process at a time. A look takes up to two seconds.
+/// Reader of the memory holders of one process at a time. A look takes up to two seconds.
 struct HolderLooks {
     jobs: Sender<HolderJob>,
-    /// The process of the last look, and its flag while the look is under way.
+    /// The process of the last look, and the cancel flag while that look is running.
     last: Mutex<Option<(ProcessKey, Weak<AtomicBool>)>>,
 }
 
@@ -193,7 +193,7 @@ impl HolderLooks {
         }
     }
 
-    /// Starts a look, unless one at the same process is under way. Cancels a look at another process.
+    /// Starts a look, unless one at the same process is running. Cancels a look at another process.
     fn request(&self, wanted: Option<ProcessKey>) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let under_way = last

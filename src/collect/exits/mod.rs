@@ -190,7 +190,7 @@ struct ExitWatch {
     pidfd: OwnedFd,
     /// The file that counts OOM kills in the cgroup of the process.
     group: Option<Arc<Path>>,
-    /// Set while the exit is held back until more data is available.
+    /// Set while the report of the exit waits for more data.
     held: Option<HeldExit>,
 }
 

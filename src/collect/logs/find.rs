@@ -64,7 +64,7 @@ pub struct FoundLog {
     pub name: String,
     pub origin: LogOrigin,
     pub content: Box<dyn LogContent>,
-    /// Offset from which on the text is that of the process: the end of the log if `None`.
+    /// Offset at which the text of the process begins. `None` means the end of the log.
     pub from: Option<u64>,
 }
 

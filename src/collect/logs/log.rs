@@ -78,7 +78,7 @@ pub struct Log {
     sampled: bool,
     /// Number of skipped bytes that were not reported yet.
     skipped: u64,
-    /// Number of all skipped bytes.
+    /// Total number of skipped bytes.
     all_skipped: u64,
     skipped_at: Option<Mono>,
     left_out: u64,

@@ -11,9 +11,9 @@ use crate::model::units::{Millis, Mono};
 
 /// Maximum size of the retained text.
 const MAX_RETAINED: usize = 256 << 10;
-/// Minimum time between two reads, in which the limit on reading recovers.
+/// Minimum time between two reads, so that the read limit recovers.
 const MIN_INTERVAL: Millis = Millis(20);
-/// How often the journal is read.
+/// Interval between reads of the journal.
 const JOURNAL_INTERVAL: Millis = Millis(250);
 
 #[derive(Debug)]

@@ -286,8 +286,8 @@ impl Watcher {
         self.send_tails(key);
     }
 
-    /// Adds the process as a writer of a log, which is followed from now on if it is new. Fails if the maximum number of
-    /// logs is followed already.
+    /// Adds the process as a writer of a log, and starts following the log if it is new. Fails if the maximum number of
+    /// logs is already followed.
     fn attach(&mut self, key: ProcessKey, found: FoundLog) -> Result<(), Missing> {
         let (id, from) = (found.id, found.from);
         if !self.logs.contains_key(&id) {

@@ -191,7 +191,7 @@ impl<M: Memory> Recorder<M> {
     }
 }
 
-/// Returns the parts of a heap that were read, so that replaying a scan of the heap reads them without gaps.
+/// Returns the parts of a heap that were read, so that a replayed scan of the heap reads only those.
 fn recorded_parts(heap: &Mapping, ranges: &BTreeMap<u64, Vec<u8>>) -> Vec<Mapping> {
     let before = ranges.range(..heap.start).next_back();
     let touching = before.into_iter().chain(ranges.range(heap.start..heap.end));

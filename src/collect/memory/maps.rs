@@ -18,7 +18,7 @@ pub struct Mapping {
     pub offset: u64,
     /// Path of the file; empty for anonymous memory and the kernel's special mappings (`[heap]`).
     pub file: String,
-    /// True for private, writable memory without a file, except for stacks: the heaps.
+    /// True for heaps: private, writable memory without a file, except stacks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_heap: bool,
 }

@@ -76,8 +76,8 @@ fn processes(
     Ok(list.iter().map(driver_process).collect())
 }
 
-/// Reads a list into a buffer, which grows until the whole list fits. `call` gets the capacity, which it replaces by the
-/// number of entries.
+/// Reads a list into a buffer, which grows until the whole list fits. `call` receives the capacity, and replaces it
+/// with the number of entries.
 fn list<T: Copy>(
     buffer: &mut Vec<T>,
     empty: T,

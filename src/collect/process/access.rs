@@ -52,7 +52,7 @@ impl Access {
         }
     }
 
-    /// Fails if the PID no longer belongs to the process, so that data read before may be that of another process.
+    /// Fails if the PID no longer belongs to the process. Data that was already read may then be another process's.
     pub fn check(&self, key: ProcessKey, what: &str) -> Result<(), Missing> {
         match stat::start_time(&self.proc_root, key.pid) {
             Ok(start) if start == key.start => Ok(()),

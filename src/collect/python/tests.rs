@@ -50,7 +50,7 @@ impl Drop for Target {
 
 fn key(pid: u32) -> ProcessKey {
     let pid = Pid(pid);
-    let start = start_time(Path::new(PROC), pid).expect("its stat");
+    let start = start_time(Path::new(PROC), pid).expect("a start time");
     ProcessKey { pid, start }
 }
 

@@ -236,7 +236,7 @@ pub(super) fn program(
     fixes::adapted(incident, card, Vec::new(), &found, &setting, None, script)
 }
 
-/// Returns the script that was started: the outermost frame, if it is at the top level of a file of the user. A log can
+/// Returns the script that was started: the outermost frame, if it is at the top level of a user's file. A log can
 /// begin in the middle of a traceback, and a module that is imported is not the script.
 fn script(frames: &[Frame]) -> Option<&str> {
     let mut frames = frames

@@ -106,7 +106,7 @@ pub(super) fn cause(judge: &Judge<'_>, items: &[Item<'_>]) -> usize {
                 && others.iter().any(precedes)
         })
     };
-    // Times order the items only if all have one, in the same format.
+    // Times decide the order only if all items have one in the same format.
     let formats: BTreeSet<Option<u8>> = items
         .iter()
         .map(|item| time(item).and_then(|time| time.as_bytes().get(4).copied()))

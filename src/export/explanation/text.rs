@@ -190,7 +190,7 @@ pub fn lines(incident: &Incident, width: usize) -> Vec<StyledLine> {
     limited(incident, width, &Limits::FULL)
 }
 
-/// Returns an incident in at most `max_lines` lines if possible. What matters least is shortened first.
+/// Returns an incident in at most `max_lines` lines if possible. The least important parts are shortened first.
 fn short(incident: &Incident, width: usize, max_lines: usize) -> Vec<StyledLine> {
     let mut limits = Limits::SHORT;
     // Without a cause, the check is what remains to be done.

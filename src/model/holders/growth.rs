@@ -2,7 +2,7 @@
 //!
 //! A group is growing if it grew in every retained look. Looks fall into different phases of a training step, so the
 //! memory that autograd saves may rise a few times by chance. Only a group inside a container, whose name ends with an
-//! index as in `history[*]`, is therefore called growing after three looks. Any other group needs five.
+//! index as in `history[*]`, therefore counts as growing after three looks. Any other group needs five.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -150,8 +150,8 @@ pub fn container(name: &str) -> Option<&str> {
     None
 }
 
-/// Returns what keeps a growing group, in a sentence without a period. For autograd graphs, the sentence includes the
-/// change to the program.
+/// Returns what keeps a growing group alive, in a sentence without a period. For autograd graphs, the sentence suggests
+/// a change to the program.
 pub fn advice(group: &HolderGroup, rate: GrowthRate) -> Option<String> {
     let name = Some(&group.name).filter(|name| !name.is_empty())?;
     match group.class {
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(appeared.map(|growth| growth.bytes), Some(100 * MIB as i64));
         assert_eq!(rate_after("history[*]", &[0, 0, 100]), None);
         assert_eq!(rate_after("history[*]", &[0, 0, 100, 160]), None);
-        // 100 MiB at the appearance are not part of the rate.
+        // The 100 MiB of its first look are not part of the rate.
         assert_eq!(rate_after("history[*]", &[0, 0, 100, 101, 102]), Some(2));
         // A group that disappears in one look is not growing.
         assert_eq!(rate_after("history[*]", &[100, 0, 110, 120, 130]), None);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_names_what_keeps_the_group_and_nothing_else() {
+    fn advice_names_only_what_keeps_the_group_alive() {
         let rate = GrowthRate {
             bytes_per_minute: Bytes(MIB),
             blocks_per_minute: 12,

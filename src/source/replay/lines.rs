@@ -60,7 +60,7 @@ impl Lines {
     }
 }
 
-/// A line of which only the time of its frame is read, which is faster than reading the whole line.
+/// A line of which only the frame time is parsed, which is faster than parsing the whole line.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct TimedLine {

@@ -100,7 +100,7 @@ fn bytes(value: Option<Bytes>, theme: &Theme) -> Cell {
 /// Share of memory in use, in percent, above which the next request may fail.
 const NEARLY_FULL: f64 = 95.0;
 
-/// Returns the share of memory in use, in percent: `42`, or `!97` in the colour of errors.
+/// Returns the share of memory in use, in percent: `42`, or `!97` in the error colour.
 pub fn share(memory: &Memory, theme: &Theme) -> Cell {
     let (Some(total), Some(used)) = (memory.total.get(), memory.taken()) else {
         return Cell::absent(theme);

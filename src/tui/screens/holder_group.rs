@@ -27,12 +27,12 @@ pub const DEF: ScreenDef = ScreenDef {
     title: "Tensors of a holder",
     glossary: &[
         (
-            "Alive through",
+            "Kept alive by",
             "The references that lead to the tensor, from a root such as a module or the frame of a function.",
         ),
         (
             "view",
-            "The tensor shows a part of its storage. The size is that of the whole storage.",
+            "The tensor covers a part of its storage. The size is that of the whole storage.",
         ),
     ],
     sample: |app| {
@@ -90,7 +90,7 @@ const COLUMNS: &[Column<HeldTensor>] = &[
         4,
         4,
         |tensor: &HeldTensor, _| Cell::text(if tensor.is_view { "view" } else { "" }),
-        "Marks tensors that show a part of their storage.",
+        "Marks tensors that cover a part of their storage.",
     ),
     Column::rest("NAME", 22, 1, name, "Complete name of the tensor.")
         .shortened_in_middle()
@@ -197,7 +197,7 @@ impl HolderGroupScreen {
                 format!("{name}{class}: {}", size_words(holders, group))
             }
             _ => format!(
-                "{name}{class}: not found in the last look at {}",
+                "{name}{class}: not found when gputop last read {}",
                 program(*process, app)
             ),
         }

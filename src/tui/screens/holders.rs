@@ -54,7 +54,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "MiB/min",
-            "Growth of a group that grew in every look. Looks are taken every 30 s while this screen is open.",
+            "Growth of a group that grew in every reading. There is one every 30 s while this screen is open.",
         ),
     ],
     sample: |app| Some(Box::new(HoldersScreen::new(app.holders.newest()?))),
@@ -91,7 +91,7 @@ const COLUMNS: &[Column<HolderRow>] = &[
         7,
         4,
         growth,
-        "Growth of a group that grew in every look.",
+        "Growth of a group that grew in every reading.",
     )
     .sorted(First::Largest, |row| {
         SortKey::whole(rate(row).map(|rate| rate.0))
@@ -101,7 +101,7 @@ const COLUMNS: &[Column<HolderRow>] = &[
         9,
         9,
         change,
-        "Change in MiB since the previous look.",
+        "Change in MiB since the previous reading.",
     )
     .sorted(First::Largest, |row| {
         SortKey::number(row.growth.map(|growth| growth.bytes as f64))
@@ -223,7 +223,7 @@ impl ListRow for HolderRow {
         }
     }
 
-    /// Hides the device if there is only one, and the columns of growth if nothing is known about it.
+    /// Hides the device if there is only one, and the growth columns if growth is unknown.
     fn hidden(rows: &[(usize, &Self)]) -> Hidden {
         let rows = rows.iter().map(|(_, row)| *row);
         hidden(rows)
@@ -342,7 +342,7 @@ pub(super) fn program(process: ProcessKey, app: &App) -> String {
     format!("{} {}", name.unwrap_or("process"), process.pid)
 }
 
-/// Returns what is said above the table: the holders in a sentence, what grows, and what could not be read.
+/// Returns the text above the table: the holders in a sentence, what grows, and what could not be read.
 fn sentences(look: &ProcessLook, width: u16) -> Vec<(String, Role)> {
     let mut sentences = Vec::new();
     if let Some(holders) = look.holders() {

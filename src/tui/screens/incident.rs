@@ -166,7 +166,7 @@ fn areas(lines: usize, area: Rect) -> [Rect; 2] {
     split_bottom(text, u16::from(is_cut))
 }
 
-/// Wraps a line that is too wide after a blank or within a path. Nothing is cut off. A line of a shell command that
+/// Breaks a line that is too wide at a blank or within a path. Nothing is cut off. A line of a shell command that
 /// continues ends with a backslash, so that a copy of all its lines is the same command.
 fn wrap_line(line: StyledLine, width: usize, is_shell: impl Fn(&str) -> bool) -> Vec<StyledLine> {
     let is_wide = line.0.iter().map(|(_, text)| columns(text)).sum::<usize>() > width;

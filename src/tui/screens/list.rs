@@ -18,7 +18,7 @@ use crate::tui::widgets::table::{Column, Hidden, View, draw, placed, scrolled};
 pub trait ListRow: Sized + 'static {
     /// Identifies a row, so that the cursor stays on it when it moves.
     type Key;
-    /// What the list is about, if several lists of this kind exist.
+    /// Subject of the list, if several lists of this kind exist.
     type Subject: Default;
 
     const DEF: &'static ScreenDef;

@@ -41,7 +41,8 @@ pub fn fit<'t>(text: &'t str, width: usize, ellipsis: &str) -> Cow<'t, str> {
     Cow::Owned(fitting)
 }
 
-/// Returns `text` in at most `width` columns, like [`fit`]. The end of a long text remains, and its middle is replaced.
+/// Returns `text` in at most `width` columns, like [`fit`], but shortens a long text in its middle instead of at its
+/// end.
 pub fn fit_middle<'t>(text: &'t str, width: usize, ellipsis: &str) -> Cow<'t, str> {
     if columns(text) <= width || width == 0 {
         return fit(text, width, ellipsis);

@@ -229,8 +229,8 @@ pub fn place<T: ?Sized>(columns: &[Column<T>], x: u16, width: u16) -> Vec<Placed
     place_visible(columns, Hidden::default(), x, width)
 }
 
-/// Columns with this priority number or a larger one are placed only if the flexible column then still has half more
-/// than its minimum width.
+/// Columns with this priority number or a larger one are placed only if the flexible column keeps at least 1.5 times
+/// its minimum width.
 const OPTIONAL_PRIORITY: u8 = 8;
 
 fn place_visible<T: ?Sized>(

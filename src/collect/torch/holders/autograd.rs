@@ -1,7 +1,8 @@
-//! Walks the graphs that autograd has recorded for backward passes, and lists the tensors that they keep.
+//! Walks the graphs that autograd has recorded for backward passes, and lists the tensors that they keep alive.
 //!
-//! The layouts of the several hundred node classes are unknown. A node is therefore searched word by word, up to the
-//! size that glibc's malloc noted in front of it, for pointers to tensors, to other nodes, and to arrays of either.
+//! The layouts of the several hundred node classes are unknown. This module therefore searches each node word by word
+//! for pointers to tensors, to other nodes, and to arrays of either. The size of the node is the one that glibc's
+//! malloc stores in front of it.
 //!
 //! ```text
 //! loss ─► grad_fn: SumBackward0 ─► AddmmBackward0 ─► saved: TensorImpl of the activation
@@ -19,15 +20,15 @@ use crate::collect::memory::{Memory, is_pointer};
 const MAX_NODES: usize = 1 << 18;
 /// Maximum number of references from nodes to tensors.
 const MAX_SAVED: usize = 1 << 19;
-/// Maximum size of a node. Words are read up to here if the size in front of the node is not plausible.
+/// Maximum size of a node. A node without a plausible size is searched up to the default size.
 const MAX_NODE_BYTES: u64 = 8 << 10;
 const MIN_NODE_BYTES: u64 = 64;
 const DEFAULT_NODE_BYTES: u64 = 512;
 /// Maximum size of an array of edges or saved tensors.
 const MAX_ARRAY_BYTES: u64 = 256 << 10;
-/// The lowest bits of malloc's size are flags.
+/// The lowest bits of the size that malloc stores are flags.
 const SIZE_FLAGS: u64 = 7;
-/// malloc's own header, and its rounding.
+/// Size of malloc's header, and its maximum rounding.
 const CHUNK_HEADER: u64 = 8;
 const CHUNK_ROUNDING: u64 = 32;
 
@@ -92,7 +93,7 @@ impl<'a, M: Memory> Autograd<'a, M> {
         let Some(class) = self.classes.of(node).filter(|class| is_node_class(class)) else {
             return;
         };
-        // It refers to a parameter, which it does not keep.
+        // This node refers to a parameter, but does not keep it alive.
         if class.contains("AccumulateGrad") {
             return;
         }

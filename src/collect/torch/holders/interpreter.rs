@@ -4,8 +4,8 @@
 //! maps ─► libpython3.12.so or the executable ─► symbol _PyRuntime ─► +40 the first interpreter ─► +944 sys.modules
 //! ```
 //!
-//! The offsets were printed by C programs compiled with the internal headers of each release, x86_64, with the GIL.
-//! From 3.13 on, `_PyRuntime` starts with `_Py_DebugOffsets`, which override those that a micro release changed.
+//! The offsets come from C programs compiled with the internal headers of each release, for x86_64 with the GIL. From
+//! 3.13 on, `_PyRuntime` starts with `_Py_DebugOffsets`, which override the offsets that a micro release changed.
 
 use super::reader::Reader;
 use crate::collect::memory::elf::Image;
@@ -26,7 +26,7 @@ pub struct PythonLayout {
     pub minor: u32,
     /// `_PyRuntime.interpreters.head`.
     head: u64,
-    /// In PyInterpreterState.
+    /// Offsets in PyInterpreterState.
     pub next: u64,
     pub threads: u64,
     pub modules: u64,

@@ -56,7 +56,7 @@ impl Blocks {
     }
 
     /// Returns the index of the block that was allocated for a storage. A tensor that was freed before the blocks were
-    /// read often has the address of another block, but seldom its size.
+    /// read often has the address of a new block, but seldom the same size.
     fn index_of_storage(&self, address: u64, bytes: u64) -> Option<usize> {
         let index = self.index_of(address)?;
         let block = self.0.get(index)?;
@@ -79,13 +79,13 @@ impl Blocks {
     }
 }
 
-/// A claim on a block. Of several claims, the least one wins.
+/// A possible holder of a block. If there are several, the one with the lowest rank wins.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Claim {
     pub class: HolderClass,
     pub name: String,
     pub path: Vec<String>,
-    /// Length of the path in the search for names; the shorter one wins among claims of a class.
+    /// Length of the path in the search for names. Among claims of one class, the shortest path wins.
     pub cost: u32,
     pub tensor: Tensor,
     pub aliases: Vec<String>,
@@ -142,7 +142,7 @@ impl Join {
             Some(other) if claim.rank() < other.rank() => (claim, other),
             Some(other) => (other, claim),
         };
-        // A graph that has saved a tensor is not another name of it.
+        // A graph that has saved a tensor is not another name for the tensor.
         let name = match loser.class {
             HolderClass::SavedForBackward => String::new(),
             _ => loser.name,
@@ -286,7 +286,7 @@ pub fn group_name(name: &str) -> String {
     group + &starred(&component)
 }
 
-/// Returns `*` for an index, and every other component as it is.
+/// Returns `*` for an index, and every other component unchanged.
 fn starred(component: &str) -> String {
     let is_index = !component.is_empty() && component.bytes().all(|b| b.is_ascii_digit());
     if is_index { "*" } else { component }.to_owned()

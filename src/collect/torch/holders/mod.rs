@@ -1,5 +1,5 @@
-//! Reads who holds the GPU memory of a running process: every allocated block, by the name of the variable, parameter or
-//! graph that keeps it.
+//! Finds what holds the GPU memory of a running process: every allocated block, by the name of the variable, parameter
+//! or graph that keeps the block alive.
 //!
 //! Nothing is written to the target, and it is not stopped. Its memory changes during a look, so every step verifies what
 //! it reads, and anything that cannot be verified is left out. The blocks come from the allocator, so their sum is always
@@ -123,7 +123,7 @@ pub fn look_at_recorded(
     look_at(&mut Attached::attach(memory)?, &target, options, cancelled)
 }
 
-/// The memory of the process, in both ways in which it is read.
+/// The memory of the process: `heaps` for the scan, `memory` for all other reads.
 struct Target<'a, M, H> {
     memory: &'a M,
     heaps: &'a H,
@@ -145,7 +145,7 @@ impl Limits {
     }
 }
 
-/// The blocks of all devices at one time, and the statistics that belong to them.
+/// The blocks of all devices at one time, and the allocator statistics of that time.
 struct Pools {
     maps: Vec<PoolMap>,
     stats: Vec<DeviceStats>,
@@ -200,8 +200,8 @@ fn look_at<M: Memory, H: Memory>(
     let scanned = scan_heaps(target, &reader, &maps, &mut limits);
     let has_glibc_malloc = has_glibc_malloc(&maps);
     let found = Found::decode(&scanned, &classes, has_glibc_malloc);
-    // A tensor is believed only if it has the same storage before and after the blocks are read. Its memory may have been
-    // freed and allocated again for another one.
+    // A tensor counts only if it has the same storage before and after the blocks are read. Otherwise, another tensor
+    // may have reused its memory.
     let pools = Pools::read(attached)?;
     reader.forget();
     let found = found.map(Found::verified);
@@ -221,7 +221,7 @@ fn look_at<M: Memory, H: Memory>(
         && pools.stats == before.stats
         && pools.stats.iter().all(|stats| after.contains(stats));
     let addresses = before.addresses();
-    // Without a complete scan, a block without a tensor may still be one.
+    // If the scan was incomplete, a block without a known tensor may still hold one.
     let is_workspace = |address| !scanned.is_cut && addresses.contains(&address);
     let (groups, allocated) = join.into_groups(is_workspace);
     Ok(Holders {
@@ -397,7 +397,7 @@ impl<'a, M: Memory> Found<'a, M> {
         Some(found)
     }
 
-    /// Removes the tensors that do not exist any more or have another storage by now.
+    /// Removes the tensors that no longer exist or now have another storage.
     fn verified(mut self) -> Self {
         let tensors = &self.tensors;
         let is_same =
@@ -434,7 +434,7 @@ impl<'a, M: Memory> Found<'a, M> {
         self.claim_named(&names, join);
         let mut roots = self.roots();
         if has_glibc_malloc {
-            // The walk starts at the tensors with the best names, so that each node gets the best of its roots.
+            // The walk starts at the tensors with the best names, so that each node gets the best name that reaches it.
             roots.sort_by_key(|&index| names[index].as_ref().map_or(u32::MAX, |path| path.cost));
             let (saved, is_complete) = self.walk(&roots);
             if !is_complete {
@@ -442,7 +442,9 @@ impl<'a, M: Memory> Found<'a, M> {
             }
             self.claim_saved(&saved, &names, join);
         } else if !roots.is_empty() {
-            limits.add("Tensors that autograd has saved are not attributed: the program uses another malloc.");
+            limits.add(
+                "Tensors that autograd has saved are not attributed: the program does not use glibc malloc.",
+            );
         }
         for tensor in &self.objects {
             join.claim(Claim {
@@ -453,8 +455,8 @@ impl<'a, M: Memory> Found<'a, M> {
         }
     }
 
-    /// Searches for the names of all tensors. Python objects of intermediate results, which only the graph keeps, do not
-    /// prolong the search.
+    /// Searches for the names of all tensors. The search does not wait for intermediate results that only the graph
+    /// keeps alive.
     fn search(
         &self,
         options: &Options,
@@ -474,7 +476,7 @@ impl<'a, M: Memory> Found<'a, M> {
         if !names.search(self.interpreter, &mut wanted, NAMES_PERCENT) {
             let count = wanted.len();
             limits.add(format!(
-                "A limit ended the search for names: {count} tensors have no name yet."
+                "A limit ended the search for names: {count} tensors remain unnamed."
             ));
         }
         self.objects
@@ -488,7 +490,7 @@ impl<'a, M: Memory> Found<'a, M> {
             let Some(path) = path else {
                 continue;
             };
-            // The search takes long. Another tensor may have taken the place of a short-lived one meanwhile.
+            // The search takes long, so another tensor may now be at the address of a short-lived one.
             let now = self.tensors.of_object(tensor.object);
             if !now.is_some_and(|now| now.is_same(tensor)) {
                 continue;

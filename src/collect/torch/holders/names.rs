@@ -19,9 +19,9 @@ use crate::collect::memory::{Memory, is_pointer};
 use crate::model::holders::HolderClass;
 use crate::model::text::visible;
 
-/// Number of different costs. Longer paths get the last one.
+/// Number of different costs. Longer paths get the highest cost.
 const COSTS: usize = 600;
-/// Approximate memory of one node: itself, its entry in the index, and its place in the queue.
+/// Approximate memory of one node, with its entries in the index and the queue.
 const NODE_BYTES: usize = 96;
 const MAX_INTERPRETERS: usize = 16;
 const MAX_THREADS: usize = 512;
@@ -32,7 +32,7 @@ const MAX_NAME: usize = 240;
 /// Containers with more items are searched after all cheaper paths, because most of them hold data.
 const MANY_ITEMS: u64 = 4_096;
 const MANY_ITEMS_COST: u16 = 40;
-/// Maximum size of an object of an unknown type whose words are followed.
+/// Maximum size of an object of unknown type whose words are followed as pointers.
 const MAX_OPAQUE_BYTES: u64 = 512;
 /// Maximum number of second names, such as those of tied weights.
 const MAX_ALIASES: usize = 4_096;
@@ -169,7 +169,7 @@ pub struct Names<'a, M> {
 #[derive(Debug)]
 struct Root {
     text: String,
-    /// True if names start with the text. The names of the program's own variables do not.
+    /// True if names start with the text. Names of the program's own variables omit it.
     is_shown: bool,
 }
 
@@ -345,7 +345,7 @@ impl<'a, M: Memory> Names<'a, M> {
             let root = self.add_root(format!("{thread}{function}()"), false);
             let depth = u16::try_from(depth.min(80)).unwrap_or_default();
             let cost = FRAME_COST + depth + if number == 0 { 0 } else { 4 };
-            // The frame stands for the root of its variables; its address is no object of Python.
+            // The frame stands for the root of its variables; its address is not a Python object.
             let edge = Edge {
                 cost,
                 class: HolderClass::Variable,
@@ -459,7 +459,7 @@ impl<'a, M: Memory> Names<'a, M> {
         }
     }
 
-    /// Adds the references at fixed offsets of the types that functions consist of.
+    /// Adds the references at fixed offsets in functions, methods, tracebacks and cells.
     fn expand_fields(&mut self, index: u32, node: Node, kind: Kind, class: HolderClass) {
         let closure = self.python.layout.function_closure;
         let fields: &[(u64, Step, u16)] = match kind {
@@ -635,7 +635,7 @@ impl<'a, M: Memory> Names<'a, M> {
         }
     }
 
-    /// Adds the slots of an instance, and those of its words that point to an object: the fields of a type in C.
+    /// Adds the slots of an instance, and the words that point to an object: the fields of a type written in C.
     fn expand_words(&mut self, index: u32, node: Node, class: &TypeInfo, inherited: HolderClass) {
         let python = self.python;
         let edge = |extra: u16, step: Step| Edge {

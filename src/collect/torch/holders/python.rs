@@ -24,7 +24,7 @@ const MAX_MEMBERS: u64 = 64;
 const MAX_LOCALS: u64 = 10_000;
 /// Number of entries of a dictionary that are read at once.
 const ENTRIES_PER_READ: u64 = 2_048;
-/// Maximum number of entries of a dictionary, a list or a set. Larger ones are cut.
+/// Maximum number of entries of a dictionary, a list or a set. Entries beyond it are ignored.
 pub const MAX_ENTRIES: u64 = 1 << 23;
 
 const TYPE: u64 = 8;
@@ -34,7 +34,7 @@ const TYPE_FLAGS: u64 = 168;
 const TYPE_MEMBERS: u64 = 240;
 const TYPE_BASE: u64 = 256;
 const TYPE_DICT_OFFSET: usize = 36;
-/// The words of a type up to `tp_dictoffset`.
+/// Number of words of a type that are read, up to `tp_dictoffset`.
 const TYPE_WORDS: usize = 40;
 const MEMBER_BYTES: u64 = 40;
 /// Kinds of members that hold an object: T_OBJECT and T_OBJECT_EX.
@@ -74,7 +74,7 @@ pub enum Kind {
     Tensor,
     /// An instance of any other class.
     Instance,
-    /// An object that refers to no tensor.
+    /// An object that does not refer to a tensor.
     Leaf,
 }
 
@@ -123,7 +123,7 @@ const LEAVES: &[&str] = &[
     "numpy.ndarray",
 ];
 
-/// Returns the kind of a type from its flags and the names of its bases, itself first.
+/// Returns the kind of a type from its flags, and from its name followed by the names of its bases.
 fn kind(flags: u64, names: &[String]) -> Kind {
     let has = |name: &str| names.iter().any(|base| base == name);
     let by_flag = [
@@ -278,7 +278,7 @@ impl<'a, M: Memory> Python<'a, M> {
         }
     }
 
-    /// Reads a `str`, escaped and cut for display.
+    /// Reads a `str`, escaped and shortened for display.
     pub fn text(&self, object: u64) -> Option<Rc<str>> {
         if let Some(found) = self.texts.borrow().get(&object) {
             return found.clone();

@@ -18,11 +18,11 @@ use crate::collect::memory::{Memory, Range, is_pointer};
 const CHUNK_BYTES: u64 = 16 << 10;
 /// Maximum length of one read. Longer arrays are read in parts.
 const MAX_READ_BYTES: usize = 1 << 20;
-/// Number of checks of the budget that share one look at the clock.
+/// Number of budget checks for each read of the clock.
 const CHECKS_PER_CLOCK: u32 = 64;
 
-/// A hash of addresses that is faster than the standard one. Hostile addresses can make it slow, which the time limit
-/// bounds.
+/// A hash of addresses that is faster than the standard one. Hostile addresses can make it slow, but the time limit
+/// still applies.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct AddressHasher(u64);
 
@@ -119,7 +119,7 @@ impl<'a, M: Memory> Reader<'a, M> {
         max_cached_bytes: usize,
         budget: &'a Budget<'a>,
     ) -> Self {
-        // A driver may answer slowly when its device memory is read.
+        // Reading the device memory of a driver may be slow.
         let readable = maps.iter().filter(|map| !map.file.starts_with("/dev/"));
         let empty = Chunk {
             start: 0,

@@ -29,7 +29,7 @@ impl PresentPages {
         Self(File::open(proc_root.join(pid.to_string()).join("pagemap")).ok())
     }
 
-    /// Returns the whole range for memory that is not a live process.
+    /// Returns the whole range for memory that does not belong to a live process.
     pub fn all() -> Self {
         Self(None)
     }
@@ -74,7 +74,8 @@ pub struct Hits<T> {
     pub is_cut: bool,
 }
 
-/// Scans all heaps for the wanted words. Small heaps come first: the largest ones are data of tensors in host memory.
+/// Scans all heaps for the wanted words. Small heaps come first: the largest ones usually hold tensor data in host
+/// memory.
 pub fn scan<T: Copy>(
     memory: &impl Memory,
     maps: &[Mapping],

@@ -5,9 +5,9 @@
 //!       ▲──────── pyobj ─────────┘  └─► AutogradMeta ─► grad_, grad_fn_
 //! ```
 //!
-//! The offsets differ between the releases of PyTorch. They are not in a table: a sample of the tensors votes on them,
-//! with the names of C++ classes and the pointer back to the Python object as evidence. A candidate without that pointer
-//! is not a tensor.
+//! The offsets differ between the releases of PyTorch. There is no table of them. Instead, each tensor of a sample
+//! votes for the offsets that fit it. The names of C++ classes and the pointer back to the Python object are the
+//! evidence. A candidate without that pointer is not a tensor.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -192,7 +192,7 @@ impl Tensor {
         self.implementation == other.implementation && identity(self) == identity(other)
     }
 
-    /// Returns true if the tensor shows only a part of its storage.
+    /// Returns true if the tensor covers only a part of its storage.
     pub fn is_view(&self) -> bool {
         let element = DTYPES.get(self.dtype).map_or(1, |(_, bytes)| *bytes);
         self.elements.saturating_mul(element) < self.storage_bytes
@@ -270,7 +270,7 @@ pub fn vtables<M: Memory>(reader: &Reader<'_, M>, maps: &[Mapping]) -> Vtables {
         let Ok(image) = Image::read(reader.memory(), base) else {
             continue;
         };
-        // An object points behind the two words at the start of the vtable.
+        // An object points past the two words at the start of the vtable.
         let symbol = |name| image.symbol(reader.memory(), name).ok().flatten();
         found
             .storages

@@ -97,7 +97,7 @@ pub(super) fn unavailable(target: &Target, other: Option<&str>) -> Missing {
     let hint = match (other, target) {
         (Some(other), _) => {
             format!(
-                "{name} is read through nvidia-smi: its gputop {other} uses another protocol than {own} on this host"
+                "{name} is read through nvidia-smi: gputop {other} on it uses another protocol than {own} on this host"
             )
         }
         (None, Target::Ssh(_)) => {

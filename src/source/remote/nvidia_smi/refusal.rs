@@ -49,7 +49,7 @@ pub(in super::super) fn unavailable(target: &Target, other: Option<&str>) -> Mis
     let hint = match (other, target) {
         (Some(other), _) => {
             format!(
-                "{name} is read through nvidia-smi: its gputop {other} uses another protocol than {own} on this host"
+                "{name} is read through nvidia-smi: gputop {other} on it uses another protocol than {own} on this host"
             )
         }
         (None, Target::Ssh(_)) => {
