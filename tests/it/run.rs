@@ -475,15 +475,25 @@ fn is_at_prompt(screen: &vt100::Screen) -> bool {
     text.contains("Stopped") && text.trim_end().ends_with("PROMPT>")
 }
 
-/// Waits until the shell runs commands again. On a busy machine, text typed right after a stop can be lost, also without
-/// gputop, so the command is typed again.
-fn wait_shell(terminal: &Terminal) {
+/// Types a line until `is_done`. On a busy machine, text typed right after a stop can be lost, also without gputop, so the
+/// line is typed again.
+fn type_until(terminal: &Terminal, text: &str, what: &str, is_done: impl Fn() -> bool) {
     let mut typed: Option<Instant> = None;
-    wait_until("the shell", || {
+    wait_until(what, || {
+        if is_done() {
+            return true;
+        }
         if typed.is_none_or(|at| at.elapsed() > Duration::from_secs(2)) {
-            line(terminal, "echo the shell $((40 + 2))");
+            line(terminal, text);
             typed = Some(Instant::now());
         }
+        false
+    });
+}
+
+/// Waits until the shell runs commands again.
+fn wait_shell(terminal: &Terminal) {
+    type_until(terminal, "echo the shell $((40 + 2))", "the shell", || {
         let text = terminal.text();
         text.contains("the shell 42\n") && text.trim_end().ends_with("PROMPT>")
     });
@@ -510,11 +520,13 @@ fn control_z_stops_it_and_fg_brings_it_back() {
         terminal.send("\x1a");
         terminal.wait_for(is_at_prompt, "the prompt after the stop");
         wait_shell(&terminal);
-        line(&terminal, "fg");
         // Keys typed while the shell still edits its line are not echoed.
-        wait_until("the shell to run fg", || terminal.is_cooked());
-        terminal.send("second\n");
-        terminal.wait_text("second\nsecond");
+        type_until(&terminal, "fg", "the shell to run fg", || {
+            terminal.is_cooked()
+        });
+        type_until(&terminal, "second", "the second line", || {
+            terminal.text().contains("second\nsecond")
+        });
         terminal.send("\x04");
         terminal.wait_text("over\nPROMPT>");
         line(&terminal, "echo code $?");
