@@ -93,7 +93,7 @@ pub fn is_machine_printed(text: &str, line: usize, at: Range<usize>, plain_words
     if CODE.iter().any(|c| before.contains(c))
         || is_inline_code(before)
         || is_table_row(before, after)
-        || is_heading(before)
+        || is_heading(before) && !is_commented_out(text, line, at.end)
         || is_hypothetical(before)
     {
         return false;
@@ -120,6 +120,16 @@ fn is_table_row(before: &str, after: &str) -> bool {
     let is_row = before.trim_start().starts_with('|') && sides(before) + sides(after) >= 2;
     let shows_failure = |text: &str| FAILED_STATES.iter().any(|state| text.contains(state));
     is_row && !shows_failure(before)
+}
+
+/// Returns true if the line before or after also begins with `#`, as in a log that was copied into a comment.
+fn is_commented_out(text: &str, line: usize, end: usize) -> bool {
+    let previous = text.get(..line).and_then(|text| text.lines().next_back());
+    let next = text
+        .get(line_end(text, end)..)
+        .and_then(|text| text.lines().nth(1));
+    let is_comment = |line: &str| line.starts_with('#');
+    previous.is_some_and(is_comment) || next.is_some_and(is_comment)
 }
 
 /// Returns true for a heading in Markdown, such as the title of an issue.

@@ -208,6 +208,8 @@ fn quoted_errors_are_not_incidents_but_pasted_logs_are() {
     }
     let issue = format!("{}\n\n```\n{error}\n```\n", quotes.join("\n"));
     assert_eq!(first(&issue)["id"], "cuda-illegal-address-700");
+    let comment = format!("# step 80\n# step 100\n# {error}");
+    assert_eq!(first(&comment)["id"], "cuda-illegal-address-700");
     let mail = format!("> {error}\n> Compile with `TORCH_USE_CUDA_DSA`");
     assert_eq!(first(&mail)["id"], "cuda-illegal-address-700");
 }
