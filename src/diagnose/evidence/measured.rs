@@ -93,6 +93,10 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         judge: first_step,
     },
     Evidence {
+        name: "later-step",
+        judge: later_step,
+    },
+    Evidence {
         name: "retries-rose",
         judge: retries,
     },
@@ -160,6 +164,9 @@ fn attempted_peak_ratio(case: &Case<'_>) -> Option<f64> {
     Some(attempted as f64 / highest.0 as f64)
 }
 
+/// The first step that certainly follows another. Logs count from 0 or 1, and name a step before or after it.
+const MIN_LATER_STEP: u64 = 3;
+
 fn first_step(case: &Case<'_>) -> Finding {
     match case.measured.steps {
         Some(0) => Finding::For("no optimizer step had finished".into()),
@@ -176,6 +183,25 @@ fn first_step(case: &Case<'_>) -> Finding {
             None => Finding::Silent,
         },
     }
+}
+
+/// Returns whether the program had finished its first steps, according to the hook or to the last step number in the log.
+fn later_step(case: &Case<'_>) -> Finding {
+    let logged = || case.context.lines().rev().find_map(step_number);
+    match case.measured.steps.or_else(logged) {
+        Some(step) if step >= MIN_LATER_STEP => Finding::For(format!("step {step} was reached")),
+        _ => Finding::Silent,
+    }
+}
+
+/// Returns the number in `step 236 loss 0.01`, `Iteration: 40/500` or `global_step=12`.
+fn step_number(line: &str) -> Option<u64> {
+    let line = line.to_ascii_lowercase();
+    let after = |word: &str| line.find(word).map(|at| &line[at + word.len()..]);
+    let rest = ["step", "iteration", "iter"].into_iter().find_map(after)?;
+    let number = rest.trim_start_matches([' ', ':', '=', '[', '#']);
+    let digits = number.find(|c: char| !c.is_ascii_digit());
+    number[..digits.unwrap_or(number.len())].parse().ok()
 }
 
 fn retries(case: &Case<'_>) -> Finding {
