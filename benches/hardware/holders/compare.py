@@ -48,7 +48,7 @@ def look():
     done = subprocess.run([options.gputop, "memory", str(pid), "--json"], capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"gputop memory: {done.stderr.strip()}")
-    return json.loads(done.stdout), (time.perf_counter() - start) * 1000
+    return json.loads(done.stdout)["holders"], (time.perf_counter() - start) * 1000
 
 
 def compare(truth, holders):
