@@ -55,7 +55,7 @@ CASES = {
     "invalid_device": (("cuda-invalid-device-101",), None, None),
     "key_error": (NOTHING, None, None),
     "wrong_shapes": (NOTHING, None, None),
-    "two_devices": (NOTHING, None, None),
+    "two_devices": ("torch-device-mismatch", "on-cpu", None),
     "exit_code_3": (NOTHING, None, None),
     "trains_well": (NOTHING, None, None),
 }
