@@ -21,7 +21,7 @@ struct Part {
     rate: Option<Bytes>,
 }
 
-/// Returns `Optimizer state 41 %, parameters 21 %, graph kept alive by `history[*]` 18 % and growing 120 MiB a minute.`
+/// Returns a sentence like "Optimizer state 41 %, parameters 21 %, graph kept alive by `history[*]` 18 %."
 pub fn sentence(holders: &Holders, growth: &HolderGrowth) -> String {
     if holders.allocated == Bytes(0) {
         return "PyTorch has allocated no GPU memory.".into();

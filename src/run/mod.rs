@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Changes to the modes of the pty are applied to the terminal, and when stdin is a pipe the command can read its keys
-//! from the pty. Output to a pipe goes through a pipe of gputop ([`pipes`]). Streams that are files are inherited by the
+//! from the pty. Output to a pipe goes through a pipe of gputop (`pipes`). Streams that are files are inherited by the
 //! command and read after it has failed.
 //!
 //! A failure in gputop must not stop the command: when no pty or process can be created, gputop replaces itself with
