@@ -37,7 +37,7 @@ pub struct Holders {
     pub groups: Vec<HolderGroup>,
 }
 
-/// Whether memory changed during a look, so that tensors and blocks may not match.
+/// Agreement of the tensors and the blocks of a look. They may not match if memory changed meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quality {
@@ -65,7 +65,7 @@ pub struct HolderGroup {
     pub tensors: Vec<HeldTensor>,
 }
 
-/// What a block is used for.
+/// Use of a block.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]

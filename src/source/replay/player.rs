@@ -21,7 +21,7 @@ pub(super) struct Player {
     pub speed: f32,
     pub paused: bool,
     repeat: bool,
-    /// Where playback begins, and begins again if it repeats.
+    /// Position at which playback begins, also when it repeats.
     start: Target,
     /// True if a group controls the clock and sends the position.
     is_in_group: bool,

@@ -446,6 +446,10 @@ impl<'a, M: Memory> Found<'a, M> {
                 "Tensors that autograd has saved are not attributed: the program does not use glibc malloc.",
             );
         }
+        // A read fails when the time is over, and so does the check of a named tensor.
+        if self.tensors.classes.reader.budget.is_beyond(100) {
+            limits.add("The time limit ended the reading, so some names are missing.");
+        }
         for tensor in &self.objects {
             join.claim(Claim {
                 class: HolderClass::Unnamed,

@@ -198,6 +198,7 @@ impl<'a, M: Memory> Names<'a, M> {
         percent: u32,
     ) -> bool {
         self.add_roots(interpreter);
+        let mut visits = 0_usize;
         for cost in 0..COSTS {
             let mut next = 0;
             // Expanding a node may add nodes of the same cost.
@@ -208,7 +209,8 @@ impl<'a, M: Memory> Names<'a, M> {
                 .and_then(|bucket| bucket.get(next))
             {
                 next += 1;
-                if next % 256 == 0 && self.python.reader.budget.is_beyond(percent) {
+                visits += 1;
+                if visits.is_multiple_of(256) && self.python.reader.budget.is_beyond(percent) {
                     return false;
                 }
                 self.visit(index, cost, wanted);
@@ -220,7 +222,7 @@ impl<'a, M: Memory> Names<'a, M> {
                 *bucket = Vec::new();
             }
         }
-        !self.graph.is_full
+        !self.graph.is_full && !self.python.reader.budget.is_beyond(percent)
     }
 
     fn visit(&mut self, index: u32, cost: usize, wanted: &mut AddressMap<()>) {
