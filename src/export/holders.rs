@@ -1,4 +1,4 @@
-//! Text about the holders of GPU memory: the sentence above the table, the state of a look, and the tensors of a group.
+//! Text about the holders of GPU memory: the sentence above the table, the state of a reading, and the tensors of a group.
 
 use std::fmt::Write as _;
 
@@ -124,7 +124,7 @@ pub fn rounded(size: Bytes) -> String {
     format!("{number:.digits$} {unit}")
 }
 
-/// Returns the state of a look: `exact, read in 610 ms`.
+/// Returns the state of a reading: `exact, read in 610 ms`.
 pub fn state_words(holders: &Holders) -> String {
     let quality = match holders.quality {
         Quality::Exact => "exact",
@@ -203,8 +203,8 @@ mod tests {
         }
     }
 
-    /// Returns a look in which the history holds a graph of this size.
-    fn look(minute: u64, graph: u64) -> Holders {
+    /// Returns a reading in which the history holds a graph of this size.
+    fn reading(minute: u64, graph: u64) -> Holders {
         let groups = vec![
             group(HolderClass::OptimizerState, "opt.state[*]['exp_avg']", 210),
             group(
@@ -226,17 +226,17 @@ mod tests {
         }
     }
 
-    fn after(looks: &[Holders]) -> (String, Vec<String>) {
+    fn after(readings: &[Holders]) -> (String, Vec<String>) {
         let mut growth = HolderGrowth::default();
-        looks.iter().for_each(|look| growth.push(look));
-        let last = looks.last().expect("a look");
+        readings.iter().for_each(|reading| growth.push(reading));
+        let last = readings.last().expect("a reading");
         (sentence(last, &growth), advices(last, &growth))
     }
 
     #[test]
     fn sentence_names_the_largest_holders() {
         assert_eq!(
-            after(&[look(0, 190)]),
+            after(&[reading(0, 190)]),
             (
                 "Optimizer state 41 %, parameters 21 %, graph kept alive by `trainer.history[*]` 19 %.".into(),
                 vec![]
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn sentence_names_a_growing_group_even_if_it_is_small() {
-        let (sentence, advices) = after(&[look(0, 1), look(1, 3), look(2, 5)]);
+        let (sentence, advices) = after(&[reading(0, 1), reading(1, 3), reading(2, 5)]);
         assert_eq!(
             sentence,
             "Optimizer state 41 %, blocks without a tensor 37 %, graph kept alive by `trainer.history[*]` <1 % and growing \
@@ -260,7 +260,7 @@ mod tests {
             advices[0].starts_with("`trainer.history[*]` keeps autograd graphs alive"),
             "{advices:?}"
         );
-        let (sentence, _) = after(&[look(0, 0), look(1, 120), look(2, 240)]);
+        let (sentence, _) = after(&[reading(0, 0), reading(1, 120), reading(2, 240)]);
         assert!(
             sentence.contains("24 % and growing 120 MiB a minute, parameters"),
             "{sentence}"

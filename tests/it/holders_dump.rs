@@ -13,11 +13,11 @@ use gputop::collect::memory::dump::Dump;
 use gputop::collect::memory::maps::Mapping;
 use gputop::collect::memory::{Memory, MemoryError, Range};
 use gputop::collect::torch::Failure;
-use gputop::collect::torch::holders::{Options, look_at_recorded};
+use gputop::collect::torch::holders::{Options, read_recorded};
 use gputop::model::holders::{HolderClass, Holders, Quality};
 use serde::Deserialize;
 
-/// Maximum number of reads of one look at a small dump. An intact dump takes a tenth.
+/// Maximum number of reads of one reading of a small dump. An intact dump takes a tenth.
 const MAX_READS: usize = 2_000_000;
 
 #[derive(Deserialize)]
@@ -60,7 +60,7 @@ fn dump(folder: &Path) -> Dump {
     Dump::from_bytes(&std::fs::read(folder.join("dump.zst")).unwrap()).unwrap()
 }
 
-fn look(dump: Dump, time_limit: Duration) -> (Result<Holders, Failure>, usize) {
+fn read_dump(dump: Dump, time_limit: Duration) -> (Result<Holders, Failure>, usize) {
     let memory = Counted {
         dump,
         reads: Cell::new(0),
@@ -69,7 +69,7 @@ fn look(dump: Dump, time_limit: Duration) -> (Result<Holders, Failure>, usize) {
         time_limit,
         ..Options::default()
     };
-    let holders = look_at_recorded(&memory, &memory, &options, &AtomicBool::new(false));
+    let holders = read_recorded(&memory, &memory, &options, &AtomicBool::new(false));
     (holders, memory.reads.get())
 }
 
@@ -82,7 +82,7 @@ fn names_and_sums_equal_those_of_the_program() {
     for folder in folders() {
         let truth = std::fs::read_to_string(folder.join("truth.json")).unwrap();
         let truth: Truth = serde_json::from_str(&truth).unwrap();
-        let (holders, _) = look(dump(&folder), Duration::from_secs(120));
+        let (holders, _) = read_dump(dump(&folder), Duration::from_secs(120));
         let holders = holders.unwrap();
         assert_eq!(holders.limit, None);
         assert_eq!(holders.quality, Quality::Exact);
@@ -161,7 +161,7 @@ fn corrupted_memory_causes_neither_panics_nor_endless_reads() {
                 word.copy_from_slice(&value.to_le_bytes());
             }
         }
-        let (holders, reads) = look(corrupted, Duration::from_secs(2));
+        let (holders, reads) = read_dump(corrupted, Duration::from_secs(2));
         assert!(reads < MAX_READS, "{reads} reads with seed {seed}");
         if let Ok(holders) = holders {
             assert_eq!(sum(&holders), holders.allocated.0);
@@ -175,7 +175,7 @@ fn corrupted_memory_causes_neither_panics_nor_endless_reads() {
 fn unreadable_interpreter_leaves_storages_without_names() {
     let folder = folders().remove(0);
     let mut dump = dump(&folder);
-    let (holders, _) = look(dump.clone(), Duration::from_secs(120));
+    let (holders, _) = read_dump(dump.clone(), Duration::from_secs(120));
     let allocated = holders.unwrap().allocated;
     // The cookie at the start of _PyRuntime exists from 3.13 on. Before, the version follows the list of interpreters.
     let maps = dump.maps().unwrap();
@@ -192,7 +192,7 @@ fn unreadable_interpreter_leaves_storages_without_names() {
             bytes.fill(0);
         }
     }
-    let (holders, _) = look(dump, Duration::from_secs(120));
+    let (holders, _) = read_dump(dump, Duration::from_secs(120));
     let holders = holders.unwrap();
     assert_eq!(holders.allocated, allocated);
     let limit = holders.limit.unwrap();

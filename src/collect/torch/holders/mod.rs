@@ -1,7 +1,7 @@
 //! Finds what holds the GPU memory of a running process: every allocated block, by the name of the variable, parameter
 //! or graph that keeps the block alive.
 //!
-//! Nothing is written to the target, and it is not stopped. Its memory changes during a look, so every step verifies what
+//! Nothing is written to the target, and it is not stopped. Its memory changes during a reading, so every step verifies what
 //! it reads, and anything that cannot be verified is left out. The blocks come from the allocator, so their sum is always
 //! right; only the names may be incomplete.
 //!
@@ -10,14 +10,14 @@
 //! heaps ─► scan.rs: words that equal a type or a vtable ─► tensors.rs: tensors, verified by the pointer back
 //! grad_fn ─► autograd.rs: tensors saved for backward
 //! sys.modules, frames ─► names.rs: `model.layers.3.weight`
-//! allocator ─► join.rs: one holder for each allocated block
+//! allocator ─► assignment.rs: one holder for each allocated block
 //! ```
 //!
 //! Names are private data of the program. They are neither logged nor stored here.
 
+mod assignment;
 mod autograd;
 mod interpreter;
-mod join;
 mod names;
 mod python;
 mod reader;
@@ -29,9 +29,9 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use self::autograd::{Autograd, Saved};
+use self::assignment::{BlockAssignment, Blocks, HolderCandidate};
+use self::autograd::{Autograd, SavedTensor};
 use self::interpreter::Interpreter;
-use self::join::{Blocks, Claim, Join};
 use self::names::{NamedPath, Names};
 use self::python::Python;
 use self::reader::{AddressMap, Budget, Reader};
@@ -58,11 +58,11 @@ const NAMES_PERCENT: u32 = 90;
 /// Libraries whose allocations do not have the headers of glibc's malloc.
 const OTHER_MALLOCS: &[&str] = &["libjemalloc", "libtcmalloc", "libmimalloc", "libhoard"];
 
-/// Limits of a look.
+/// Limits of a reading.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
     pub time_limit: Duration,
-    /// Approximate maximum memory that the look uses, in bytes.
+    /// Approximate maximum memory that the reading uses, in bytes.
     pub memory_limit: usize,
 }
 
@@ -75,12 +75,12 @@ impl Default for Options {
     }
 }
 
-/// Looks at a running process once.
+/// Reads the holders of a running process once.
 ///
 /// # Errors
 /// Fails if the allocator cannot be read, or if `cancelled` becomes true. Everything else that cannot be read is
 /// described by [`Holders::limit`].
-pub fn look(
+pub fn read_process(
     proc_root: &Path,
     pid: Pid,
     options: &Options,
@@ -98,7 +98,7 @@ pub fn look(
         present: PresentPages::open(proc_root, pid),
         is_cached: true,
     };
-    let mut holders = look_at(&mut attached, &target, options, cancelled)?;
+    let mut holders = read_target(&mut attached, &target, options, cancelled)?;
     let stat = StatFile::open(&proc_root.join(pid.to_string()).join("stat"));
     let start = stat.and_then(|stat| Ok(stat.read(&mut StatBuffer::new())?.start));
     let start = start.map_err(|_| Failure::Memory(MemoryError::Gone))?;
@@ -107,8 +107,8 @@ pub fn look(
     Ok(holders)
 }
 
-/// Looks at recorded memory, for tests: `heaps` is scanned, and all other reads use `memory` without a cache.
-pub fn look_at_recorded(
+/// Reads recorded memory, for tests: `heaps` is scanned, and all other reads use `memory` without a cache.
+pub fn read_recorded(
     memory: &impl Memory,
     heaps: &impl Memory,
     options: &Options,
@@ -120,7 +120,7 @@ pub fn look_at_recorded(
         present: PresentPages::all(),
         is_cached: false,
     };
-    look_at(&mut Attached::attach(memory)?, &target, options, cancelled)
+    read_target(&mut Attached::attach(memory)?, &target, options, cancelled)
 }
 
 /// The memory of the process: `heaps` for the scan, `memory` for all other reads.
@@ -180,7 +180,7 @@ impl Pools {
     }
 }
 
-fn look_at<M: Memory, H: Memory>(
+fn read_target<M: Memory, H: Memory>(
     attached: &mut Attached<impl Memory>,
     target: &Target<'_, M, H>,
     options: &Options,
@@ -199,19 +199,19 @@ fn look_at<M: Memory, H: Memory>(
     let classes = Classes::new(&reader);
     let scanned = scan_heaps(target, &reader, &maps, &mut limits);
     let has_glibc_malloc = has_glibc_malloc(&maps);
-    let found = Found::decode(&scanned, &classes, has_glibc_malloc);
+    let tensors = PythonTensors::decode(&scanned, &classes, has_glibc_malloc);
     // A tensor counts only if it has the same storage before and after the blocks are read. Otherwise, another tensor
     // may have reused its memory.
     let pools = Pools::read(attached)?;
     reader.forget();
-    let found = found.map(Found::verified);
-    let mut join = Join::new(Blocks::new(&pools.maps));
-    match &found {
-        Some(found) => {
-            found.claim_python(has_glibc_malloc, options, &mut join, &mut limits);
-            claim_cpp(&scanned, &found.tensors, &mut join);
+    let tensors = tensors.map(PythonTensors::verified);
+    let mut assignment = BlockAssignment::new(Blocks::new(&pools.maps));
+    match &tensors {
+        Some(tensors) => {
+            tensors.assign_python(has_glibc_malloc, options, &mut assignment, &mut limits);
+            assign_cpp(&scanned, &tensors.tensors, &mut assignment);
         }
-        None => claim_storages(&scanned, &classes, &mut join, &mut limits),
+        None => assign_storages(&scanned, &classes, &mut assignment, &mut limits),
     }
     if budget.is_cancelled() {
         return Err(Failure::Cancelled);
@@ -222,8 +222,8 @@ fn look_at<M: Memory, H: Memory>(
         && pools.stats.iter().all(|stats| after.contains(stats));
     let addresses = before.addresses();
     // If the scan was incomplete, a block without a known tensor may still hold one.
-    let is_workspace = |address| !scanned.is_cut && addresses.contains(&address);
-    let (groups, allocated) = join.into_groups(is_workspace);
+    let is_workspace = |address| !scanned.is_incomplete && addresses.contains(&address);
+    let (groups, allocated) = assignment.into_groups(is_workspace);
     Ok(Holders {
         took: Millis(u64::try_from(budget.elapsed().as_millis()).unwrap_or(u64::MAX)),
         allocated,
@@ -240,7 +240,7 @@ fn look_at<M: Memory, H: Memory>(
 
 /// The meaning of a word that the scan searches for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum WordMeaning {
     TensorType,
     StorageVtable,
     ImplVtable,
@@ -248,14 +248,14 @@ enum Wanted {
 
 /// The candidates of the scan.
 #[derive(Debug, Default)]
-struct Scanned {
+struct HeapCandidates {
     interpreter: Option<Interpreter>,
     /// Addresses of Python objects with the type of a tensor.
     objects: Vec<u64>,
     storages: Vec<u64>,
     implementations: Vec<u64>,
     /// True if the scan did not reach the end of the heaps.
-    is_cut: bool,
+    is_incomplete: bool,
 }
 
 fn scan_heaps<M: Memory, H: Memory>(
@@ -263,17 +263,21 @@ fn scan_heaps<M: Memory, H: Memory>(
     reader: &Reader<'_, M>,
     maps: &[Mapping],
     limits: &mut Limits,
-) -> Scanned {
-    let mut wanted: AddressMap<Wanted> = AddressMap::default();
+) -> HeapCandidates {
+    let mut wanted: AddressMap<WordMeaning> = AddressMap::default();
     let Vtables {
         storages,
         implementations,
     } = vtables(reader, maps);
-    wanted.extend(storages.into_iter().map(|at| (at, Wanted::StorageVtable)));
+    wanted.extend(
+        storages
+            .into_iter()
+            .map(|at| (at, WordMeaning::StorageVtable)),
+    );
     wanted.extend(
         implementations
             .into_iter()
-            .map(|at| (at, Wanted::ImplVtable)),
+            .map(|at| (at, WordMeaning::ImplVtable)),
     );
     let interpreter = match Interpreter::locate(reader, maps) {
         Ok(interpreter) => Some(interpreter),
@@ -289,7 +293,7 @@ fn scan_heaps<M: Memory, H: Memory>(
                 "Variable names are not available: torch.Tensor was not found in the interpreter.",
             );
         }
-        wanted.extend(types.into_iter().map(|at| (at, Wanted::TensorType)));
+        wanted.extend(types.into_iter().map(|at| (at, WordMeaning::TensorType)));
     }
     let budget = reader.budget;
     let hits = scan(
@@ -300,20 +304,20 @@ fn scan_heaps<M: Memory, H: Memory>(
         budget,
         SCAN_PERCENT,
     );
-    if hits.is_cut {
+    if hits.is_incomplete {
         limits.add("The time limit ended the search for tensors, so some tensors are missing.");
     }
-    let mut scanned = Scanned {
+    let mut scanned = HeapCandidates {
         interpreter,
-        is_cut: hits.is_cut,
-        ..Scanned::default()
+        is_incomplete: hits.is_incomplete,
+        ..HeapCandidates::default()
     };
     for (address, meaning) in hits.found {
         match meaning {
             // The type is the second word of an object.
-            Wanted::TensorType => scanned.objects.extend(address.checked_sub(8)),
-            Wanted::StorageVtable => scanned.storages.push(address),
-            Wanted::ImplVtable => scanned.implementations.push(address),
+            WordMeaning::TensorType => scanned.objects.extend(address.checked_sub(8)),
+            WordMeaning::StorageVtable => scanned.storages.push(address),
+            WordMeaning::ImplVtable => scanned.implementations.push(address),
         }
     }
     scanned.objects.sort_unstable();
@@ -329,15 +333,15 @@ fn has_glibc_malloc(maps: &[Mapping]) -> bool {
 }
 
 /// Assigns the blocks to storages, for a program whose tensors cannot be read.
-fn claim_storages<M: Memory>(
-    scanned: &Scanned,
+fn assign_storages<M: Memory>(
+    scanned: &HeapCandidates,
     classes: &Classes<'_, M>,
-    join: &mut Join,
+    assignment: &mut BlockAssignment,
     limits: &mut Limits,
 ) {
-    let is_block = |address| join.blocks().index_of(address).is_some();
+    let is_block = |address| assignment.blocks().index_of(address).is_some();
     for storage in storages_by_vote(classes, &scanned.storages, is_block) {
-        join.claim(cpp_claim(Tensor::of_storage(&storage)));
+        assignment.add(cpp_candidate(Tensor::of_storage(&storage)));
     }
     if !scanned.objects.is_empty() {
         limits
@@ -346,7 +350,7 @@ fn claim_storages<M: Memory>(
 }
 
 /// The tensors of a process.
-struct Found<'a, M> {
+struct PythonTensors<'a, M> {
     tensors: Tensors<'a, M>,
     python: Python<'a, M>,
     interpreter: &'a Interpreter,
@@ -356,10 +360,10 @@ struct Found<'a, M> {
     others: AddressMap<Tensor>,
 }
 
-impl<'a, M: Memory> Found<'a, M> {
+impl<'a, M: Memory> PythonTensors<'a, M> {
     /// Decodes the candidates of the scan. Returns `None` if the layout of tensors could not be determined.
     fn decode(
-        scanned: &'a Scanned,
+        scanned: &'a HeapCandidates,
         classes: &'a Classes<'a, M>,
         has_glibc_malloc: bool,
     ) -> Option<Self> {
@@ -375,26 +379,30 @@ impl<'a, M: Memory> Found<'a, M> {
                 objects.push(tensor);
             }
         }
-        let mut found = Self {
+        let mut tensors = Self {
             tensors,
             python,
             interpreter,
             objects,
             others: AddressMap::default(),
         };
-        let mut others: Vec<u64> = found.objects.iter().map(|tensor| tensor.gradient).collect();
+        let mut others: Vec<u64> = tensors
+            .objects
+            .iter()
+            .map(|tensor| tensor.gradient)
+            .collect();
         if has_glibc_malloc {
-            let (saved, _) = found.walk(&found.roots());
+            let (saved, _) = tensors.walk(&tensors.roots());
             others.extend(saved.iter().map(|saved| saved.implementation));
         }
         for implementation in others {
-            if !found.others.contains_key(&implementation)
-                && let Some(tensor) = found.tensors.of_impl(implementation)
+            if !tensors.others.contains_key(&implementation)
+                && let Some(tensor) = tensors.tensors.of_impl(implementation)
             {
-                found.others.insert(implementation, tensor);
+                tensors.others.insert(implementation, tensor);
             }
         }
-        Some(found)
+        Some(tensors)
     }
 
     /// Removes the tensors that no longer exist or now have another storage.
@@ -417,21 +425,21 @@ impl<'a, M: Memory> Found<'a, M> {
             .collect()
     }
 
-    fn walk(&self, order: &[usize]) -> (Vec<Saved>, bool) {
+    fn walk(&self, order: &[usize]) -> (Vec<SavedTensor>, bool) {
         let roots = order.iter().map(|&index| (index, &self.objects[index]));
         Autograd::walk(self.tensors.classes, &self.python, roots)
     }
 
-    fn claim_python(
+    fn assign_python(
         &self,
         has_glibc_malloc: bool,
         options: &Options,
-        join: &mut Join,
+        assignment: &mut BlockAssignment,
         limits: &mut Limits,
     ) {
-        let names = self.search(options, join, limits);
+        let names = self.search(options, assignment, limits);
         self.tensors.classes.reader.forget();
-        self.claim_named(&names, join);
+        self.assign_named(&names, assignment);
         let mut roots = self.roots();
         if has_glibc_malloc {
             // The walk starts at the tensors with the best names, so that each node gets the best name that reaches it.
@@ -440,7 +448,7 @@ impl<'a, M: Memory> Found<'a, M> {
             if !is_complete {
                 limits.add("Some tensors that autograd has saved are not attributed: the graphs are too large.");
             }
-            self.claim_saved(&saved, &names, join);
+            self.assign_saved(&saved, &names, assignment);
         } else if !roots.is_empty() {
             limits.add(
                 "Tensors that autograd has saved are not attributed: the program does not use glibc malloc.",
@@ -451,10 +459,10 @@ impl<'a, M: Memory> Found<'a, M> {
             limits.add("The time limit ended the reading, so some names are missing.");
         }
         for tensor in &self.objects {
-            join.claim(Claim {
+            assignment.add(HolderCandidate {
                 class: HolderClass::Unnamed,
                 tensor: tensor.clone(),
-                ..Claim::default()
+                ..HolderCandidate::default()
             });
         }
     }
@@ -464,12 +472,12 @@ impl<'a, M: Memory> Found<'a, M> {
     fn search(
         &self,
         options: &Options,
-        join: &Join,
+        assignment: &BlockAssignment,
         limits: &mut Limits,
     ) -> Vec<Option<NamedPath>> {
         let mut wanted: AddressMap<()> = AddressMap::default();
         for tensor in &self.objects {
-            let is_held = join.blocks().index_of(tensor.data).is_some();
+            let is_held = assignment.blocks().index_of(tensor.data).is_some();
             let is_intermediate =
                 self.others.contains_key(&tensor.implementation) && !tensor.is_parameter;
             if (is_held || tensor.grad_fn != 0) && !is_intermediate {
@@ -489,7 +497,7 @@ impl<'a, M: Memory> Found<'a, M> {
             .collect()
     }
 
-    fn claim_named(&self, names: &[Option<NamedPath>], join: &mut Join) {
+    fn assign_named(&self, names: &[Option<NamedPath>], assignment: &mut BlockAssignment) {
         for (tensor, path) in self.objects.iter().zip(names) {
             let Some(path) = path else {
                 continue;
@@ -499,7 +507,7 @@ impl<'a, M: Memory> Found<'a, M> {
             if !now.is_some_and(|now| now.is_same(tensor)) {
                 continue;
             }
-            join.claim(Claim {
+            assignment.add(HolderCandidate {
                 class: path.class,
                 name: path.name.clone(),
                 path: path.path.clone(),
@@ -511,7 +519,7 @@ impl<'a, M: Memory> Found<'a, M> {
             if let Some(gradient) = self.others.get(&tensor.gradient) {
                 let mut steps = path.path.clone();
                 steps.push(".grad".to_owned());
-                join.claim(Claim {
+                assignment.add(HolderCandidate {
                     class: HolderClass::Gradient,
                     name: format!("{}.grad", path.name),
                     path: steps,
@@ -523,8 +531,13 @@ impl<'a, M: Memory> Found<'a, M> {
         }
     }
 
-    fn claim_saved(&self, saved: &[Saved], names: &[Option<NamedPath>], join: &mut Join) {
-        for Saved {
+    fn assign_saved(
+        &self,
+        saved: &[SavedTensor],
+        names: &[Option<NamedPath>],
+        assignment: &mut BlockAssignment,
+    ) {
+        for SavedTensor {
             implementation,
             node,
             root,
@@ -536,7 +549,7 @@ impl<'a, M: Memory> Found<'a, M> {
             let root = names.get(*root).and_then(Option::as_ref);
             let mut path = root.map(|root| root.path.clone()).unwrap_or_default();
             path.push(format!("saved by {node}"));
-            join.claim(Claim {
+            assignment.add(HolderCandidate {
                 class: HolderClass::SavedForBackward,
                 name: root.map(|root| root.name.clone()).unwrap_or_default(),
                 path,
@@ -548,29 +561,33 @@ impl<'a, M: Memory> Found<'a, M> {
     }
 }
 
-fn cpp_claim(tensor: Tensor) -> Claim {
-    Claim {
+fn cpp_candidate(tensor: Tensor) -> HolderCandidate {
+    HolderCandidate {
         class: HolderClass::CppStorage,
         tensor,
-        ..Claim::default()
+        ..HolderCandidate::default()
     }
 }
 
 /// Assigns the remaining blocks to tensors and storages without a Python object.
-fn claim_cpp<M: Memory>(scanned: &Scanned, tensors: &Tensors<'_, M>, join: &mut Join) {
+fn assign_cpp<M: Memory>(
+    scanned: &HeapCandidates,
+    tensors: &Tensors<'_, M>,
+    assignment: &mut BlockAssignment,
+) {
     for &implementation in &scanned.implementations {
         if let Some(tensor) = tensors.of_impl(implementation)
             && tensor.data != 0
-            && !join.is_claimed(tensor.data)
+            && !assignment.is_assigned(tensor.data)
         {
-            join.claim(cpp_claim(tensor));
+            assignment.add(cpp_candidate(tensor));
         }
     }
     for &storage in &scanned.storages {
         if let Some(storage) = tensors.storage(storage)
-            && !join.is_claimed(storage.data)
+            && !assignment.is_assigned(storage.data)
         {
-            join.claim(cpp_claim(Tensor::of_storage(&storage)));
+            assignment.add(cpp_candidate(Tensor::of_storage(&storage)));
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Reads words of the target's memory through a bounded cache, until the time limit of the look is reached.
+//! Reads words of the target's memory through a bounded cache, until the time limit of the reading is reached.
 //!
-//! A look follows millions of pointers. Reading the memory around each of them once, in chunks of 16 KiB, takes a few
+//! A reading follows millions of pointers. Reading the memory around each of them once, in chunks of 16 KiB, takes a few
 //! thousand system calls instead of millions.
 
 use std::cell::{Cell, RefCell};
@@ -45,7 +45,7 @@ impl Hasher for AddressHasher {
 
 pub type AddressMap<V> = HashMap<u64, V, BuildHasherDefault<AddressHasher>>;
 
-/// Time that a look may still take.
+/// Time that a reading may still take.
 #[derive(Debug)]
 pub struct Budget<'a> {
     started: Instant,
@@ -74,7 +74,7 @@ impl<'a> Budget<'a> {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the time is used up, or if the look was cancelled.
+    /// Returns true if the time is used up, or if the reading was cancelled.
     pub fn is_over(&self) -> bool {
         let checks = self.checks.get().wrapping_add(1);
         self.checks.set(checks);

@@ -71,7 +71,7 @@ pub struct Hits<T> {
     /// Address and meaning of each word that was found, in no particular order.
     pub found: Vec<(u64, T)>,
     /// True if the scan did not reach the end of the heaps.
-    pub is_cut: bool,
+    pub is_incomplete: bool,
 }
 
 /// Scans all heaps for the wanted words. Small heaps come first: the largest ones usually hold tensor data in host
@@ -92,7 +92,7 @@ pub fn scan<T: Copy>(
     let highest = wanted.keys().max().copied().unwrap_or(0);
     let mut hits = Hits {
         found: Vec::new(),
-        is_cut: false,
+        is_incomplete: false,
     };
     let mut heaps: Vec<&Mapping> = maps.iter().filter(|map| map.is_heap).collect();
     heaps.sort_by_key(|map| map.end.saturating_sub(map.start));
@@ -101,7 +101,7 @@ pub fn scan<T: Copy>(
         let mut at = map.start;
         while at < map.end {
             if hits.found.len() >= MAX_HITS || budget.is_beyond(percent) {
-                hits.is_cut = true;
+                hits.is_incomplete = true;
                 return hits;
             }
             let len = PIECE_BYTES.min(map.end - at);
