@@ -33,6 +33,9 @@ pub struct Holders {
     /// A sentence that says what could not be read, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
+    /// True if a limit ended a part of the reading, so that it cannot be compared with other readings.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_incomplete: bool,
     /// Largest first.
     pub groups: Vec<HolderGroup>,
 }

@@ -7,13 +7,13 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gputop::collect::memory::dump::Dump;
 use gputop::collect::memory::maps::Mapping;
 use gputop::collect::memory::{Memory, MemoryError, Range};
 use gputop::collect::torch::Failure;
-use gputop::collect::torch::holders::{Options, read_recorded};
+use gputop::collect::torch::holders::{Maximums, Options, read_recorded};
 use gputop::model::holders::{HolderClass, Holders, Quality};
 use serde::Deserialize;
 
@@ -61,15 +61,26 @@ fn dump(folder: &Path) -> Dump {
 }
 
 fn read_dump(dump: Dump, time_limit: Duration) -> (Result<Holders, Failure>, usize) {
-    let memory = Counted {
-        dump,
-        reads: Cell::new(0),
-    };
     let options = Options {
         time_limit,
         ..Options::default()
     };
-    let holders = read_recorded(&memory, &memory, &options, &AtomicBool::new(false));
+    let started = Instant::now();
+    read_with(dump, &options, |_| started.elapsed())
+}
+
+/// Reads a dump with a clock that depends on the number of reads.
+fn read_with(
+    dump: Dump,
+    options: &Options,
+    clock: impl Fn(usize) -> Duration,
+) -> (Result<Holders, Failure>, usize) {
+    let memory = Counted {
+        dump,
+        reads: Cell::new(0),
+    };
+    let clock = || clock(memory.reads.get());
+    let holders = read_recorded(&memory, &memory, options, &clock, &AtomicBool::new(false));
     (holders, memory.reads.get())
 }
 
@@ -120,6 +131,96 @@ fn names_and_sums_equal_those_of_the_program() {
                 .any(|group| group.class == class && !group.tensors.is_empty())
         };
         assert!(!is_reached(HolderClass::Unnamed));
+    }
+}
+
+#[test]
+fn every_limit_has_a_sentence() {
+    let folder = folders().remove(0);
+    let dump = dump(&folder);
+    let limited = |limit: &dyn Fn(&mut Maximums)| {
+        let mut options = Options::default();
+        options.time_limit = Duration::from_secs(120);
+        limit(&mut options.maximums);
+        let (holders, _) = read_with(dump.clone(), &options, |_| Duration::ZERO);
+        holders.unwrap()
+    };
+    assert!(!limited(&|_| {}).is_incomplete);
+    let table: [(&dyn Fn(&mut Maximums), &str); 6] = [
+        (
+            &|max| max.candidates = 10,
+            "The maximum number of candidates ended the search for tensors",
+        ),
+        (&|max| max.tensors = 10, "Only 10 tensors were read."),
+        (&|max| max.threads = 0, "Only 0 threads were searched"),
+        (
+            &|max| max.frames = 0,
+            "Only 0 frames of each thread were searched",
+        ),
+        (&|max| max.depth = 2, "Names show at most 2 references."),
+        (
+            &|max| max.items = 2,
+            "Only 2 items of each container were searched.",
+        ),
+    ];
+    for (limit, sentence) in table {
+        let holders = limited(limit);
+        let shown = holders.limit.clone().unwrap_or_default();
+        assert!(shown.contains(sentence), "{sentence}\n{shown}");
+        assert!(holders.is_incomplete, "{sentence}");
+        assert_eq!(sum(&holders), holders.allocated.0, "{sentence}");
+    }
+    let options = Options {
+        memory_limit: 100_000,
+        ..Options::default()
+    };
+    let (holders, _) = read_with(dump.clone(), &options, |_| Duration::ZERO);
+    let shown = holders.unwrap().limit.unwrap_or_default();
+    assert!(
+        shown.contains("The memory limit ended the search for names"),
+        "{shown}"
+    );
+}
+
+/// The clock advances with each read, so each time limit ends the reading at another place.
+#[test]
+fn time_limit_has_a_sentence_wherever_it_ends_the_reading() {
+    let folder = folders().remove(0);
+    let dump = dump(&folder);
+    let clock = |reads: usize| Duration::from_micros(reads as u64);
+    let at_limit = |reads: usize| {
+        let options = Options {
+            time_limit: clock(reads),
+            ..Options::default()
+        };
+        read_with(dump.clone(), &options, clock).0.ok()
+    };
+    let whole = at_limit(MAX_READS).unwrap();
+    assert!(!whole.is_incomplete, "{:?}", whole.limit);
+    let (_, reads) = read_dump(dump.clone(), Duration::from_secs(120));
+    let names = |holders: &Holders| -> usize {
+        let named = holders.groups.iter().filter(|group| !group.name.is_empty());
+        named.map(|group| group.tensors.len()).sum()
+    };
+    let (mut ends, mut sentences) = (0, String::new());
+    for part in 1..20 {
+        let Some(holders) = at_limit(reads * part / 20) else {
+            continue;
+        };
+        assert_eq!(sum(&holders), holders.allocated.0);
+        if names(&holders) < names(&whole) {
+            let limit = holders.limit.unwrap_or_default();
+            assert!(limit.contains("time limit"), "{part} of 20: {limit:?}");
+            assert!(holders.is_incomplete);
+            (ends, sentences) = (ends + 1, sentences + &limit);
+        }
+    }
+    assert!(ends >= 5, "{ends} readings ended early");
+    for sentence in [
+        "The time limit ended the search for tensors",
+        "The time limit ended the search for names",
+    ] {
+        assert!(sentences.contains(sentence), "{sentence}\n{sentences}");
     }
 }
 

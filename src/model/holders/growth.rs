@@ -58,10 +58,13 @@ struct ReadingSizes {
 pub struct HolderGrowth {
     process: ProcessKey,
     readings: VecDeque<ReadingSizes>,
+    /// True if the newest reading was incomplete. Its sizes are not among `readings`.
+    is_incomplete: bool,
 }
 
 impl HolderGrowth {
-    /// Adds a reading. A reading of another process, or one from before the last reading, starts over.
+    /// Adds a reading. A reading of another process, or one from before the last reading, starts over. An incomplete
+    /// reading does not count, because tensors of a group may be missing in it.
     pub fn push(&mut self, holders: &Holders) {
         let last = self.readings.back().map(|reading| reading.at);
         if last == Some(holders.at) && self.process == holders.process {
@@ -71,6 +74,10 @@ impl HolderGrowth {
             self.readings.clear();
         }
         self.process = holders.process;
+        self.is_incomplete = holders.is_incomplete;
+        if holders.is_incomplete {
+            return;
+        }
         if self.readings.len() == MAX_READINGS {
             self.readings.pop_front();
         }
@@ -86,8 +93,12 @@ impl HolderGrowth {
         });
     }
 
-    /// Returns the change of a group since the previous reading. `None` if there is no previous reading.
+    /// Returns the change of a group since the previous reading. `None` if there is no previous reading, or if the newest
+    /// reading was incomplete.
     pub fn of(&self, group: &HolderGroup) -> Option<GroupGrowth> {
+        if self.is_incomplete {
+            return None;
+        }
         let key = group.key();
         let sizes: Vec<Option<Size>> = self
             .readings
@@ -280,6 +291,29 @@ mod tests {
         );
         growth.push(&reading(5, vec![group("history[*]", 133)]));
         assert_eq!(growth.of(&group("history[*]", 133)), None);
+    }
+
+    #[test]
+    fn incomplete_readings_do_not_count_for_growth() {
+        let mut growth = HolderGrowth::default();
+        let mut push = |seconds, mib, is_incomplete| {
+            let group = group("history[*]", mib);
+            let holders = Holders {
+                is_incomplete,
+                ..reading(seconds, vec![group.clone()])
+            };
+            growth.push(&holders);
+            growth.of(&group)
+        };
+        for (seconds, mib) in [(0, 100), (30, 120)] {
+            push(seconds, mib, false);
+        }
+        // A part of the history is missing in this reading.
+        assert_eq!(push(60, 50, true), None);
+        let change = push(90, 160, false).expect("a change");
+        assert_eq!(change.bytes, 40 * MIB as i64);
+        let rate = change.rate.expect("a rate");
+        assert_eq!(rate.bytes_per_minute, Bytes(40 * MIB));
     }
 
     #[test]

@@ -67,6 +67,11 @@ impl Blocks {
         (block.address == address && fits).then_some(index)
     }
 
+    /// Returns the size of the block that contains an address.
+    pub fn size_at(&self, address: u64) -> Option<u64> {
+        Some(self.0.get(self.index_of(address)?)?.bytes)
+    }
+
     pub fn len(&self) -> usize {
         self.0.len()
     }

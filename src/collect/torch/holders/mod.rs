@@ -18,20 +18,23 @@
 mod assignment;
 mod autograd;
 mod interpreter;
+mod limits;
 mod names;
 mod python;
 mod reader;
 mod scan;
 mod tensors;
+mod wanted;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use self::assignment::{BlockAssignment, Blocks, HolderCandidate};
 use self::autograd::{Autograd, SavedTensor};
 use self::interpreter::Interpreter;
+pub use self::limits::{Maximums, Options};
 use self::names::{NamedPath, Names};
 use self::python::Python;
 use self::reader::{AddressMap, Budget, Reader};
@@ -39,6 +42,7 @@ use self::scan::{PresentPages, scan};
 use self::tensors::{
     Classes, Tensor, Tensors, Vtables, calibrate, storages_by_vote, tensor_types, vtables,
 };
+use self::wanted::WantedTensors;
 use super::{Attached, DeviceStats, Failure};
 use crate::collect::clock::now_mono;
 use crate::collect::memory::live::Live;
@@ -50,30 +54,11 @@ use crate::model::pool::PoolMap;
 use crate::model::process::ProcessKey;
 use crate::model::units::{Millis, Pid};
 
-/// Maximum number of tensors.
-const MAX_TENSORS: usize = 1 << 18;
 /// Parts of the time limit, in percent, after which the scan and the search for names end.
 const SCAN_PERCENT: u32 = 60;
 const NAMES_PERCENT: u32 = 90;
 /// Libraries whose allocations do not have the headers of glibc's malloc.
 const OTHER_MALLOCS: &[&str] = &["libjemalloc", "libtcmalloc", "libmimalloc", "libhoard"];
-
-/// Limits of a reading.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Options {
-    pub time_limit: Duration,
-    /// Approximate maximum memory that the reading uses, in bytes.
-    pub memory_limit: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            time_limit: Duration::from_secs(2),
-            memory_limit: 64 << 20,
-        }
-    }
-}
 
 /// Reads the holders of a running process once.
 ///
@@ -86,7 +71,7 @@ pub fn read_process(
     options: &Options,
     cancelled: &AtomicBool,
 ) -> Result<Holders, Failure> {
-    let at = now_mono();
+    let (at, started) = (now_mono(), Instant::now());
     let mut attached = Attached::open(proc_root, pid)?;
     if attached.is_forked_copy(proc_root, pid) {
         return Err(Failure::Forked);
@@ -98,7 +83,9 @@ pub fn read_process(
         present: PresentPages::open(proc_root, pid),
         is_cached: true,
     };
-    let mut holders = read_target(&mut attached, &target, options, cancelled)?;
+    let clock = || started.elapsed();
+    let budget = Budget::new(options, &clock, cancelled);
+    let mut holders = read_target(&mut attached, &target, &budget)?;
     let stat = StatFile::open(&proc_root.join(pid.to_string()).join("stat"));
     let start = stat.and_then(|stat| Ok(stat.read(&mut StatBuffer::new())?.start));
     let start = start.map_err(|_| Failure::Memory(MemoryError::Gone))?;
@@ -107,11 +94,13 @@ pub fn read_process(
     Ok(holders)
 }
 
-/// Reads recorded memory, for tests: `heaps` is scanned, and all other reads use `memory` without a cache.
+/// Reads recorded memory, for tests: `heaps` is scanned, and all other reads use `memory` without a cache. `clock`
+/// returns the time since the start.
 pub fn read_recorded(
     memory: &impl Memory,
     heaps: &impl Memory,
     options: &Options,
+    clock: &dyn Fn() -> Duration,
     cancelled: &AtomicBool,
 ) -> Result<Holders, Failure> {
     let target = Target {
@@ -120,7 +109,8 @@ pub fn read_recorded(
         present: PresentPages::all(),
         is_cached: false,
     };
-    read_target(&mut Attached::attach(memory)?, &target, options, cancelled)
+    let budget = Budget::new(options, clock, cancelled);
+    read_target(&mut Attached::attach(memory)?, &target, &budget)
 }
 
 /// The memory of the process: `heaps` for the scan, `memory` for all other reads.
@@ -129,20 +119,6 @@ struct Target<'a, M, H> {
     heaps: &'a H,
     present: PresentPages,
     is_cached: bool,
-}
-
-/// The sentences of [`Holders::limit`].
-#[derive(Debug, Default)]
-struct Limits(Vec<String>);
-
-impl Limits {
-    fn add(&mut self, sentence: impl Into<String>) {
-        self.0.push(sentence.into());
-    }
-
-    fn text(self) -> Option<String> {
-        (!self.0.is_empty()).then(|| self.0.join(" "))
-    }
 }
 
 /// The blocks of all devices at one time, and the allocator statistics of that time.
@@ -183,21 +159,18 @@ impl Pools {
 fn read_target<M: Memory, H: Memory>(
     attached: &mut Attached<impl Memory>,
     target: &Target<'_, M, H>,
-    options: &Options,
-    cancelled: &AtomicBool,
+    budget: &Budget<'_>,
 ) -> Result<Holders, Failure> {
-    let budget = Budget::new(options.time_limit, cancelled);
-    let mut limits = Limits::default();
     let before = Pools::read(attached)?;
     let maps = target.memory.maps()?;
     let cache = if target.is_cached {
-        options.memory_limit * 3 / 8
+        budget.options.memory_limit * 3 / 8
     } else {
         0
     };
-    let reader = Reader::new(target.memory, &maps, cache, &budget);
+    let reader = Reader::new(target.memory, &maps, cache, budget);
     let classes = Classes::new(&reader);
-    let scanned = scan_heaps(target, &reader, &maps, &mut limits);
+    let scanned = scan_heaps(target, &reader, &maps);
     let has_glibc_malloc = has_glibc_malloc(&maps);
     let tensors = PythonTensors::decode(&scanned, &classes, has_glibc_malloc);
     // A tensor counts only if it has the same storage before and after the blocks are read. Otherwise, another tensor
@@ -208,10 +181,10 @@ fn read_target<M: Memory, H: Memory>(
     let mut assignment = BlockAssignment::new(Blocks::new(&pools.maps));
     match &tensors {
         Some(tensors) => {
-            tensors.assign_python(has_glibc_malloc, options, &mut assignment, &mut limits);
+            tensors.assign_python(has_glibc_malloc, &mut assignment);
             assign_cpp(&scanned, &tensors.tensors, &mut assignment);
         }
-        None => assign_storages(&scanned, &classes, &mut assignment, &mut limits),
+        None => assign_storages(&scanned, &classes, &mut assignment),
     }
     if budget.is_cancelled() {
         return Err(Failure::Cancelled);
@@ -232,7 +205,8 @@ fn read_target<M: Memory, H: Memory>(
         } else {
             Quality::Approximate
         },
-        limit: limits.text(),
+        limit: budget.limits.text(),
+        is_incomplete: budget.limits.is_incomplete(),
         groups,
         ..Holders::default()
     })
@@ -262,8 +236,8 @@ fn scan_heaps<M: Memory, H: Memory>(
     target: &Target<'_, M, H>,
     reader: &Reader<'_, M>,
     maps: &[Mapping],
-    limits: &mut Limits,
 ) -> HeapCandidates {
+    let (budget, limits) = (reader.budget, &reader.budget.limits);
     let mut wanted: AddressMap<WordMeaning> = AddressMap::default();
     let Vtables {
         storages,
@@ -295,7 +269,6 @@ fn scan_heaps<M: Memory, H: Memory>(
         }
         wanted.extend(types.into_iter().map(|at| (at, WordMeaning::TensorType)));
     }
-    let budget = reader.budget;
     let hits = scan(
         target.heaps,
         maps,
@@ -305,7 +278,13 @@ fn scan_heaps<M: Memory, H: Memory>(
         SCAN_PERCENT,
     );
     if hits.is_incomplete {
-        limits.add("The time limit ended the search for tensors, so some tensors are missing.");
+        let limit = match hits.found.len() >= budget.options.maximums.candidates {
+            true => "maximum number of candidates",
+            false => "time limit",
+        };
+        limits.add_end(format!(
+            "The {limit} ended the search for tensors, so some tensors are missing."
+        ));
     }
     let mut scanned = HeapCandidates {
         interpreter,
@@ -337,13 +316,13 @@ fn assign_storages<M: Memory>(
     scanned: &HeapCandidates,
     classes: &Classes<'_, M>,
     assignment: &mut BlockAssignment,
-    limits: &mut Limits,
 ) {
     let is_block = |address| assignment.blocks().index_of(address).is_some();
     for storage in storages_by_vote(classes, &scanned.storages, is_block) {
         assignment.add(cpp_candidate(Tensor::of_storage(&storage)));
     }
     if !scanned.objects.is_empty() {
+        let limits = &classes.reader.budget.limits;
         limits
             .add("Variable names are not available: this build of PyTorch has an unknown layout.");
     }
@@ -358,6 +337,8 @@ struct PythonTensors<'a, M> {
     objects: Vec<Tensor>,
     /// Gradients and saved tensors, by the address of their TensorImpl.
     others: AddressMap<Tensor>,
+    /// Address of each saved TensorImpl, and of the Python tensor whose graph reached it first.
+    graph_roots: Vec<(u64, u64)>,
 }
 
 impl<'a, M: Memory> PythonTensors<'a, M> {
@@ -372,7 +353,14 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
         let tensors = Tensors { classes, layout };
         let python = Python::new(classes.reader, interpreter.layout);
         let mut objects: Vec<Tensor> = Vec::new();
-        for &object in scanned.objects.iter().take(MAX_TENSORS) {
+        let budget = classes.reader.budget;
+        let max = budget.options.maximums.tensors;
+        for &object in &scanned.objects {
+            if objects.len() >= max {
+                let sentence = format!("Only {max} tensors were read.");
+                budget.limits.add_end(sentence);
+                break;
+            }
             if let Some(mut tensor) = tensors.of_object(object) {
                 let class = python.type_of(object);
                 tensor.is_parameter = class.is_some_and(|class| class.name == "Parameter");
@@ -385,6 +373,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
             interpreter,
             objects,
             others: AddressMap::default(),
+            graph_roots: Vec::new(),
         };
         let mut others: Vec<u64> = tensors
             .objects
@@ -394,6 +383,12 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
         if has_glibc_malloc {
             let (saved, _) = tensors.walk(&tensors.roots());
             others.extend(saved.iter().map(|saved| saved.implementation));
+            let root =
+                |saved: &SavedTensor| tensors.objects.get(saved.root).map(|root| root.object);
+            let graph_roots = saved
+                .iter()
+                .filter_map(|saved| Some((saved.implementation, root(saved)?)));
+            tensors.graph_roots = graph_roots.collect();
         }
         for implementation in others {
             if !tensors.others.contains_key(&implementation)
@@ -430,14 +425,10 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
         Autograd::walk(self.tensors.classes, &self.python, roots)
     }
 
-    fn assign_python(
-        &self,
-        has_glibc_malloc: bool,
-        options: &Options,
-        assignment: &mut BlockAssignment,
-        limits: &mut Limits,
-    ) {
-        let names = self.search(options, assignment, limits);
+    fn assign_python(&self, has_glibc_malloc: bool, assignment: &mut BlockAssignment) {
+        let budget = self.tensors.classes.reader.budget;
+        let limits = &budget.limits;
+        let names = self.search(assignment);
         self.tensors.classes.reader.forget();
         self.assign_named(&names, assignment);
         let mut roots = self.roots();
@@ -446,7 +437,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
             roots.sort_by_key(|&index| names[index].as_ref().map_or(u32::MAX, |path| path.cost));
             let (saved, is_complete) = self.walk(&roots);
             if !is_complete {
-                limits.add("Some tensors that autograd has saved are not attributed: the graphs are too large.");
+                limits.add_end("Some tensors that autograd has saved are not attributed: the graphs are too large.");
             }
             self.assign_saved(&saved, &names, assignment);
         } else if !roots.is_empty() {
@@ -455,8 +446,8 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
             );
         }
         // A read fails when the time is over, and so does the check of a named tensor.
-        if self.tensors.classes.reader.budget.is_beyond(100) {
-            limits.add("The time limit ended the reading, so some names are missing.");
+        if budget.is_beyond(100) {
+            limits.add_end("The time limit ended the reading, so some names are missing.");
         }
         for tensor in &self.objects {
             assignment.add(HolderCandidate {
@@ -469,32 +460,60 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
 
     /// Searches for the names of all tensors. The search does not wait for intermediate results that only the graph
     /// keeps alive.
-    fn search(
-        &self,
-        options: &Options,
-        assignment: &BlockAssignment,
-        limits: &mut Limits,
-    ) -> Vec<Option<NamedPath>> {
-        let mut wanted: AddressMap<()> = AddressMap::default();
+    fn search(&self, assignment: &BlockAssignment) -> Vec<Option<NamedPath>> {
+        let reader = self.tensors.classes.reader;
+        let (budget, blocks) = (reader.budget, assignment.blocks());
+        let graphs = self.graph_bytes(blocks);
+        let mut wanted = WantedTensors::default();
         for tensor in &self.objects {
-            let is_held = assignment.blocks().index_of(tensor.data).is_some();
+            let bytes = blocks.size_at(tensor.data);
             let is_intermediate =
                 self.others.contains_key(&tensor.implementation) && !tensor.is_parameter;
-            if (is_held || tensor.grad_fn != 0) && !is_intermediate {
-                wanted.insert(tensor.object, ());
+            if (bytes.is_some() || tensor.grad_fn != 0) && !is_intermediate {
+                let graph_bytes = graphs.get(&tensor.object).copied().unwrap_or(0);
+                wanted.insert(tensor, bytes.unwrap_or(0), graph_bytes);
             }
         }
-        let mut names = Names::new(&self.python, &self.tensors, options.memory_limit * 3 / 8);
-        if !names.search(self.interpreter, &mut wanted, NAMES_PERCENT) {
+        let max_bytes = budget.options.memory_limit * 3 / 8;
+        let mut names = Names::new(&self.python, &self.tensors, max_bytes);
+        // The cache would return tensors that the program has freed meanwhile.
+        let uncached = reader.uncached();
+        let classes = Classes::new(&uncached);
+        let current = Tensors {
+            classes: &classes,
+            layout: self.tensors.layout,
+        };
+        let is_alive = |tensor: &Tensor| {
+            let now = current.of_object(tensor.object);
+            now.is_some_and(|now| now.is_same(tensor))
+        };
+        let limit = names.search(self.interpreter, &mut wanted, is_alive, NAMES_PERCENT);
+        if let Some(limit) = limit {
             let count = wanted.len();
-            limits.add(format!(
-                "A limit ended the search for names: {count} tensors remain unnamed."
+            budget.limits.add_end(format!(
+                "The {limit} limit ended the search for names: {count} tensors remain unnamed."
             ));
         }
         self.objects
             .iter()
             .map(|tensor| names.path_of(tensor.object))
             .collect()
+    }
+
+    /// Returns the bytes that the graph of each tensor keeps alive, by the address of the tensor. Bytes of several graphs
+    /// count for the first one.
+    fn graph_bytes(&self, blocks: &Blocks) -> AddressMap<u64> {
+        let mut graphs: AddressMap<u64> = AddressMap::default();
+        let mut counted: AddressMap<()> = AddressMap::default();
+        for (implementation, root) in &self.graph_roots {
+            if let Some(tensor) = self.others.get(implementation)
+                && let Some(bytes) = blocks.size_at(tensor.data)
+                && counted.insert(tensor.data, ()).is_none()
+            {
+                *graphs.entry(*root).or_default() += bytes;
+            }
+        }
+        graphs
     }
 
     fn assign_named(&self, names: &[Option<NamedPath>], assignment: &mut BlockAssignment) {

@@ -15,8 +15,6 @@ use crate::model::units::Pid;
 /// Number of bytes that are read at once.
 const PIECE_BYTES: u64 = 1 << 20;
 const PAGE_BYTES: u64 = 4 << 10;
-/// Maximum number of hits.
-const MAX_HITS: usize = 1 << 20;
 /// Number of words in the filter before the exact comparison.
 const FILTER: usize = 4_096;
 
@@ -100,7 +98,7 @@ pub fn scan<T: Copy>(
     for map in heaps {
         let mut at = map.start;
         while at < map.end {
-            if hits.found.len() >= MAX_HITS || budget.is_beyond(percent) {
+            if hits.found.len() >= budget.options.maximums.candidates || budget.is_beyond(percent) {
                 hits.is_incomplete = true;
                 return hits;
             }

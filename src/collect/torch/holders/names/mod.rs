@@ -16,7 +16,8 @@ use self::references::Parent;
 use super::interpreter::Interpreter;
 use super::python::{Kind, Python};
 use super::reader::AddressMap;
-use super::tensors::Tensors;
+use super::tensors::{Tensor, Tensors};
+use super::wanted::WantedTensors;
 use crate::collect::memory::{Memory, is_pointer};
 use crate::model::holders::HolderClass;
 
@@ -25,10 +26,11 @@ const COSTS: usize = 600;
 /// Approximate memory of one node, with its entries in the index and the queue.
 const NODE_BYTES: usize = 96;
 const MAX_INTERPRETERS: usize = 16;
-const MAX_THREADS: usize = 512;
-const MAX_FRAMES: usize = 2_000;
-/// Maximum length of a path.
-const MAX_DEPTH: usize = 60;
+/// Minimum number of visited objects between two checks for freed tensors, in total and for each wanted tensor.
+const MIN_VISITS_PER_CHECK: usize = 16_384;
+const MIN_VISITS_PER_TENSOR: usize = 32;
+/// Maximum number of objects that are visited for the names of the last few bytes.
+const MAX_LAST_VISITS: usize = 50_000;
 const MAX_NAME: usize = 240;
 /// Containers with more items are searched after all cheaper paths, because most of them hold data.
 const MANY_ITEMS: u64 = 4_096;
@@ -37,9 +39,6 @@ const MANY_ITEMS_COST: u16 = 40;
 const MAX_OPAQUE_BYTES: u64 = 512;
 /// Maximum number of second names, such as those of tied weights.
 const MAX_ALIASES: usize = 4_096;
-
-/// Maximum number of attributes of one instance.
-const MAX_ATTRIBUTES: usize = 65_536;
 
 const MAIN_COST: u16 = 4;
 const FRAME_COST: u16 = 6;
@@ -191,15 +190,18 @@ impl<'a, M: Memory> Names<'a, M> {
         }
     }
 
-    /// Searches until `wanted` is empty: the addresses of Python tensors. Returns false if a limit ended the search.
+    /// Searches until `wanted` is empty, or until 99 % of its bytes have a name and a short search has not found the rest.
+    /// Returns the limit that ended the search: a word such as `time`.
     pub fn search(
         &mut self,
         interpreter: &Interpreter,
-        wanted: &mut AddressMap<()>,
+        wanted: &mut WantedTensors,
+        is_alive: impl Fn(&Tensor) -> bool,
         percent: u32,
-    ) -> bool {
+    ) -> Option<&'static str> {
+        let budget = self.python.reader.budget;
         self.add_roots(interpreter);
-        let mut visits = 0_usize;
+        let (mut visits, mut last_visits, mut next_check) = (0_usize, 0, MIN_VISITS_PER_CHECK);
         for cost in 0..COSTS {
             let mut next = 0;
             // Expanding a node may add nodes of the same cost.
@@ -211,22 +213,31 @@ impl<'a, M: Memory> Names<'a, M> {
             {
                 next += 1;
                 visits += 1;
-                if visits.is_multiple_of(256) && self.python.reader.budget.is_beyond(percent) {
-                    return false;
+                if visits.is_multiple_of(256) && budget.is_beyond(percent) {
+                    return Some("time");
                 }
                 self.visit(index, cost, wanted);
-                if wanted.is_empty() {
-                    return true;
+                if visits >= next_check {
+                    wanted.remove_freed(&is_alive);
+                    let interval = wanted.len().saturating_mul(MIN_VISITS_PER_TENSOR);
+                    next_check = visits + interval.max(MIN_VISITS_PER_CHECK);
+                }
+                last_visits += usize::from(wanted.has_enough_names());
+                if wanted.is_empty() || last_visits > MAX_LAST_VISITS {
+                    return None;
                 }
             }
             if let Some(bucket) = self.graph.queue.get_mut(cost) {
                 *bucket = Vec::new();
             }
         }
-        !self.graph.is_full && !self.python.reader.budget.is_beyond(percent)
+        match self.graph.is_full {
+            true => Some("memory"),
+            false => budget.is_beyond(percent).then_some("time"),
+        }
     }
 
-    fn visit(&mut self, index: u32, cost: usize, wanted: &mut AddressMap<()>) {
+    fn visit(&mut self, index: u32, cost: usize, wanted: &mut WantedTensors) {
         let Some(node) = self.graph.nodes.get(index as usize).copied() else {
             return;
         };
@@ -234,7 +245,7 @@ impl<'a, M: Memory> Names<'a, M> {
         if node.is_done || usize::from(node.cost) > cost {
             return;
         }
-        wanted.remove(&node.object);
+        wanted.set_named(node.object);
         let Some(object_type) = self.python.type_of(node.object) else {
             return;
         };
@@ -258,7 +269,7 @@ impl<'a, M: Memory> Names<'a, M> {
             index,
             object: node.object,
             cost: node.cost,
-            class: class,
+            class,
         };
         self.expand(&parent, &object_type);
     }
@@ -284,9 +295,14 @@ impl<'a, M: Memory> Names<'a, M> {
                 .word(state.wrapping_add(layout.threads))
                 .unwrap_or(0);
             let mut threads = Vec::new();
-            while is_pointer(thread) && threads.len() < MAX_THREADS {
+            let max = python.reader.budget.options.maximums.threads;
+            while is_pointer(thread) && threads.len() < max {
                 threads.push(thread);
                 thread = python.reader.word(thread.wrapping_add(8)).unwrap_or(0);
+            }
+            if is_pointer(thread) {
+                let sentence = format!("Only {max} threads were searched for local variables.");
+                python.reader.budget.limits.add_end(sentence);
             }
             // The main thread is the last one of the list.
             for (number, thread) in threads.into_iter().rev().enumerate() {
@@ -341,12 +357,18 @@ impl<'a, M: Memory> Names<'a, M> {
                 .unwrap_or(0);
         }
         let mut frames = Vec::new();
-        while is_pointer(frame) && frames.len() < MAX_FRAMES {
+        let max = python.reader.budget.options.maximums.frames;
+        while is_pointer(frame) && frames.len() < max {
             frames.push(frame);
             frame = python
                 .reader
                 .word(frame.wrapping_add(layout.previous_frame))
                 .unwrap_or(0);
+        }
+        if is_pointer(frame) {
+            let sentence =
+                format!("Only {max} frames of each thread were searched for local variables.");
+            python.reader.budget.limits.add_end(sentence);
         }
         for (depth, &frame) in frames.iter().rev().enumerate() {
             let Some(function) = python.frame_function(frame) else {

@@ -1,6 +1,6 @@
 //! The references of each kind of Python object. Their extra costs decide which of several names a tensor gets.
 
-use super::{Edge, MAX_ATTRIBUTES, MAX_OPAQUE_BYTES, Names, Step};
+use super::{Edge, MAX_OPAQUE_BYTES, Names, Step};
 use crate::collect::memory::Memory;
 use crate::collect::torch::holders::python::{Kind, TypeInfo};
 use crate::model::holders::HolderClass;
@@ -197,7 +197,7 @@ impl<M: Memory> Names<'_, M> {
         let mut found: Vec<(u64, u64)> = Vec::new();
         python.attributes(parent.object, class, &mut |name, value| {
             found.push((name, value));
-            found.len() < MAX_ATTRIBUTES
+            true
         });
         let has = |wanted: &str| {
             let mut names = found.iter().map(|&(name, _)| python.text(name));

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::{MAX_DEPTH, MAX_NAME, NamedPath, Names, Step};
+use super::{MAX_NAME, NamedPath, Names, Step};
 use crate::collect::memory::Memory;
 use crate::collect::torch::holders::python::Kind;
 use crate::model::text::visible;
@@ -34,11 +34,15 @@ impl<M: Memory> Names<'_, M> {
         let mut steps = vec![step];
         let mut at = parent;
         while let Some(node) = self.graph.nodes.get(at as usize) {
-            steps.push(node.step);
-            at = node.parent;
-            if steps.len() > MAX_DEPTH {
+            let budget = self.python.reader.budget;
+            let max = budget.options.maximums.depth;
+            if steps.len() > max {
+                let sentence = format!("Names show at most {max} references.");
+                budget.limits.add_end(sentence);
                 break;
             }
+            steps.push(node.step);
+            at = node.parent;
         }
         let mut name = String::new();
         let mut path = Vec::new();
