@@ -181,6 +181,9 @@ mod tests {
         // user's script.
         const OWN_FILES: &[&str] = &[
             "train.py",
+            "YOUR_SCRIPT.py",
+            "python server.py",
+            "update_wizard_linux.sh",
             "main.py",
             "launch.py",
             "run.log",

@@ -382,12 +382,12 @@ impl<'a> Setting<'a> {
             .is_none_or(|w| w.kind.is_own_code() || w.own_code)
     }
 
-    /// Returns the command of the failed program if its log does not name a script.
+    /// Returns the command that stands for the failed program if its log does not name a script.
     #[must_use]
     pub fn usual_command(&self) -> &'static str {
         let kind = self.program.map(|w| w.kind);
         match kind {
-            Some(Kind::Inference | Kind::Library) => "python SCRIPT.py",
+            Some(Kind::Inference | Kind::Library) => "python YOUR_SCRIPT.py",
             _ => SCRIPT,
         }
     }
