@@ -435,6 +435,8 @@ mod tests {
             "no-mouse",
             "readonly",
             "on-incident",
+            "on-idle",
+            "on-exit",
             "probe-interval",
             "interval",
         ];
@@ -443,7 +445,10 @@ mod tests {
             ("incidents", &[]),
             ("cards", &[]),
             ("generate", &[]),
-            ("record", &["config", "on-incident", "interval"]),
+            (
+                "record",
+                &["config", "on-incident", "on-idle", "on-exit", "interval"],
+            ),
             ("demo", &["config", "theme", "density", "ascii", "no-mouse"]),
             ("snapshot", &["config", "theme", "ascii", "no-mouse"]),
             #[cfg(local)]
