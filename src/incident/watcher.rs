@@ -27,8 +27,9 @@ use crate::model::incident_record::{Record, Track};
 use crate::model::units::Millis;
 use crate::protocol::Update;
 
-/// Maximum number of frames queued for the thread. Further frames are dropped, because the next one has newer data.
-pub const MAX_WAITING_FRAMES: usize = 32;
+/// Maximum number of frames queued for the thread. Further frames are dropped, because the next one has newer data. A jump
+/// in a recording sends up to 125 at once, which show whether memory grew.
+pub const MAX_WAITING_FRAMES: usize = 128;
 
 /// The store for incidents and the command to run for each.
 #[derive(Debug, Clone)]

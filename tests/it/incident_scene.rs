@@ -14,6 +14,7 @@ use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
 use gputop::model::units::{Bytes, Millis, Mono, Pid};
 use gputop::protocol::{Play, Update};
 use gputop::source::record::Recorder;
+use gputop::source::replay::Options;
 use serde_json::Value;
 
 use crate::fake_machine::{RealProcess, command, dashboard, is_host, on_gpu};
@@ -21,6 +22,7 @@ use crate::fake_nvml::FakeNvml;
 use crate::python;
 use crate::python_target::PythonTarget;
 use crate::recording::{PAUSED, frame, start};
+use crate::screen_fixture::DEMO;
 use crate::terminal::{Launch, Terminal};
 use crate::torch_live::{allocated_bytes, dump_path};
 use crate::torch_target::Target;
@@ -319,4 +321,34 @@ fn recording_restores_stack_and_map_of_a_failure() {
     let map = scene.map.as_ref().expect("the map");
     assert_eq!((map.lag, map.whole.is_none()), (Millis(70), true));
     assert!(map.largest_free_block > Bytes(0));
+}
+
+#[test]
+fn explains_the_failures_of_the_demo_after_it_opened_near_its_middle() {
+    let opening = Options {
+        speed: 16.0,
+        start: Millis(117_000),
+        ..Options::default()
+    };
+    let mut seen = start(DEMO.to_vec(), opening);
+    let watcher = Watcher::start(None).unwrap();
+    loop {
+        let update = seen.next();
+        watcher.see(&update);
+        if matches!(update, Update::Position(position) if position.at_end) {
+            break;
+        }
+    }
+    let mut found = std::collections::BTreeMap::new();
+    for result in watcher.finish(Duration::from_secs(20)) {
+        if let WatchResult::Incident(record) = result {
+            found.insert(format!("{:?}", record.key), record.incident.id);
+        }
+    }
+    let mut ids: Vec<String> = found.into_values().collect();
+    ids.sort();
+    assert_eq!(
+        ids,
+        ["assert-loss-labels", "oom-fragmentation", "oom-leak-growth"]
+    );
 }

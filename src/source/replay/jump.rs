@@ -20,7 +20,7 @@ const MORE_PAST_MINUTES: usize = 15;
 const MAX_PAST_BYTES: u64 = 32 << 20;
 /// Approximate maximum number of frames that a jump sends. The stream holds no more, and the finest resolution of a
 /// chart is one second.
-const MAX_JUMP_FRAMES: u64 = 120;
+const MAX_JUMP_FRAMES: u64 = 125;
 /// Maximum number of frames to step forward. Longer distances are executed as a jump.
 const MAX_FORWARD_STEPS: u64 = 16;
 
@@ -185,11 +185,28 @@ impl Player {
 
     pub fn jump_into_minute(&mut self, target: Target) {
         let (minute, until) = target.resolve(&self.reader.recording);
-        self.send_jump(minute);
-        self.reader.seek(minute);
+        let first = self.first_minute(minute);
+        self.send_jump(first);
+        self.reader.seek(first);
         self.shown = None;
         self.is_map_sent = false;
+        if first < minute {
+            self.send_minute(first, Until::Frame(u64::MAX));
+            self.shown = None;
+        }
         self.send_minute(minute, until);
+    }
+
+    /// Returns the minute whose frames a jump sends first: the one before the target's, if both have few enough frames.
+    /// A failure soon after the jump is then explained from at least a minute of history.
+    fn first_minute(&self, minute: usize) -> usize {
+        let start = |at: usize| self.reader.recording.minutes.get(at).map(|m| m.start);
+        let frames = |at| self.reader.frames_of(at);
+        minute
+            .checked_sub(1)
+            .filter(|&before| start(before) < start(minute) && frames(before) > 0)
+            .filter(|&before| frames(before).saturating_add(frames(minute)) <= MAX_JUMP_FRAMES)
+            .unwrap_or(minute)
     }
 
     fn send_minute(&mut self, minute: usize, until: Until) {
