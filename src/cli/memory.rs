@@ -18,7 +18,7 @@ use super::{say, width, write_out};
 use crate::collect::holders::read;
 use crate::collect::torch::Failure;
 use crate::export::explanation::wrapped;
-use crate::export::holders::{advices, sentence, state_words, tensors};
+use crate::export::holders::{advices, estimates, sentence, state_words, tensors};
 use crate::model::frame::SCHEMA;
 use crate::model::holders::growth::{GroupGrowth, HolderGrowth};
 use crate::model::holders::{HolderClass, HolderGroup, Holders};
@@ -150,6 +150,7 @@ impl Args {
     ) -> String {
         let mut sentences = vec![sentence(holders, growth)];
         sentences.extend(advices(holders, growth));
+        sentences.extend(estimates(holders, None));
         sentences.extend(holders.limit.clone());
         let lines = sentences.iter().flat_map(|text| wrapped(text, width));
         let mut text = lines.map(|line| line + "\n").collect::<String>();

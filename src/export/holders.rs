@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::probe::sentence as capitalized;
+use crate::model::holders::estimate::{Activations, training_minimum};
 use crate::model::holders::growth::{GrowthRate, HolderGrowth, advice};
 use crate::model::holders::{HeldTensor, HolderClass, HolderGroup, Holders, Quality};
 use crate::model::units::Bytes;
@@ -97,6 +98,41 @@ pub fn advices(holders: &Holders, growth: &HolderGrowth) -> Vec<String> {
     advices
 }
 
+/// Returns the estimates that follow from a reading, as sentences. `free` is the memory that activations may still use, if
+/// known.
+pub fn estimates(holders: &Holders, free: Option<Bytes>) -> Vec<String> {
+    let Some(activations) = Activations::of(holders) else {
+        return Vec::new();
+    };
+    let (bytes, batch_size) = (activations.bytes, activations.batch_size);
+    let mut sentences = vec![format!(
+        "Activations take {} for each of {batch_size} samples, if the first dimension of the saved tensors is the batch \
+         size. Parameters, gradients and optimizer state take {}.",
+        rounded(activations.per_sample()),
+        rounded(training_minimum(holders)),
+    )];
+    let fitting = free.and_then(|free| Some((free, activations.fitting_batch_size(free)?)));
+    if let Some((free, size)) = fitting {
+        sentences.push(format!(
+            "A batch size of {size} would just fit, if a step needs no more than the {} of activations in this reading, and \
+             if they use all of the {} that are free.",
+            rounded(bytes),
+            rounded(free),
+        ));
+    }
+    sentences
+}
+
+/// Returns `grows: losses[*], 2.10 GiB/h` for the group of a reading that grows fastest, with its device number.
+pub fn growth_note(holders: &Holders, growth: &HolderGrowth) -> Option<(u32, String)> {
+    let groups = holders.groups.iter().filter(|group| !group.name.is_empty());
+    let rates = groups.filter_map(|group| Some((group, named_rate(group, growth)?)));
+    let (group, rate) = rates.max_by_key(|(_, rate)| rate.bytes_per_minute)?;
+    let per_hour = Bytes(rate.bytes_per_minute.0.saturating_mul(60));
+    let note = format!("grows: {}, {}/h", group.name, rounded(per_hour));
+    Some((group.ordinal, note))
+}
+
 /// Returns `41 %`, or `<1 %` for a small share.
 pub fn percent_words(percent: f64) -> String {
     if percent > 0.0 && percent < 1.0 {
@@ -154,7 +190,7 @@ pub fn tensors(holders: &Holders, group: &HolderGroup, with_paths: bool) -> Stri
     };
     let mut text = format!(
         "{name}\n  {}, device {}: {}\n",
-        group.class.name(),
+        group.class_words(),
         group.ordinal,
         size_words(holders, group),
     );
@@ -265,6 +301,55 @@ mod tests {
             sentence.contains("24 % and growing 120 MiB a minute, parameters"),
             "{sentence}"
         );
+    }
+
+    #[test]
+    fn note_names_the_group_that_grows_fastest() {
+        let note = |readings: &[Holders]| {
+            let mut growth = HolderGrowth::default();
+            readings.iter().for_each(|reading| growth.push(reading));
+            growth_note(readings.last().expect("a reading"), &growth)
+        };
+        let readings = [reading(0, 1), reading(1, 36), reading(2, 71)];
+        assert_eq!(note(&readings[..2]), None);
+        let expected = "grows: trainer.history[*], 2.05 GiB/h";
+        assert_eq!(note(&readings), Some((0, expected.into())));
+        let incomplete = Holders {
+            is_incomplete: true,
+            ..reading(3, 106)
+        };
+        let readings: Vec<Holders> = readings.into_iter().chain([incomplete]).collect();
+        assert_eq!(note(&readings), None);
+    }
+
+    #[test]
+    fn estimates_state_their_assumptions() {
+        let saved = HolderGroup {
+            tensors: vec![HeldTensor {
+                bytes: Bytes::mib(64),
+                shape: vec![8, 512],
+                ..HeldTensor::default()
+            }],
+            ..group(HolderClass::SavedForBackward, "loss", 64)
+        };
+        let holders = Holders {
+            groups: vec![saved, group(HolderClass::Parameter, "model.weight", 100)],
+            ..Holders::default()
+        };
+        let [activations, fits] = &estimates(&holders, Some(Bytes::mib(33)))[..] else {
+            panic!("two sentences");
+        };
+        assert_eq!(
+            activations,
+            "Activations take 8.00 MiB for each of 8 samples, if the first dimension of the saved tensors is the batch \
+             size. Parameters, gradients and optimizer state take 100 MiB."
+        );
+        assert!(
+            fits.starts_with("A batch size of 12 would just fit, if"),
+            "{fits}"
+        );
+        assert_eq!(estimates(&holders, None).len(), 1);
+        assert!(estimates(&Holders::default(), Some(Bytes::mib(33))).is_empty());
     }
 
     #[test]

@@ -5,7 +5,9 @@
 //! of a reading add up to [`Holders::allocated`]. Names are private data of the program. They are shown to its user, and
 //! stored only if the user has asked for that.
 
+pub mod estimate;
 pub mod growth;
+pub mod purpose;
 
 use std::mem::size_of;
 
@@ -174,6 +176,14 @@ impl HolderGroup {
             ordinal: self.ordinal,
             class: self.class,
             name: self.name.clone(),
+        }
+    }
+
+    /// Returns the class, with the purpose of the tensors if their names show it: `variables, KV cache`.
+    pub fn class_words(&self) -> String {
+        match purpose::purpose(&self.name) {
+            Some(purpose) => format!("{}, {purpose}", self.class.name()),
+            None => self.class.name().into(),
         }
     }
 

@@ -176,15 +176,19 @@ impl HolderGroupScreen {
             "" => String::new(),
             name => format!("{name}, "),
         };
-        let class = key.class.name();
         let reading = app.holders.of(*process);
         let holders = reading.and_then(|reading| reading.holders());
         match (holders, group(app, &self.subject)) {
             (Some(holders), Some(group)) => {
-                format!("{name}{class}: {}", size_words(holders, group))
+                format!(
+                    "{name}{}: {}",
+                    group.class_words(),
+                    size_words(holders, group)
+                )
             }
             _ => format!(
-                "{name}{class}: not found when gputop last read {}",
+                "{name}{}: not found when gputop last read {}",
+                key.class.name(),
                 program(*process, app)
             ),
         }

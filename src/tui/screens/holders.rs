@@ -7,7 +7,7 @@ use ratatui::layout::{Constraint, Layout, Position, Rect};
 use super::holder_group::HolderGroupScreen;
 use super::list::{ListRow, ListScreen};
 use super::{Hit, Screen, ScreenDef, is_small};
-use crate::export::holders::{advices, percent_words, sentence, state_words};
+use crate::export::holders::{advices, estimates, percent_words, sentence, state_words};
 use crate::model::holders::{GroupKey, Holders};
 use crate::model::process::ProcessKey;
 use crate::model::units::Bytes;
@@ -18,6 +18,7 @@ use crate::tui::clipboard::Copied;
 use crate::tui::effect::Effect;
 use crate::tui::holders::{HolderRow, ProcessReading, class_shape};
 use crate::tui::picture::text_of;
+use crate::tui::pools::gpu_of;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, row};
@@ -357,7 +358,7 @@ impl HoldersScreen {
         let width = margin(area).width;
         let reading = self.reading(app);
         let bar = u16::from(reading.is_some_and(|reading| reading.holders().is_some()));
-        let sentences = reading.map_or(0, |reading| sentences(reading, width).len());
+        let sentences = reading.map_or(0, |reading| sentences(reading, app, width).len());
         let sentences = u16::try_from(sentences).unwrap_or(u16::MAX);
         let (legend, max_sentences) = match area.height {
             _ if is_small => (0, 1),
@@ -416,13 +417,29 @@ pub(super) fn program(process: ProcessKey, app: &App) -> String {
     format!("{} {}", name.unwrap_or("process"), process.pid)
 }
 
+/// Returns the bytes that a process on one GPU could allocate in addition: free on the GPU, or cached by the allocator.
+fn free_for_activations(holders: &Holders, app: &App) -> Option<Bytes> {
+    let pools = app.frame.pools.iter().flat_map(|pools| &*pools.list);
+    let mut own = pools.filter(|pool| pool.process == holders.process);
+    let (pool, None) = (own.next()?, own.next()) else {
+        return None;
+    };
+    let free = gpu_of(&app.frame, pool)?.memory.free.get()?;
+    let cached = pool.stats.reserved.last().0;
+    let cached = cached.saturating_sub(holders.allocated.0);
+    Some(Bytes(free.0.saturating_add(cached)))
+}
+
 /// Returns the text above the table: the holders in a sentence, what grows, and what could not be read.
-fn sentences(reading: &ProcessReading, width: u16) -> Vec<(String, Role)> {
+fn sentences(reading: &ProcessReading, app: &App, width: u16) -> Vec<(String, Role)> {
     let mut sentences = Vec::new();
     if let Some(holders) = reading.holders() {
         sentences.push((sentence(holders, &reading.growth), Role::Text));
         let advices = advices(holders, &reading.growth).into_iter();
         sentences.extend(advices.map(|advice| (advice, Role::Warn)));
+        let free = free_for_activations(holders, app);
+        let estimates = estimates(holders, free).into_iter();
+        sentences.extend(estimates.map(|estimate| (estimate, Role::Text)));
         sentences.extend(holders.limit.clone().map(|limit| (limit, Role::Dim)));
     }
     let failure = reading.failure.as_ref();
@@ -492,7 +509,7 @@ impl HolderList for HolderRow {
             }
             return;
         };
-        put_lines(buffer, words, &sentences(reading, words.width), theme);
+        put_lines(buffer, words, &sentences(reading, app, words.width), theme);
         if let Some(holders) = reading.holders() {
             draw_bar(holders, [bar, legend], buffer, theme);
             screen.list.draw(app, table, buffer);
