@@ -108,7 +108,7 @@ pub enum Request {
     Map(Option<(ProcessKey, u32)>),
     /// Send the current Python stack of a process.
     Stacks(ProcessKey),
-    /// Look once at the holders of the memory of this process. Cancels a look at another process; `None` only cancels.
+    /// Read once which tensors hold the memory of this process. Cancels a reading of another process; `None` only cancels.
     Holders(Option<ProcessKey>),
     /// Send the log text of a process since gputop attached to it.
     Log(ProcessKey),

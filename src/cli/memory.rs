@@ -18,7 +18,7 @@ use super::{say, width, write_out};
 use crate::collect::holders::read;
 use crate::collect::torch::Failure;
 use crate::export::explanation::wrapped;
-use crate::export::holders::{advices, sentence, state_words, tensors};
+use crate::export::holders::{advices, estimates, sentence, state_words, tensors};
 use crate::model::frame::SCHEMA;
 use crate::model::holders::growth::{GroupGrowth, HolderGrowth};
 use crate::model::holders::{HolderClass, HolderGroup, Holders};
@@ -53,16 +53,16 @@ pub struct Args {
 
 const DEFAULT_TOP: usize = 20;
 
-/// The JSON document of one look.
+/// The JSON document of one reading.
 #[derive(Serialize)]
 struct Document<'a> {
     schema: u32,
     pid: Pid,
-    /// Summary of the look in one sentence.
+    /// Summary of the reading in one sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     summary: Option<String>,
     holders: Reading<&'a Holders>,
-    /// Changes since the previous look.
+    /// Changes since the previous reading.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     growth: Vec<Growth<'a>>,
 }
@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let (pid, proc_root) = (Pid(args.pid), Path::new("/proc"));
     let mut growth = HolderGrowth::default();
     loop {
-        // Nothing cancels this look: a signal ends the whole program.
+        // Nothing cancels this reading: a signal ends the whole program.
         let result = read(proc_root, pid, &AtomicBool::new(false));
         let can_repeat = matches!(result, Ok(_) | Err(Failure::Busy));
         let (text, code) = match result {
@@ -150,6 +150,7 @@ impl Args {
     ) -> String {
         let mut sentences = vec![sentence(holders, growth)];
         sentences.extend(advices(holders, growth));
+        sentences.extend(estimates(holders, None));
         sentences.extend(holders.limit.clone());
         let lines = sentences.iter().flat_map(|text| wrapped(text, width));
         let mut text = lines.map(|line| line + "\n").collect::<String>();
@@ -250,11 +251,11 @@ mod tests {
             .args
     }
 
-    /// Returns the output of the last of several looks, one every 10 s, while the history grows by 20 MiB in each.
-    fn output(line: &str, looks: u64) -> String {
+    /// Returns the output of the last of several readings, one every 10 s, while the history grows by 20 MiB in each.
+    fn output(line: &str, readings: u64) -> String {
         let mut growth = HolderGrowth::default();
-        let mut holders: Holders = serde_json::from_str(TRANSFORMER).expect("a look");
-        for _ in 0..looks {
+        let mut holders: Holders = serde_json::from_str(TRANSFORMER).expect("a reading");
+        for _ in 0..readings {
             growth.push(&holders);
             holders.at.0 += 10_000;
             let mut groups = holders.groups.iter_mut();
@@ -324,15 +325,18 @@ mod tests {
 
     #[test]
     fn json_contains_all_groups_and_their_growth() {
-        let read = |line, looks| -> serde_json::Value {
-            serde_json::from_str(&output(line, looks)).expect("JSON")
+        let read = |line, readings| -> serde_json::Value {
+            serde_json::from_str(&output(line, readings)).expect("JSON")
         };
-        let look = read("--json", 0);
-        assert_eq!(look["holders"]["groups"].as_array().map(Vec::len), Some(11));
-        assert_eq!(look["growth"], serde_json::Value::Null);
-        let look = read("--json --watch 10s --group history", 3);
+        let reading = read("--json", 0);
         assert_eq!(
-            look["growth"][0]["rate"]["bytes_per_minute"],
+            reading["holders"]["groups"].as_array().map(Vec::len),
+            Some(11)
+        );
+        assert_eq!(reading["growth"], serde_json::Value::Null);
+        let reading = read("--json --watch 10s --group history", 3);
+        assert_eq!(
+            reading["growth"][0]["rate"]["bytes_per_minute"],
             Bytes::mib(120).0
         );
         assert_eq!(output("--json --watch 10s", 1).lines().count(), 1);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use super::torch::Failure;
-use super::torch::holders::{Options, look};
+use super::torch::holders::{Options, read_process};
 use crate::model::holders::Holders;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
@@ -14,14 +14,14 @@ use crate::redact;
 /// Maximum size of the list of tensors in a message. Its line in the protocol is at most three times as long.
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
-/// Looks once at a running process. The names are redacted and escaped.
+/// Reads the holders of a running process once. The names are redacted and escaped.
 pub fn read(proc_root: &Path, pid: Pid, cancelled: &AtomicBool) -> Result<Holders, Failure> {
-    let mut holders = look(proc_root, pid, &Options::default(), cancelled)?;
+    let mut holders = read_process(proc_root, pid, &Options::default(), cancelled)?;
     redact::holders(&mut holders);
     Ok(holders)
 }
 
-/// Looks once at a process for a screen. The list of tensors is short enough for a message.
+/// Reads the holders of a process once, for a screen. The list of tensors is short enough for a message.
 pub fn read_for_screen(
     proc_root: &Path,
     key: ProcessKey,

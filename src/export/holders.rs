@@ -1,8 +1,9 @@
-//! Text about the holders of GPU memory: the sentence above the table, the state of a look, and the tensors of a group.
+//! Text about the holders of GPU memory: the sentence above the table, the state of a reading, and the tensors of a group.
 
 use std::fmt::Write as _;
 
 use super::probe::sentence as capitalized;
+use crate::model::holders::estimate::{Activations, training_minimum};
 use crate::model::holders::growth::{GrowthRate, HolderGrowth, advice};
 use crate::model::holders::{HeldTensor, HolderClass, HolderGroup, Holders, Quality};
 use crate::model::units::Bytes;
@@ -97,6 +98,41 @@ pub fn advices(holders: &Holders, growth: &HolderGrowth) -> Vec<String> {
     advices
 }
 
+/// Returns the estimates that follow from a reading, as sentences. `free` is the memory that activations may still use, if
+/// known.
+pub fn estimates(holders: &Holders, free: Option<Bytes>) -> Vec<String> {
+    let Some(activations) = Activations::of(holders) else {
+        return Vec::new();
+    };
+    let (bytes, batch_size) = (activations.bytes, activations.batch_size);
+    let mut sentences = vec![format!(
+        "Activations take {} for each of {batch_size} samples, if the first dimension of the saved tensors is the batch \
+         size. Parameters, gradients and optimizer state take {}.",
+        rounded(activations.per_sample()),
+        rounded(training_minimum(holders)),
+    )];
+    let fitting = free.and_then(|free| Some((free, activations.fitting_batch_size(free)?)));
+    if let Some((free, size)) = fitting {
+        sentences.push(format!(
+            "A batch size of {size} would just fit, if a step needs no more than the {} of activations in this reading, and \
+             if they use all of the {} that are free.",
+            rounded(bytes),
+            rounded(free),
+        ));
+    }
+    sentences
+}
+
+/// Returns `grows: losses[*], 2.10 GiB/h` for the group of a reading that grows fastest, with its device number.
+pub fn growth_note(holders: &Holders, growth: &HolderGrowth) -> Option<(u32, String)> {
+    let groups = holders.groups.iter().filter(|group| !group.name.is_empty());
+    let rates = groups.filter_map(|group| Some((group, named_rate(group, growth)?)));
+    let (group, rate) = rates.max_by_key(|(_, rate)| rate.bytes_per_minute)?;
+    let per_hour = Bytes(rate.bytes_per_minute.0.saturating_mul(60));
+    let note = format!("grows: {}, {}/h", group.name, rounded(per_hour));
+    Some((group.ordinal, note))
+}
+
 /// Returns `41 %`, or `<1 %` for a small share.
 pub fn percent_words(percent: f64) -> String {
     if percent > 0.0 && percent < 1.0 {
@@ -124,7 +160,7 @@ pub fn rounded(size: Bytes) -> String {
     format!("{number:.digits$} {unit}")
 }
 
-/// Returns the state of a look: `exact, read in 610 ms`.
+/// Returns the state of a reading: `exact, read in 610 ms`.
 pub fn state_words(holders: &Holders) -> String {
     let quality = match holders.quality {
         Quality::Exact => "exact",
@@ -154,7 +190,7 @@ pub fn tensors(holders: &Holders, group: &HolderGroup, with_paths: bool) -> Stri
     };
     let mut text = format!(
         "{name}\n  {}, device {}: {}\n",
-        group.class.name(),
+        group.class_words(),
         group.ordinal,
         size_words(holders, group),
     );
@@ -203,8 +239,8 @@ mod tests {
         }
     }
 
-    /// Returns a look in which the history holds a graph of this size.
-    fn look(minute: u64, graph: u64) -> Holders {
+    /// Returns a reading in which the history holds a graph of this size.
+    fn reading(minute: u64, graph: u64) -> Holders {
         let groups = vec![
             group(HolderClass::OptimizerState, "opt.state[*]['exp_avg']", 210),
             group(
@@ -226,17 +262,17 @@ mod tests {
         }
     }
 
-    fn after(looks: &[Holders]) -> (String, Vec<String>) {
+    fn after(readings: &[Holders]) -> (String, Vec<String>) {
         let mut growth = HolderGrowth::default();
-        looks.iter().for_each(|look| growth.push(look));
-        let last = looks.last().expect("a look");
+        readings.iter().for_each(|reading| growth.push(reading));
+        let last = readings.last().expect("a reading");
         (sentence(last, &growth), advices(last, &growth))
     }
 
     #[test]
     fn sentence_names_the_largest_holders() {
         assert_eq!(
-            after(&[look(0, 190)]),
+            after(&[reading(0, 190)]),
             (
                 "Optimizer state 41 %, parameters 21 %, graph kept alive by `trainer.history[*]` 19 %.".into(),
                 vec![]
@@ -249,7 +285,7 @@ mod tests {
 
     #[test]
     fn sentence_names_a_growing_group_even_if_it_is_small() {
-        let (sentence, advices) = after(&[look(0, 1), look(1, 3), look(2, 5)]);
+        let (sentence, advices) = after(&[reading(0, 1), reading(1, 3), reading(2, 5)]);
         assert_eq!(
             sentence,
             "Optimizer state 41 %, blocks without a tensor 37 %, graph kept alive by `trainer.history[*]` <1 % and growing \
@@ -260,11 +296,60 @@ mod tests {
             advices[0].starts_with("`trainer.history[*]` keeps autograd graphs alive"),
             "{advices:?}"
         );
-        let (sentence, _) = after(&[look(0, 0), look(1, 120), look(2, 240)]);
+        let (sentence, _) = after(&[reading(0, 0), reading(1, 120), reading(2, 240)]);
         assert!(
             sentence.contains("24 % and growing 120 MiB a minute, parameters"),
             "{sentence}"
         );
+    }
+
+    #[test]
+    fn note_names_the_group_that_grows_fastest() {
+        let note = |readings: &[Holders]| {
+            let mut growth = HolderGrowth::default();
+            readings.iter().for_each(|reading| growth.push(reading));
+            growth_note(readings.last().expect("a reading"), &growth)
+        };
+        let readings = [reading(0, 1), reading(1, 36), reading(2, 71)];
+        assert_eq!(note(&readings[..2]), None);
+        let expected = "grows: trainer.history[*], 2.05 GiB/h";
+        assert_eq!(note(&readings), Some((0, expected.into())));
+        let incomplete = Holders {
+            is_incomplete: true,
+            ..reading(3, 106)
+        };
+        let readings: Vec<Holders> = readings.into_iter().chain([incomplete]).collect();
+        assert_eq!(note(&readings), None);
+    }
+
+    #[test]
+    fn estimates_state_their_assumptions() {
+        let saved = HolderGroup {
+            tensors: vec![HeldTensor {
+                bytes: Bytes::mib(64),
+                shape: vec![8, 512],
+                ..HeldTensor::default()
+            }],
+            ..group(HolderClass::SavedForBackward, "loss", 64)
+        };
+        let holders = Holders {
+            groups: vec![saved, group(HolderClass::Parameter, "model.weight", 100)],
+            ..Holders::default()
+        };
+        let [activations, fits] = &estimates(&holders, Some(Bytes::mib(33)))[..] else {
+            panic!("two sentences");
+        };
+        assert_eq!(
+            activations,
+            "Activations take 8.00 MiB for each of 8 samples, if the first dimension of the saved tensors is the batch \
+             size. Parameters, gradients and optimizer state take 100 MiB."
+        );
+        assert!(
+            fits.starts_with("A batch size of 12 would just fit, if"),
+            "{fits}"
+        );
+        assert_eq!(estimates(&holders, None).len(), 1);
+        assert!(estimates(&Holders::default(), Some(Bytes::mib(33))).is_empty());
     }
 
     #[test]

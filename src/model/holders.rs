@@ -1,11 +1,13 @@
 //! The holders of the GPU memory of a process: the allocated bytes of its PyTorch allocators, by the name of the tensor
 //! that holds them.
 //!
-//! One look reads the process once, while it runs. Every allocated block is counted in exactly one group, so the groups
-//! of a look add up to [`Holders::allocated`]. Names are private data of the program. They are shown to its user, and
+//! One reading reads the process once, while it runs. Every allocated block is counted in exactly one group, so the groups
+//! of a reading add up to [`Holders::allocated`]. Names are private data of the program. They are shown to its user, and
 //! stored only if the user has asked for that.
 
+pub mod estimate;
 pub mod growth;
+pub mod purpose;
 
 use std::mem::size_of;
 
@@ -19,13 +21,13 @@ pub const MAX_LISTED: usize = 64;
 /// Maximum number of groups. The smallest beyond it are joined into one group of their class.
 pub const MAX_GROUPS: usize = 2_048;
 
-/// The result of one look at a process.
+/// The result of one reading of a process.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Holders {
     pub process: ProcessKey,
     pub at: Mono,
-    /// Duration of the look.
+    /// Duration of the reading.
     pub took: Millis,
     /// Bytes that the allocators of all devices have allocated: the sum of all groups.
     pub allocated: Bytes,
@@ -33,17 +35,20 @@ pub struct Holders {
     /// A sentence that says what could not be read, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
+    /// True if a limit ended a part of the reading, so that it cannot be compared with other readings.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_incomplete: bool,
     /// Largest first.
     pub groups: Vec<HolderGroup>,
 }
 
-/// Agreement of the tensors and the blocks of a look. They may not match if memory changed meanwhile.
+/// Agreement of the tensors and the blocks of a reading. They may not match if memory changed meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quality {
-    /// The statistics of the allocator did not change during the look.
+    /// The statistics of the allocator did not change during the reading.
     Exact,
-    /// The program allocated or freed memory during the look.
+    /// The program allocated or freed memory during the reading.
     #[default]
     #[serde(other)]
     Approximate,
@@ -165,12 +170,20 @@ impl Holders {
 }
 
 impl HolderGroup {
-    /// Returns the identity of the group in other looks at the same process.
+    /// Returns the identity of the group in other readings of the same process.
     pub fn key(&self) -> GroupKey {
         GroupKey {
             ordinal: self.ordinal,
             class: self.class,
             name: self.name.clone(),
+        }
+    }
+
+    /// Returns the class, with the purpose of the tensors if their names show it: `variables, KV cache`.
+    pub fn class_words(&self) -> String {
+        match purpose::purpose(&self.name) {
+            Some(purpose) => format!("{}, {purpose}", self.class.name()),
+            None => self.class.name().into(),
         }
     }
 
@@ -182,7 +195,7 @@ impl HolderGroup {
     }
 }
 
-/// Identity of a group across looks at one process.
+/// Identity of a group across readings of one process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct GroupKey {
     pub ordinal: u32,

@@ -1,4 +1,4 @@
-//! Redacts and escapes the names in a look at the holders of memory. Dictionary keys in a name may be secrets.
+//! Redacts and escapes the names in a reading of the holders of memory. Dictionary keys in a name may be secrets.
 
 use super::text;
 use crate::model::holders::Holders;
@@ -44,7 +44,7 @@ mod tests {
                 aliases: vec![name.into()],
                 ..HeldTensor::default()
             };
-            let mut look = Holders {
+            let mut reading = Holders {
                 groups: vec![HolderGroup {
                     name: name.into(),
                     tensors: vec![tensor],
@@ -52,8 +52,8 @@ mod tests {
                 }],
                 ..Holders::default()
             };
-            holders(&mut look);
-            let group = &look.groups[0];
+            holders(&mut reading);
+            let group = &reading.groups[0];
             let tensor = &group.tensors[0];
             assert_eq!(
                 [&tensor.path[0], &tensor.aliases[0], &group.name],

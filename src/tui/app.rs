@@ -11,7 +11,7 @@ use super::density::Density;
 use super::filter::{Filter, FilterError};
 use super::groups::{self, Grouping, TableRow};
 use super::guide::Guide;
-use super::holders::HolderLooks;
+use super::holders::HolderReadings;
 use super::incident_charts::tracks;
 use super::incidents::{Incidents, ListedIncident};
 use super::keymap::Keymap;
@@ -110,8 +110,8 @@ pub struct App {
     pub no_map: Option<((ProcessKey, u32), Missing)>,
     /// The newest log that a screen requested. The screen must check that the log belongs to its process.
     pub log: Option<Arc<LogView>>,
-    /// Looks at the holders of memory.
-    pub holders: HolderLooks,
+    /// Readings of the holders of memory.
+    pub holders: HolderReadings,
     /// Results of GPU probes.
     pub probes: Probes,
     /// Python stacks, newest first. Each process has at most one per trigger.
@@ -183,7 +183,7 @@ impl App {
             map: None,
             no_map: None,
             log: None,
-            holders: HolderLooks::default(),
+            holders: HolderReadings::default(),
             probes: Probes::default(),
             stacks: Vec::new(),
             pool_samples: HashMap::new(),

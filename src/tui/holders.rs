@@ -1,76 +1,100 @@
-//! The newest look at the holders of each process that the user opened, with the growth since the first look.
+//! The newest reading of the holders of each process that the user opened, with the growth since the first reading.
 
 use std::sync::Arc;
 
-use crate::export::holders::path_words;
+use crate::export::holders::{growth_note, path_words};
+use crate::model::frame::Frame;
+use crate::model::gpu::Gpu;
 use crate::model::holders::growth::{GroupGrowth, HolderGrowth};
 use crate::model::holders::{GroupKey, HeldTensor, HolderClass, HolderGroup, Holders};
 use crate::model::process::ProcessKey;
 use crate::model::reading::Missing;
 use crate::model::units::{Bytes, Millis};
+use crate::tui::pools::gpu_of;
 use crate::tui::theme::{Role, Theme};
 
-/// Time between two looks while a screen shows the holders.
-pub const LOOK_INTERVAL: Millis = Millis(30_000);
+/// Time between two readings while a screen shows the holders.
+pub const READING_INTERVAL: Millis = Millis(30_000);
 
-/// Maximum number of processes whose looks are retained.
+/// Maximum age of a reading whose growth the overview names. The screen of holders may have been closed since.
+const MAX_NOTE_AGE: Millis = Millis(2 * READING_INTERVAL.0);
+
+/// Maximum number of processes whose readings are retained.
 const MAX_PROCESSES: usize = 8;
 
-type LookResult = Arc<Result<Holders, Missing>>;
+type ReadingResult = Arc<Result<Holders, Missing>>;
 
-/// The newest look at each process, newest process first.
+/// The newest reading of each process, newest process first.
 #[derive(Debug, Default)]
-pub struct HolderLooks {
-    list: Vec<ProcessLook>,
+pub struct HolderReadings {
+    list: Vec<ProcessReading>,
 }
 
-/// The newest successful look at a process.
+/// The newest successful reading of a process.
 #[derive(Debug, Default)]
-pub struct ProcessLook {
+pub struct ProcessReading {
     process: ProcessKey,
     holders: Holders,
     pub growth: HolderGrowth,
     /// The groups as rows of a table, largest first.
     pub rows: Vec<HolderRow>,
-    /// The reason why the latest look failed.
+    /// The reason why the latest reading failed.
     pub failure: Option<Missing>,
 }
 
-impl HolderLooks {
-    /// Adds the result of a look. After a failure, the previous look remains.
-    pub fn take(&mut self, process: ProcessKey, result: &LookResult) {
-        let at = self.list.iter().position(|look| look.process == process);
-        let mut look = at.map_or_else(ProcessLook::default, |at| self.list.remove(at));
-        look.process = process;
+impl HolderReadings {
+    /// Adds the result of a reading. After a failure, the previous reading remains.
+    pub fn take(&mut self, process: ProcessKey, result: &ReadingResult) {
+        let at = self
+            .list
+            .iter()
+            .position(|reading| reading.process == process);
+        let mut reading = at.map_or_else(ProcessReading::default, |at| self.list.remove(at));
+        reading.process = process;
         match &**result {
             Ok(holders) => {
-                look.growth.push(holders);
-                look.rows = HolderRow::list(holders, &look.growth);
-                look.holders = holders.clone();
-                look.failure = None;
+                reading.growth.push(holders);
+                reading.rows = HolderRow::list(holders, &reading.growth);
+                reading.holders = holders.clone();
+                reading.failure = None;
             }
-            Err(why) => look.failure = Some(why.clone()),
+            Err(why) => reading.failure = Some(why.clone()),
         }
-        self.list.insert(0, look);
+        self.list.insert(0, reading);
         self.list.truncate(MAX_PROCESSES);
     }
 
-    pub fn of(&self, process: ProcessKey) -> Option<&ProcessLook> {
-        self.list.iter().find(|look| look.process == process)
+    pub fn of(&self, process: ProcessKey) -> Option<&ProcessReading> {
+        self.list.iter().find(|reading| reading.process == process)
     }
 
     pub fn clear(&mut self) {
         self.list.clear();
     }
 
-    /// Returns the process of the newest look.
+    /// Returns what grows on a GPU, according to the current readings: `grows: losses[*], 2.10 GiB/h`.
+    pub fn growth_note(&self, gpu: &Gpu, frame: &Frame) -> Option<String> {
+        let pools = frame.pools.iter().flat_map(|pools| &*pools.list);
+        let on_gpu: Vec<_> = pools
+            .filter(|pool| gpu_of(frame, pool).is_some_and(|found| found.uuid == gpu.uuid))
+            .map(|pool| (pool.process, pool.ordinal))
+            .collect();
+        self.list.iter().find_map(|reading| {
+            let holders = reading.holders()?;
+            let is_current = frame.mono.since(holders.at) <= MAX_NOTE_AGE;
+            let (ordinal, note) = growth_note(holders, &reading.growth).filter(|_| is_current)?;
+            on_gpu.contains(&(holders.process, ordinal)).then_some(note)
+        })
+    }
+
+    /// Returns the process of the newest reading.
     pub fn newest(&self) -> Option<ProcessKey> {
-        self.list.first().map(|look| look.process)
+        self.list.first().map(|reading| reading.process)
     }
 }
 
-impl ProcessLook {
-    /// Returns the newest look, or `None` if every look failed.
+impl ProcessReading {
+    /// Returns the newest reading, or `None` if every reading failed.
     pub fn holders(&self) -> Option<&Holders> {
         (!self.rows.is_empty() || self.failure.is_none()).then_some(&self.holders)
     }
@@ -109,7 +133,7 @@ pub struct HolderRow {
 }
 
 impl HolderRow {
-    /// Returns the groups of a look, largest first.
+    /// Returns the groups of a reading, largest first.
     pub fn list(holders: &Holders, growth: &HolderGrowth) -> Vec<Self> {
         let mixed = || "mixed".to_owned();
         let row = |group: &HolderGroup| Self {

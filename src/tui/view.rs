@@ -13,7 +13,7 @@ use super::columns::PROCESS_COLUMNS;
 use super::copy_text;
 use super::effect::Effect;
 use super::filter::Filter;
-use super::holders::LOOK_INTERVAL;
+use super::holders::READING_INTERVAL;
 use super::menu::{Menu, sort_orders, sort_title};
 use super::overlay::Overlay;
 use super::probe_question::ProbeQuestion;
@@ -298,7 +298,7 @@ impl View {
             .into()
     }
 
-    /// Opens the holders of the memory of the process. The look is requested by [`Self::follow`].
+    /// Opens the holders of the memory of the process. The reading is requested by [`Self::follow`].
     pub(super) fn open_holders(&mut self, app: &mut App) -> Effect {
         self.process(app)
             .map(|row| Effect::Open(Box::new(HoldersScreen::new(row.id().key))))
@@ -482,13 +482,13 @@ impl View {
         is_needed.then_some(Request::Map(wanted.0))
     }
 
-    /// Requests a look when a screen of holders opens, and again after [`LOOK_INTERVAL`]. Cancels it when the last such
+    /// Requests a reading when a screen of holders opens, and again after [`READING_INTERVAL`]. Cancels it when the last such
     /// screen closes.
     fn wanted_holders(&mut self, app: &App) -> Option<Request> {
         let wanted = self.stack.iter().rev().find_map(|screen| screen.holders());
         let now = app.frame.mono;
         let (requested, at) = self.holders;
-        let is_due = wanted.is_some() && now.since(at) >= LOOK_INTERVAL;
+        let is_due = wanted.is_some() && now.since(at) >= READING_INTERVAL;
         if wanted == requested && !is_due {
             return None;
         }

@@ -7,17 +7,17 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gputop::collect::memory::dump::Dump;
 use gputop::collect::memory::maps::Mapping;
 use gputop::collect::memory::{Memory, MemoryError, Range};
 use gputop::collect::torch::Failure;
-use gputop::collect::torch::holders::{Options, look_at_recorded};
+use gputop::collect::torch::holders::{Maximums, Options, read_recorded};
 use gputop::model::holders::{HolderClass, Holders, Quality};
 use serde::Deserialize;
 
-/// Maximum number of reads of one look at a small dump. An intact dump takes a tenth.
+/// Maximum number of reads of one reading of a small dump. An intact dump takes a tenth.
 const MAX_READS: usize = 2_000_000;
 
 #[derive(Deserialize)]
@@ -60,16 +60,27 @@ fn dump(folder: &Path) -> Dump {
     Dump::from_bytes(&std::fs::read(folder.join("dump.zst")).unwrap()).unwrap()
 }
 
-fn look(dump: Dump, time_limit: Duration) -> (Result<Holders, Failure>, usize) {
-    let memory = Counted {
-        dump,
-        reads: Cell::new(0),
-    };
+fn read_dump(dump: Dump, time_limit: Duration) -> (Result<Holders, Failure>, usize) {
     let options = Options {
         time_limit,
         ..Options::default()
     };
-    let holders = look_at_recorded(&memory, &memory, &options, &AtomicBool::new(false));
+    let started = Instant::now();
+    read_with(dump, &options, |_| started.elapsed())
+}
+
+/// Reads a dump with a clock that depends on the number of reads.
+fn read_with(
+    dump: Dump,
+    options: &Options,
+    clock: impl Fn(usize) -> Duration,
+) -> (Result<Holders, Failure>, usize) {
+    let memory = Counted {
+        dump,
+        reads: Cell::new(0),
+    };
+    let clock = || clock(memory.reads.get());
+    let holders = read_recorded(&memory, &memory, options, &clock, &AtomicBool::new(false));
     (holders, memory.reads.get())
 }
 
@@ -82,7 +93,7 @@ fn names_and_sums_equal_those_of_the_program() {
     for folder in folders() {
         let truth = std::fs::read_to_string(folder.join("truth.json")).unwrap();
         let truth: Truth = serde_json::from_str(&truth).unwrap();
-        let (holders, _) = look(dump(&folder), Duration::from_secs(120));
+        let (holders, _) = read_dump(dump(&folder), Duration::from_secs(120));
         let holders = holders.unwrap();
         assert_eq!(holders.limit, None);
         assert_eq!(holders.quality, Quality::Exact);
@@ -120,6 +131,92 @@ fn names_and_sums_equal_those_of_the_program() {
                 .any(|group| group.class == class && !group.tensors.is_empty())
         };
         assert!(!is_reached(HolderClass::Unnamed));
+    }
+}
+
+#[test]
+fn limits_have_a_sentence() {
+    let folder = folders().remove(0);
+    let dump = dump(&folder);
+    let limited = |limit: &dyn Fn(&mut Maximums)| {
+        let mut options = Options::default();
+        options.time_limit = Duration::from_secs(120);
+        limit(&mut options.maximums);
+        let (holders, _) = read_with(dump.clone(), &options, |_| Duration::ZERO);
+        holders.unwrap()
+    };
+    assert!(!limited(&|_| {}).is_incomplete);
+    let table: [(&dyn Fn(&mut Maximums), &str); 5] = [
+        (
+            &|max| max.candidates = 10,
+            "The maximum number of candidates ended the search for tensors",
+        ),
+        (&|max| max.tensors = 10, "Only 10 tensors were read."),
+        (&|max| max.threads = 0, "Only 0 threads were searched"),
+        (&|max| max.depth = 2, "Names show at most 2 references."),
+        (
+            &|max| max.items = 2,
+            "Only 2 items of each container were searched.",
+        ),
+    ];
+    for (limit, sentence) in table {
+        let holders = limited(limit);
+        let shown = holders.limit.clone().unwrap_or_default();
+        assert!(shown.contains(sentence), "{sentence}\n{shown}");
+        assert!(holders.is_incomplete, "{sentence}");
+        assert_eq!(sum(&holders), holders.allocated.0, "{sentence}");
+    }
+    let options = Options {
+        memory_limit: 100_000,
+        ..Options::default()
+    };
+    let (holders, _) = read_with(dump.clone(), &options, |_| Duration::ZERO);
+    let shown = holders.unwrap().limit.unwrap_or_default();
+    assert!(
+        shown.contains("The memory limit ended the search for names"),
+        "{shown}"
+    );
+}
+
+/// The clock advances with each read, so each time limit ends the reading at another place.
+#[test]
+fn time_limit_has_a_sentence_wherever_it_ends_the_reading() {
+    let folder = folders().remove(0);
+    let dump = dump(&folder);
+    let clock = |reads: usize| Duration::from_micros(reads as u64);
+    let at_limit = |reads: usize| {
+        let options = Options {
+            time_limit: clock(reads),
+            ..Options::default()
+        };
+        read_with(dump.clone(), &options, clock).0.ok()
+    };
+    let whole = at_limit(MAX_READS).unwrap();
+    assert!(!whole.is_incomplete, "{:?}", whole.limit);
+    let (_, reads) = read_dump(dump.clone(), Duration::from_secs(120));
+    let names = |holders: &Holders| -> usize {
+        let named = holders.groups.iter().filter(|group| !group.name.is_empty());
+        named.map(|group| group.tensors.len()).sum()
+    };
+    let (mut ends, mut sentences) = (0, String::new());
+    for part in 1..20 {
+        let Some(holders) = at_limit(reads * part / 20) else {
+            continue;
+        };
+        assert_eq!(sum(&holders), holders.allocated.0);
+        if names(&holders) < names(&whole) {
+            let limit = holders.limit.unwrap_or_default();
+            assert!(limit.contains("time limit"), "{part} of 20: {limit:?}");
+            assert!(holders.is_incomplete);
+            (ends, sentences) = (ends + 1, sentences + &limit);
+        }
+    }
+    assert!(ends >= 5, "{ends} readings ended early");
+    for sentence in [
+        "The time limit ended the search for tensors",
+        "The time limit ended the search for names",
+    ] {
+        assert!(sentences.contains(sentence), "{sentence}\n{sentences}");
     }
 }
 
@@ -161,7 +258,7 @@ fn corrupted_memory_causes_neither_panics_nor_endless_reads() {
                 word.copy_from_slice(&value.to_le_bytes());
             }
         }
-        let (holders, reads) = look(corrupted, Duration::from_secs(2));
+        let (holders, reads) = read_dump(corrupted, Duration::from_secs(2));
         assert!(reads < MAX_READS, "{reads} reads with seed {seed}");
         if let Ok(holders) = holders {
             assert_eq!(sum(&holders), holders.allocated.0);
@@ -175,7 +272,7 @@ fn corrupted_memory_causes_neither_panics_nor_endless_reads() {
 fn unreadable_interpreter_leaves_storages_without_names() {
     let folder = folders().remove(0);
     let mut dump = dump(&folder);
-    let (holders, _) = look(dump.clone(), Duration::from_secs(120));
+    let (holders, _) = read_dump(dump.clone(), Duration::from_secs(120));
     let allocated = holders.unwrap().allocated;
     // The cookie at the start of _PyRuntime exists from 3.13 on. Before, the version follows the list of interpreters.
     let maps = dump.maps().unwrap();
@@ -192,7 +289,7 @@ fn unreadable_interpreter_leaves_storages_without_names() {
             bytes.fill(0);
         }
     }
-    let (holders, _) = look(dump, Duration::from_secs(120));
+    let (holders, _) = read_dump(dump, Duration::from_secs(120));
     let holders = holders.unwrap();
     assert_eq!(holders.allocated, allocated);
     let limit = holders.limit.unwrap();

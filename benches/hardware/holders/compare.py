@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Compares `gputop memory PID --json` with the truth, and measures how much it slows the program.
 
-    benches/hardware/holders/compare.py GPUTOP [--python PYTHON] [--pairs 10] [options of target.py]
+    benches/hardware/holders/compare.py GPUTOP [--all] [--python PYTHON] [--pairs 10] [options of target.py]
 
-Starts target.py, which trains a small transformer and reports the address of each tensor. Fails if a parameter,
-gradient, buffer or optimizer state has another name or class, or if the sums differ. Then it times training steps in
-alternating pairs: without a look, and with one look a second.
+Starts target.py, which trains a small transformer and reports the address of each tensor. With `--all`, also starts each
+program of programs.py. Fails if a parameter, gradient, buffer or optimizer state has another name or class, if the sums
+differ, if a leak is not named within its readings, or if 90 % of the named bytes of the large heap take longer than
+0.5 s. Then it times training steps in alternating pairs: without a reading, and with one reading a second.
 """
 import argparse
 import collections
@@ -17,38 +18,48 @@ import sys
 import threading
 import time
 
-options = argparse.ArgumentParser()
-options.add_argument("gputop")
-options.add_argument("--python", default=sys.executable)
-options.add_argument("--pairs", type=int, default=10)
-options.add_argument("--steps", type=int, default=40)
-options, target_options = options.parse_known_args()
-
-script = pathlib.Path(__file__).with_name("target.py")
-target = subprocess.Popen(
-    [options.python, script, *target_options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-)
+HERE = pathlib.Path(__file__).parent
+PROGRAMS = ["generation", "compiled", "cuda_graph", "large_heap", "loss_list", "hook", "cache", "closure", "traceback"]
+READINGS_FOR_GROWTH = 3
+STEPS_BETWEEN_READINGS = 5
+LARGE_HEAP_LIMIT_MS = 500
+LARGE_HEAP_SHARE = 0.9
 
 
-def answer():
-    line = target.stdout.readline()
-    if not line:
-        sys.exit("target.py has exited")
-    return json.loads(line)
+class Target:
+    """A Python program that answers commands about its own tensors."""
 
+    def __init__(self, script, *arguments):
+        self.process = subprocess.Popen(
+            [options.python, HERE / script, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        started = self.answer()
+        self.pid = started["ready"]
+        print(f"Python {started['python']}, torch {started['torch']}")
 
-def ask(command):
-    target.stdin.write(command + "\n")
-    target.stdin.flush()
-    return answer()
+    def answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit("the program has exited")
+        return json.loads(line)
 
+    def ask(self, command):
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+        return self.answer()
 
-def look():
-    start = time.perf_counter()
-    done = subprocess.run([options.gputop, "memory", str(pid), "--json"], capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"gputop memory: {done.stderr.strip()}")
-    return json.loads(done.stdout)["holders"], (time.perf_counter() - start) * 1000
+    def read(self):
+        """Returns the holders and the milliseconds of one `gputop memory`."""
+        start = time.perf_counter()
+        done = subprocess.run([options.gputop, "memory", str(self.pid), "--json"], capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"gputop memory: {done.stderr.strip()}")
+        return json.loads(done.stdout)["holders"], (time.perf_counter() - start) * 1000
+
+    def quit(self):
+        self.process.stdin.write("quit\n")
+        self.process.stdin.close()
+        self.process.wait()
 
 
 def compare(truth, holders):
@@ -83,44 +94,98 @@ def compare(truth, holders):
     return errors
 
 
-def with_looks(command):
-    """Runs a command in the target while gputop looks once a second."""
+def compare_growth(target, expected):
+    """Returns 1 if the group that grows is not named as growing after three readings."""
+    watch = subprocess.Popen(
+        [options.gputop, "memory", str(target.pid), "--json", "--watch", "1s"], stdout=subprocess.PIPE, text=True
+    )
+    for _ in range(READINGS_FOR_GROWTH):
+        document = json.loads(watch.stdout.readline())
+        target.ask(f"steps {STEPS_BETWEEN_READINGS}")
+    watch.terminate()
+    watch.wait()
+    growing = [change["name"] for change in document.get("growth", []) if "rate" in change]
+    is_named = any(name.startswith(expected) for name in growing)
+    print(f"growth: expected {expected}, growing {growing}: {'right' if is_named else 'WRONG'}")
+    return int(not is_named)
+
+
+def compare_large_heap(holders):
+    """Returns 1 if too few bytes have a name, or if the reading took too long."""
+    named = sum(group["bytes"] for group in holders["groups"] if group["name"])
+    share = named / max(holders["allocated"], 1)
+    is_right = share >= LARGE_HEAP_SHARE and holders["took"] <= LARGE_HEAP_LIMIT_MS
+    print(f"large heap: {share:.1%} named in {holders['took']} ms: {'right' if is_right else 'WRONG'}")
+    return int(not is_right)
+
+
+def compare_program(name):
+    print(f"\n== {name}")
+    target = Target("programs.py", name)
+    truth = target.ask("truth")
+    holders, _ = target.read()
+    errors = compare(truth, holders)
+    took = [target.read()[0]["took"] for _ in range(5)]
+    print(f"five readings: {took} ms")
+    if truth["grows"]:
+        errors += compare_growth(target, truth["grows"])
+    if name == "large_heap":
+        errors += compare_large_heap(holders)
+    target.quit()
+    return errors
+
+
+def with_readings(target, command):
+    """Runs a command in the target while gputop reads it once a second."""
     is_done = threading.Event()
-    looks = []
+    readings = []
 
-    def keep_looking():
+    def keep_reading():
         while not is_done.is_set():
-            looks.append(look()[1])
-            is_done.wait(max(0, 1 - looks[-1] / 1000))
+            readings.append(target.read()[1])
+            is_done.wait(max(0, 1 - readings[-1] / 1000))
 
-    thread = threading.Thread(target=keep_looking)
+    thread = threading.Thread(target=keep_reading)
     thread.start()
-    times = ask(command)
+    times = target.ask(command)
     is_done.set()
     thread.join()
-    return times, looks
+    return times, readings
 
 
-started = answer()
-pid = started["ready"]
-print(f"Python {started['python']}, torch {started['torch']}")
-truth = ask("truth")
-errors = compare(truth, look()[0])
-took = [look() for _ in range(5)]
-print(f"five looks: {[holders['took'] for holders, _ in took]} ms, with start {[round(ms) for _, ms in took]} ms")
-ask(f"steps {options.steps}")
-alone, beside, looks = [], [], []
-for _ in range(options.pairs):
-    alone.append(statistics.median(ask(f"steps {options.steps}")))
-    times, during = with_looks(f"steps {options.steps}")
-    beside.append(statistics.median(times))
-    looks += during
-if options.pairs:
-    print(f"step alone {statistics.median(alone):.3f} ms, with looks {statistics.median(beside):.3f} ms")
-    difference = [b / a - 1 for a, b in zip(alone, beside)]
-    print(f"difference per pair: median {statistics.median(difference):+.2%}, all {[f'{d:+.1%}' for d in difference]}")
-    print(f"{len(looks)} looks of {statistics.median(looks):.0f} ms during training")
-target.stdin.write("quit\n")
-target.stdin.close()
-target.wait()
-sys.exit(errors > 0)
+def compare_transformer(target_options):
+    target = Target("target.py", *target_options)
+    truth = target.ask("truth")
+    errors = compare(truth, target.read()[0])
+    took = [target.read() for _ in range(5)]
+    print(f"five readings: {[held['took'] for held, _ in took]} ms, with start {[round(ms) for _, ms in took]} ms")
+    command = f"steps {options.steps}"
+    target.ask(command)
+    alone, beside, readings = [], [], []
+    for _ in range(options.pairs):
+        alone.append(statistics.median(target.ask(command)))
+        times, during = with_readings(target, command)
+        beside.append(statistics.median(times))
+        readings += during
+    if options.pairs:
+        print(f"step alone {statistics.median(alone):.3f} ms, with readings {statistics.median(beside):.3f} ms")
+        change = [b / a - 1 for a, b in zip(alone, beside)]
+        print(f"change per pair: median {statistics.median(change):+.2%}, all {[f'{d:+.1%}' for d in change]}")
+        print(f"{len(readings)} readings of {statistics.median(readings):.0f} ms during training")
+    target.quit()
+    return errors
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("gputop")
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=40)
+    options, target_options = parser.parse_known_args()
+    errors = {"transformer": compare_transformer(target_options)}
+    if options.all:
+        errors |= {name: compare_program(name) for name in PROGRAMS}
+    print(f"\ndifferences: {errors}")
+    sys.exit(any(errors.values()))

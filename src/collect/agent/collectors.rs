@@ -160,19 +160,19 @@ impl Collector for Python {
     }
 }
 
-/// Reader of the memory holders of one process at a time. A look takes up to two seconds.
-struct HolderLooks {
+/// Reader of the memory holders of one process at a time. A reading takes up to two seconds.
+struct HolderReader {
     jobs: Sender<HolderJob>,
-    /// The process of the last look, and the cancel flag while that look is running.
+    /// The process of the last reading, and the cancel flag while that reading is running.
     last: Mutex<Option<(ProcessKey, Weak<AtomicBool>)>>,
 }
 
-/// A look, and the flag that cancels it.
+/// A reading, and the flag that cancels it.
 type HolderJob = (ProcessKey, Arc<AtomicBool>);
 
 fn start_holders(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
     let (feed, proc_root) = (Arc::clone(context.feed), context.options.proc_root.clone());
-    let look = move |(key, cancelled): HolderJob| {
+    let read = move |(key, cancelled): HolderJob| {
         let is_cancelled = || cancelled.load(Ordering::Relaxed);
         if is_cancelled() {
             return;
@@ -182,10 +182,10 @@ fn start_holders(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
             feed.push(Update::Holders(key, Arc::new(result)));
         }
     };
-    Ok(Box::new(HolderLooks::new(job_thread("holders", look)?)))
+    Ok(Box::new(HolderReader::new(job_thread("holders", read)?)))
 }
 
-impl HolderLooks {
+impl HolderReader {
     fn new(jobs: Sender<HolderJob>) -> Self {
         Self {
             jobs,
@@ -193,7 +193,7 @@ impl HolderLooks {
         }
     }
 
-    /// Starts a look, unless one at the same process is running. Cancels a look at another process.
+    /// Starts a reading, unless one of the same process is running. Cancels a reading of another process.
     fn request(&self, wanted: Option<ProcessKey>) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let under_way = last
@@ -214,7 +214,7 @@ impl HolderLooks {
     }
 }
 
-impl Collector for HolderLooks {
+impl Collector for HolderReader {
     fn serve(&self, request: &Request, _: &Agent) -> bool {
         let Request::Holders(wanted) = request else {
             return false;
@@ -278,31 +278,31 @@ mod tests {
     use crate::model::units::{Pid, StartTicks};
 
     #[test]
-    fn a_look_is_cancelled_by_a_request_for_another_process_or_none() {
+    fn a_reading_is_cancelled_by_a_request_for_another_process_or_none() {
         let key = |pid| ProcessKey {
             pid: Pid(pid),
             start: StartTicks(7),
         };
         let (jobs, inbox) = mpsc::channel();
-        let looks = HolderLooks::new(jobs);
+        let reader = HolderReader::new(jobs);
         let next = || inbox.try_recv().ok();
-        looks.request(Some(key(1)));
-        let (process, first) = next().expect("a look");
+        reader.request(Some(key(1)));
+        let (process, first) = next().expect("a reading");
         assert_eq!(process, key(1));
-        // The look is under way.
-        looks.request(Some(key(1)));
+        // The reading is under way.
+        reader.request(Some(key(1)));
         assert!(next().is_none());
         assert!(!first.load(Ordering::Relaxed));
-        looks.request(Some(key(2)));
+        reader.request(Some(key(2)));
         assert!(first.load(Ordering::Relaxed));
-        let (_, second) = next().expect("a look at the other process");
-        looks.request(None);
+        let (_, second) = next().expect("a reading of the other process");
+        reader.request(None);
         assert!(second.load(Ordering::Relaxed));
         assert!(next().is_none());
-        // A finished look can be repeated.
-        looks.request(Some(key(3)));
+        // A finished reading can be repeated.
+        reader.request(Some(key(3)));
         drop(next());
-        looks.request(Some(key(3)));
+        reader.request(Some(key(3)));
         assert!(next().is_some());
     }
 }

@@ -1,8 +1,8 @@
-//! Growth of the groups of holders between looks at one process.
+//! Growth of the groups of holders between readings of one process.
 //!
-//! A group is growing if it grew in every retained look. Looks fall into different phases of a training step, so the
+//! A group is growing if it grew in every retained reading. Readings fall into different phases of a training step, so the
 //! memory that autograd saves may rise a few times by chance. Only a group inside a container, whose name ends with an
-//! index as in `history[*]`, therefore counts as growing after three looks. Any other group needs five.
+//! index as in `history[*]`, therefore counts as growing after three readings. Any other group needs five.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,33 +12,33 @@ use super::{GroupKey, HolderClass, HolderGroup, Holders};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, Mono};
 
-/// Maximum number of looks that are compared.
-pub const MAX_LOOKS: usize = 10;
-/// Minimum number of looks at a group inside a container.
-const MIN_LOOKS: usize = 3;
-/// Minimum number of looks at any other group.
-const MIN_LOOKS_OUTSIDE_CONTAINERS: usize = 5;
+/// Maximum number of readings that are compared.
+pub const MAX_READINGS: usize = 10;
+/// Minimum number of readings of a group inside a container.
+const MIN_READINGS: usize = 3;
+/// Minimum number of readings of any other group.
+const MIN_READINGS_OUTSIDE_CONTAINERS: usize = 5;
 
 /// Change of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct GroupGrowth {
-    /// Change of the bytes since the previous look.
+    /// Change of the bytes since the previous reading.
     pub bytes: i64,
-    /// Change of the number of blocks since the previous look.
+    /// Change of the number of blocks since the previous reading.
     pub count: i64,
-    /// Rate of a group that grew in every look.
+    /// Rate of a group that grew in every reading.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<GrowthRate>,
 }
 
-/// Mean growth over the compared looks.
+/// Mean growth over the compared readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct GrowthRate {
     pub bytes_per_minute: Bytes,
     pub blocks_per_minute: u64,
 }
 
-/// Size of a group in one look.
+/// Size of a group in one reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Size {
     at: Mono,
@@ -46,33 +46,40 @@ struct Size {
     count: u64,
 }
 
-/// Sizes of all groups in one look.
+/// Sizes of all groups in one reading.
 #[derive(Debug, Clone)]
-struct Look {
+struct ReadingSizes {
     at: Mono,
     sizes: BTreeMap<GroupKey, Size>,
 }
 
-/// The latest looks at one process, oldest first.
+/// The latest readings of one process, oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct HolderGrowth {
     process: ProcessKey,
-    looks: VecDeque<Look>,
+    readings: VecDeque<ReadingSizes>,
+    /// True if the newest reading was incomplete. Its sizes are not among `readings`.
+    is_incomplete: bool,
 }
 
 impl HolderGrowth {
-    /// Adds a look. A look at another process, or one from before the last look, starts over.
+    /// Adds a reading. A reading of another process, or one from before the last reading, starts over. An incomplete
+    /// reading does not count, because tensors of a group may be missing in it.
     pub fn push(&mut self, holders: &Holders) {
-        let last = self.looks.back().map(|look| look.at);
+        let last = self.readings.back().map(|reading| reading.at);
         if last == Some(holders.at) && self.process == holders.process {
             return;
         }
         if holders.process != self.process || last.is_some_and(|last| holders.at < last) {
-            self.looks.clear();
+            self.readings.clear();
         }
         self.process = holders.process;
-        if self.looks.len() == MAX_LOOKS {
-            self.looks.pop_front();
+        self.is_incomplete = holders.is_incomplete;
+        if holders.is_incomplete {
+            return;
+        }
+        if self.readings.len() == MAX_READINGS {
+            self.readings.pop_front();
         }
         let size = |group: &HolderGroup| Size {
             at: holders.at,
@@ -80,19 +87,23 @@ impl HolderGrowth {
             count: group.count,
         };
         let groups = holders.groups.iter();
-        self.looks.push_back(Look {
+        self.readings.push_back(ReadingSizes {
             at: holders.at,
             sizes: groups.map(|group| (group.key(), size(group))).collect(),
         });
     }
 
-    /// Returns the change of a group since the previous look. `None` if there is no previous look.
+    /// Returns the change of a group since the previous reading. `None` if there is no previous reading, or if the newest
+    /// reading was incomplete.
     pub fn of(&self, group: &HolderGroup) -> Option<GroupGrowth> {
+        if self.is_incomplete {
+            return None;
+        }
         let key = group.key();
         let sizes: Vec<Option<Size>> = self
-            .looks
+            .readings
             .iter()
-            .map(|look| look.sizes.get(&key).copied())
+            .map(|reading| reading.sizes.get(&key).copied())
             .collect();
         let [.., before, Some(now)] = sizes[..] else {
             return None;
@@ -106,18 +117,18 @@ impl HolderGrowth {
     }
 }
 
-/// Returns the rate of a group that grew in every look since it appeared. The time before its appearance does not count,
+/// Returns the rate of a group that grew in every reading since it appeared. The time before its appearance does not count,
 /// because many buffers are allocated only once.
 fn rate(group: &HolderGroup, sizes: &[Option<Size>]) -> Option<GrowthRate> {
-    let min_looks = match container(&group.name) {
-        Some(_) => MIN_LOOKS,
-        None => MIN_LOOKS_OUTSIDE_CONTAINERS,
+    let min_readings = match container(&group.name) {
+        Some(_) => MIN_READINGS,
+        None => MIN_READINGS_OUTSIDE_CONTAINERS,
     };
-    // A group that is missing after its first look has shrunk to nothing in between.
+    // A group that is missing after its first reading has shrunk to nothing in between.
     let sizes: Option<Vec<Size>> = sizes.iter().copied().skip_while(Option::is_none).collect();
     let sizes = sizes?;
     let grew = |pair: &[Size]| pair[1].bytes > pair[0].bytes;
-    if sizes.len() < min_looks || !sizes.windows(2).all(grew) {
+    if sizes.len() < min_readings || !sizes.windows(2).all(grew) {
         return None;
     }
     let (first, last) = (sizes.first()?, sizes.last()?);
@@ -188,7 +199,7 @@ mod tests {
         }
     }
 
-    fn look(seconds: u64, groups: Vec<HolderGroup>) -> Holders {
+    fn reading(seconds: u64, groups: Vec<HolderGroup>) -> Holders {
         Holders {
             process: ProcessKey {
                 pid: Pid(418),
@@ -201,12 +212,12 @@ mod tests {
         }
     }
 
-    /// Returns the growth of a group with these sizes in MiB, one look every 30 s. 0 is a look without the group.
+    /// Returns the growth of a group with these sizes in MiB, one reading every 30 s. 0 is a reading without the group.
     fn after(name: &str, sizes: &[u64]) -> Option<GroupGrowth> {
         let mut growth = HolderGrowth::default();
         for (i, &mib) in (0..).zip(sizes) {
             let groups = Some(group(name, mib)).filter(|group| group.bytes > Bytes(0));
-            growth.push(&look(i * 30, groups.into_iter().collect()));
+            growth.push(&reading(i * 30, groups.into_iter().collect()));
         }
         growth.of(&group(name, *sizes.last()?))
     }
@@ -217,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_grew_in_three_looks_is_growing() {
+    fn a_container_that_grew_in_three_readings_is_growing() {
         assert_eq!(after("history[*]", &[100]), None);
         let two = after("history[*]", &[100, 160]);
         let expected = GroupGrowth {
@@ -241,10 +252,10 @@ mod tests {
         ] {
             assert_eq!(rate_after("history[*]", sawtooth), None, "{sawtooth:?}");
         }
-        // The drop is no longer among the compared looks.
+        // The drop is no longer among the compared readings.
         let recovered: Vec<u64> = [500]
             .into_iter()
-            .chain(10..=10 + MAX_LOOKS as u64)
+            .chain(10..=10 + MAX_READINGS as u64)
             .collect();
         assert_eq!(rate_after("history[*]", &recovered), Some(2));
     }
@@ -255,31 +266,54 @@ mod tests {
         assert_eq!(appeared.map(|growth| growth.bytes), Some(100 * MIB as i64));
         assert_eq!(rate_after("history[*]", &[0, 0, 100]), None);
         assert_eq!(rate_after("history[*]", &[0, 0, 100, 160]), None);
-        // The 100 MiB of its first look are not part of the rate.
+        // The 100 MiB of its first reading are not part of the rate.
         assert_eq!(rate_after("history[*]", &[0, 0, 100, 101, 102]), Some(2));
-        // A group that disappears in one look is not growing.
+        // A group that disappears in one reading is not growing.
         assert_eq!(rate_after("history[*]", &[100, 0, 110, 120, 130]), None);
     }
 
     #[test]
-    fn rates_follow_the_time_between_looks() {
+    fn rates_follow_the_time_between_readings() {
         let mut growth = HolderGrowth::default();
         for (seconds, mib) in [(0, 100), (600, 130), (660, 133)] {
-            growth.push(&look(seconds, vec![group("history[*]", mib)]));
+            growth.push(&reading(seconds, vec![group("history[*]", mib)]));
         }
         let now = growth
             .of(&group("history[*]", 133))
             .and_then(|growth| growth.rate);
         assert_eq!(now.map(|rate| rate.bytes_per_minute), Some(Bytes(3 * MIB)));
-        // The same look again changes nothing, and an earlier one starts over.
-        growth.push(&look(660, vec![group("history[*]", 133)]));
+        // The same reading again changes nothing, and an earlier one starts over.
+        growth.push(&reading(660, vec![group("history[*]", 133)]));
         assert!(
             growth
                 .of(&group("history[*]", 133))
                 .is_some_and(|g| g.rate.is_some())
         );
-        growth.push(&look(5, vec![group("history[*]", 133)]));
+        growth.push(&reading(5, vec![group("history[*]", 133)]));
         assert_eq!(growth.of(&group("history[*]", 133)), None);
+    }
+
+    #[test]
+    fn incomplete_readings_do_not_count_for_growth() {
+        let mut growth = HolderGrowth::default();
+        let mut push = |seconds, mib, is_incomplete| {
+            let group = group("history[*]", mib);
+            let holders = Holders {
+                is_incomplete,
+                ..reading(seconds, vec![group.clone()])
+            };
+            growth.push(&holders);
+            growth.of(&group)
+        };
+        for (seconds, mib) in [(0, 100), (30, 120)] {
+            push(seconds, mib, false);
+        }
+        // A part of the history is missing in this reading.
+        assert_eq!(push(60, 50, true), None);
+        let change = push(90, 160, false).expect("a change");
+        assert_eq!(change.bytes, 40 * MIB as i64);
+        let rate = change.rate.expect("a rate");
+        assert_eq!(rate.bytes_per_minute, Bytes(40 * MIB));
     }
 
     #[test]
@@ -294,7 +328,7 @@ mod tests {
             ..group("history[*]", mib)
         };
         for (seconds, mib) in [(0, 10), (30, 20), (60, 30)] {
-            growth.push(&look(
+            growth.push(&reading(
                 seconds,
                 vec![group("history[*]", mib), variable(50), second(90 - mib)],
             ));

@@ -1,22 +1,20 @@
 //! The tensors of one group of holders, and the references that keep the tensor under the cursor alive.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::{Position, Rect};
+use ratatui::layout::Rect;
 
-use super::holders::program;
-use super::list::{ListRow, ListScreen};
-use super::{Hit, Screen, ScreenDef, is_small};
+use super::holders::{HolderList, HolderScreen, program};
+use super::list::ListRow;
+use super::{Screen, ScreenDef, is_small};
 use crate::export::holders::{size_words, tensors};
 use crate::model::holders::{GroupKey, HeldTensor, HolderGroup};
 use crate::model::process::ProcessKey;
 use crate::model::units::Bytes;
-use crate::protocol::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
 use crate::tui::effect::Effect;
 use crate::tui::holders::tensor_words;
-use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, split_bottom, split_top};
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
@@ -43,17 +41,14 @@ pub const DEF: ScreenDef = ScreenDef {
             .find(|row| !row.key.name.is_empty())?
             .key
             .clone();
-        Some(Box::new(HolderGroupScreen::new(process, key)))
+        Some(Box::new(HolderGroupScreen::new((process, key))))
     },
 };
 
 /// The process and the group that a list of tensors is about.
 type Subject = (ProcessKey, GroupKey);
 
-pub struct HolderGroupScreen {
-    subject: Subject,
-    list: ListScreen<HeldTensor>,
-}
+pub type HolderGroupScreen = HolderScreen<HeldTensor>;
 
 const COLUMNS: &[Column<HeldTensor>] = &[
     Column::right(
@@ -148,14 +143,6 @@ impl ListRow for HeldTensor {
 }
 
 impl HolderGroupScreen {
-    pub fn new(process: ProcessKey, key: GroupKey) -> Self {
-        let subject = (process, key);
-        Self {
-            list: ListScreen::about(subject.clone()),
-            subject,
-        }
-    }
-
     /// Returns the areas of the title, the table, and the sentences about the tensor under the cursor.
     fn areas(&self, app: &App, area: Rect) -> [Rect; 3] {
         let [title, rest] = split_top(area, 1);
@@ -189,76 +176,45 @@ impl HolderGroupScreen {
             "" => String::new(),
             name => format!("{name}, "),
         };
-        let class = key.class.name();
-        let look = app.holders.of(*process);
-        let holders = look.and_then(|look| look.holders());
+        let reading = app.holders.of(*process);
+        let holders = reading.and_then(|reading| reading.holders());
         match (holders, group(app, &self.subject)) {
             (Some(holders), Some(group)) => {
-                format!("{name}{class}: {}", size_words(holders, group))
+                format!(
+                    "{name}{}: {}",
+                    group.class_words(),
+                    size_words(holders, group)
+                )
             }
             _ => format!(
-                "{name}{class}: not found when gputop last read {}",
+                "{name}{}: not found when gputop last read {}",
+                key.class.name(),
                 program(*process, app)
             ),
         }
     }
 }
 
-impl Screen for HolderGroupScreen {
-    fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let [title, table, words] = self.areas(app, area);
-        put_line(buffer, title, &self.title(app), Role::Title, &app.theme);
-        self.list.draw(app, table, buffer);
-        put_lines(buffer, words, &self.words(app, words.width), &app.theme);
+impl HolderList for HeldTensor {
+    fn process((process, _): &Subject) -> ProcessKey {
+        *process
     }
 
-    fn act(&mut self, action: Action, app: &App, body: Rect) -> Effect {
-        match action {
-            Action::Holders => Effect::Request(Request::Holders(Some(self.subject.0))),
-            action => {
-                let [_, table, _] = self.areas(app, body);
-                self.list.act(action, app, table)
-            }
-        }
+    fn table_area(screen: &HolderGroupScreen, app: &App, area: Rect) -> Rect {
+        let [_, table, _] = screen.areas(app, area);
+        table
     }
 
-    fn type_key(&mut self, key: crossterm::event::KeyEvent) -> bool {
-        self.list.type_key(key)
+    fn draw(screen: &HolderGroupScreen, app: &App, area: Rect, buffer: &mut Buffer) {
+        let [title, table, words] = screen.areas(app, area);
+        put_line(buffer, title, &screen.title(app), Role::Title, &app.theme);
+        screen.list.draw(app, table, buffer);
+        put_lines(buffer, words, &screen.words(app, words.width), &app.theme);
     }
 
-    fn follow(&mut self, app: &App) {
-        self.list.follow(app);
-    }
-
-    fn holders(&self) -> Option<ProcessKey> {
-        Some(self.subject.0)
-    }
-
-    fn click(&mut self, app: &App, at: Position, body: Rect) -> Hit {
-        let [_, table, _] = self.areas(app, body);
-        match table.contains(at) {
-            true => self.list.click(app, at, table),
-            false => Hit::Nothing,
-        }
-    }
-
-    fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
-        app.all_rows
-            .iter()
-            .find(|row| row.id().key == self.subject.0)
-    }
-
-    fn copied(&self, app: &App) -> Option<Copied> {
-        let holders = app.holders.of(self.subject.0)?.holders()?;
-        let text = tensors(holders, group(app, &self.subject)?, true);
+    fn copied(subject: &Subject, app: &App) -> Option<Copied> {
+        let holders = app.holders.of(subject.0)?.holders()?;
+        let text = tensors(holders, group(app, subject)?, true);
         Some(Copied::new("the tensors", &text))
-    }
-
-    fn footer(&self) -> &'static [Action] {
-        self.list.footer()
-    }
-
-    fn def(&self) -> &'static ScreenDef {
-        &DEF
     }
 }

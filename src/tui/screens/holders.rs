@@ -7,7 +7,7 @@ use ratatui::layout::{Constraint, Layout, Position, Rect};
 use super::holder_group::HolderGroupScreen;
 use super::list::{ListRow, ListScreen};
 use super::{Hit, Screen, ScreenDef, is_small};
-use crate::export::holders::{advices, percent_words, sentence, state_words};
+use crate::export::holders::{advices, estimates, percent_words, sentence, state_words};
 use crate::model::holders::{GroupKey, Holders};
 use crate::model::process::ProcessKey;
 use crate::model::units::Bytes;
@@ -16,8 +16,9 @@ use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
 use crate::tui::effect::Effect;
-use crate::tui::holders::{HolderRow, ProcessLook, class_shape};
+use crate::tui::holders::{HolderRow, ProcessReading, class_shape};
 use crate::tui::picture::text_of;
+use crate::tui::pools::gpu_of;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, row};
@@ -60,9 +61,87 @@ pub const DEF: ScreenDef = ScreenDef {
     sample: |app| Some(Box::new(HoldersScreen::new(app.holders.newest()?))),
 };
 
-pub struct HoldersScreen {
-    process: ProcessKey,
-    list: ListScreen<HolderRow>,
+/// A list about the holders of one process: the table, and what is drawn around it.
+pub(super) trait HolderList: ListRow<Subject: Clone> {
+    /// Returns the process that the list is about.
+    fn process(subject: &Self::Subject) -> ProcessKey;
+
+    /// Returns the area of the table when the screen is drawn into `area`.
+    fn table_area(screen: &HolderScreen<Self>, app: &App, area: Rect) -> Rect;
+
+    fn draw(screen: &HolderScreen<Self>, app: &App, area: Rect, buffer: &mut Buffer);
+
+    fn copied(subject: &Self::Subject, app: &App) -> Option<Copied>;
+}
+
+/// The screen of a list about holders.
+pub struct HolderScreen<R: ListRow> {
+    pub(super) subject: R::Subject,
+    pub(super) list: ListScreen<R>,
+}
+
+pub type HoldersScreen = HolderScreen<HolderRow>;
+
+impl<R: ListRow<Subject: Clone>> HolderScreen<R> {
+    pub fn new(subject: R::Subject) -> Self {
+        Self {
+            list: ListScreen::about(subject.clone()),
+            subject,
+        }
+    }
+}
+
+impl<R: HolderList> Screen for HolderScreen<R> {
+    fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        R::draw(self, app, area, buffer);
+    }
+
+    fn act(&mut self, action: Action, app: &App, body: Rect) -> Effect {
+        match action {
+            Action::Holders => Effect::Request(Request::Holders(self.holders())),
+            action => {
+                let table = R::table_area(self, app, body);
+                self.list.act(action, app, table)
+            }
+        }
+    }
+
+    fn type_key(&mut self, key: crossterm::event::KeyEvent) -> bool {
+        self.list.type_key(key)
+    }
+
+    fn follow(&mut self, app: &App) {
+        self.list.follow(app);
+    }
+
+    fn holders(&self) -> Option<ProcessKey> {
+        Some(R::process(&self.subject))
+    }
+
+    fn click(&mut self, app: &App, at: Position, body: Rect) -> Hit {
+        let table = R::table_area(self, app, body);
+        match table.contains(at) {
+            true => self.list.click(app, at, table),
+            false => Hit::Nothing,
+        }
+    }
+
+    fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
+        let process = R::process(&self.subject);
+        app.all_rows.iter().find(|row| row.id().key == process)
+    }
+
+    fn copied(&self, app: &App) -> Option<Copied> {
+        R::copied(&self.subject, app)
+    }
+
+    fn footer(&self) -> &'static [Action] {
+        self.list.footer()
+    }
+
+    fn def(&self) -> &'static ScreenDef {
+        R::DEF
+    }
 }
 
 const DEVICE: &str = "DEV";
@@ -201,7 +280,10 @@ impl ListRow for HolderRow {
     const EMPTY: &'static str = "PyTorch has allocated no GPU memory";
 
     fn rows<'a>(app: &'a App, process: &ProcessKey) -> Vec<(usize, &'a Self)> {
-        let rows = app.holders.of(*process).map(|look| look.rows.as_slice());
+        let rows = app
+            .holders
+            .of(*process)
+            .map(|reading| reading.rows.as_slice());
         rows.unwrap_or_default().iter().enumerate().collect()
     }
 
@@ -216,7 +298,7 @@ impl ListRow for HolderRow {
     fn act(&self, _index: usize, action: Action) -> Effect {
         match action {
             Action::Open => {
-                let group = HolderGroupScreen::new(self.process, self.key.clone());
+                let group = HolderGroupScreen::new((self.process, self.key.clone()));
                 Effect::Open(Box::new(group))
             }
             _ => Effect::Ignored,
@@ -266,24 +348,17 @@ pub fn table(rows: &[HolderRow], width: u16, theme: &Theme) -> String {
 }
 
 impl HoldersScreen {
-    pub fn new(process: ProcessKey) -> Self {
-        Self {
-            process,
-            list: ListScreen::about(process),
-        }
-    }
-
-    fn look<'a>(&self, app: &'a App) -> Option<&'a ProcessLook> {
-        app.holders.of(self.process)
+    fn reading<'a>(&self, app: &'a App) -> Option<&'a ProcessReading> {
+        app.holders.of(self.subject)
     }
 
     /// Returns the areas of the title, the bar, its legend, the sentences and the table.
     fn areas(&self, app: &App, area: Rect) -> [Rect; 5] {
         let is_small = is_small(area);
         let width = margin(area).width;
-        let look = self.look(app);
-        let bar = u16::from(look.is_some_and(|look| look.holders().is_some()));
-        let sentences = look.map_or(0, |look| sentences(look, width).len());
+        let reading = self.reading(app);
+        let bar = u16::from(reading.is_some_and(|reading| reading.holders().is_some()));
+        let sentences = reading.map_or(0, |reading| sentences(reading, app, width).len());
         let sentences = u16::try_from(sentences).unwrap_or(u16::MAX);
         let (legend, max_sentences) = match area.height {
             _ if is_small => (0, 1),
@@ -310,7 +385,7 @@ impl HoldersScreen {
 
     fn draw_title(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let theme = &app.theme;
-        let holders = self.look(app).and_then(ProcessLook::holders);
+        let holders = self.reading(app).and_then(ProcessReading::holders);
         let age = holders.map(|holders| app.frame.mono.since(holders.at));
         let state = match (holders, age) {
             (Some(_), Some(age)) if area.width < 60 => format!("{} ago", span_words(age)),
@@ -320,7 +395,7 @@ impl HoldersScreen {
             _ => String::new(),
         };
         let right = put_line_right(buffer, area, &state, Role::Dim, theme);
-        let name = program(self.process, app);
+        let name = program(self.subject, app);
         let allocated = holders.map_or_else(String::new, |holders| {
             format!("  {} allocated", holders.allocated)
         });
@@ -342,16 +417,32 @@ pub(super) fn program(process: ProcessKey, app: &App) -> String {
     format!("{} {}", name.unwrap_or("process"), process.pid)
 }
 
+/// Returns the bytes that a process on one GPU could allocate in addition: free on the GPU, or cached by the allocator.
+fn free_for_activations(holders: &Holders, app: &App) -> Option<Bytes> {
+    let pools = app.frame.pools.iter().flat_map(|pools| &*pools.list);
+    let mut own = pools.filter(|pool| pool.process == holders.process);
+    let (pool, None) = (own.next()?, own.next()) else {
+        return None;
+    };
+    let free = gpu_of(&app.frame, pool)?.memory.free.get()?;
+    let cached = pool.stats.reserved.last().0;
+    let cached = cached.saturating_sub(holders.allocated.0);
+    Some(Bytes(free.0.saturating_add(cached)))
+}
+
 /// Returns the text above the table: the holders in a sentence, what grows, and what could not be read.
-fn sentences(look: &ProcessLook, width: u16) -> Vec<(String, Role)> {
+fn sentences(reading: &ProcessReading, app: &App, width: u16) -> Vec<(String, Role)> {
     let mut sentences = Vec::new();
-    if let Some(holders) = look.holders() {
-        sentences.push((sentence(holders, &look.growth), Role::Text));
-        let advices = advices(holders, &look.growth).into_iter();
+    if let Some(holders) = reading.holders() {
+        sentences.push((sentence(holders, &reading.growth), Role::Text));
+        let advices = advices(holders, &reading.growth).into_iter();
         sentences.extend(advices.map(|advice| (advice, Role::Warn)));
+        let free = free_for_activations(holders, app);
+        let estimates = estimates(holders, free).into_iter();
+        sentences.extend(estimates.map(|estimate| (estimate, Role::Text)));
         sentences.extend(holders.limit.clone().map(|limit| (limit, Role::Dim)));
     }
-    let failure = look.failure.as_ref();
+    let failure = reading.failure.as_ref();
     sentences.extend(failure.map(|why| (format!("Holders not available: {why}"), Role::Warn)));
     let wrap = |(text, role): (String, Role)| {
         let lines = wrap_words(&text, usize::from(width.max(10)));
@@ -396,77 +487,39 @@ fn draw_bar(holders: &Holders, [area, legend]: [Rect; 2], buffer: &mut Buffer, t
     }
 }
 
-impl Screen for HoldersScreen {
-    fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+impl HolderList for HolderRow {
+    fn process(process: &ProcessKey) -> ProcessKey {
+        *process
+    }
+
+    fn table_area(screen: &HoldersScreen, app: &App, area: Rect) -> Rect {
+        let [.., table] = screen.areas(app, area);
+        table
+    }
+
+    fn draw(screen: &HoldersScreen, app: &App, area: Rect, buffer: &mut Buffer) {
         let theme = &app.theme;
-        let [title, bar, legend, words, table] = self.areas(app, area);
-        self.draw_title(app, title, buffer);
-        let Some(look) = self.look(app) else {
+        let [title, bar, legend, words, table] = screen.areas(app, area);
+        screen.draw_title(app, title, buffer);
+        let Some(reading) = screen.reading(app) else {
             let below = row(margin(area), area.y.saturating_add(1));
             if area.height > 1 {
-                put_line(
-                    buffer,
-                    below,
-                    "Reading the names of the tensors",
-                    Role::Dim,
-                    theme,
-                );
+                let words = "Reading the names of the tensors";
+                put_line(buffer, below, words, Role::Dim, theme);
             }
             return;
         };
-        put_lines(buffer, words, &sentences(look, words.width), theme);
-        if let Some(holders) = look.holders() {
+        put_lines(buffer, words, &sentences(reading, app, words.width), theme);
+        if let Some(holders) = reading.holders() {
             draw_bar(holders, [bar, legend], buffer, theme);
-            self.list.draw(app, table, buffer);
+            screen.list.draw(app, table, buffer);
         }
     }
 
-    fn act(&mut self, action: Action, app: &App, body: Rect) -> Effect {
-        match action {
-            Action::Holders => Effect::Request(Request::Holders(Some(self.process))),
-            action => {
-                let [.., table] = self.areas(app, body);
-                self.list.act(action, app, table)
-            }
-        }
-    }
-
-    fn type_key(&mut self, key: crossterm::event::KeyEvent) -> bool {
-        self.list.type_key(key)
-    }
-
-    fn follow(&mut self, app: &App) {
-        self.list.follow(app);
-    }
-
-    fn holders(&self) -> Option<ProcessKey> {
-        Some(self.process)
-    }
-
-    fn click(&mut self, app: &App, at: Position, body: Rect) -> Hit {
-        let [.., table] = self.areas(app, body);
-        match table.contains(at) {
-            true => self.list.click(app, at, table),
-            false => Hit::Nothing,
-        }
-    }
-
-    fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
-        app.all_rows.iter().find(|row| row.id().key == self.process)
-    }
-
-    fn copied(&self, app: &App) -> Option<Copied> {
-        let look = self.look(app)?;
-        let sentence = sentence(look.holders()?, &look.growth);
-        let text = format!("{sentence}\n\n{}", table(&look.rows, 120, &app.theme));
+    fn copied(process: &ProcessKey, app: &App) -> Option<Copied> {
+        let reading = app.holders.of(*process)?;
+        let sentence = sentence(reading.holders()?, &reading.growth);
+        let text = format!("{sentence}\n\n{}", table(&reading.rows, 120, &app.theme));
         Some(Copied::new("the holders of memory", &text))
-    }
-
-    fn footer(&self) -> &'static [Action] {
-        self.list.footer()
-    }
-
-    fn def(&self) -> &'static ScreenDef {
-        &DEF
     }
 }

@@ -492,7 +492,7 @@ impl Screen for Overview {
         if is_small(area) {
             return small_overview::draw(app, self.selected_gpu(app), area, buffer);
         }
-        let rows = GpuRow::of_frame(&app.frame);
+        let rows = GpuRow::of_app(app);
         let layout = self.layout(app, rows.len(), area);
         if !layout.host.is_empty() {
             draw_host(app, layout.host, buffer);

@@ -34,7 +34,7 @@ const CHUNK_ROUNDING: u64 = 32;
 
 /// A tensor that a node has saved.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Saved {
+pub struct SavedTensor {
     pub implementation: u64,
     /// Class of the node: `AddmmBackward0`.
     pub node: Rc<str>,
@@ -49,7 +49,7 @@ pub struct Autograd<'a, M> {
     python: &'a Python<'a, M>,
     seen: AddressMap<()>,
     waiting: Vec<u64>,
-    saved: Vec<Saved>,
+    saved: Vec<SavedTensor>,
 }
 
 /// An object that a node refers to.
@@ -66,7 +66,7 @@ impl<'a, M: Memory> Autograd<'a, M> {
         classes: &'a Classes<'a, M>,
         python: &'a Python<'a, M>,
         roots: impl Iterator<Item = (usize, &'t Tensor)>,
-    ) -> (Vec<Saved>, bool) {
+    ) -> (Vec<SavedTensor>, bool) {
         let mut walk = Self {
             classes,
             python,
@@ -148,7 +148,7 @@ impl<'a, M: Memory> Autograd<'a, M> {
         };
         if is_impl_class(&class) {
             if self.saved.len() < MAX_SAVED {
-                self.saved.push(Saved {
+                self.saved.push(SavedTensor {
                     implementation: address,
                     node: name.clone(),
                     root,

@@ -1,7 +1,7 @@
 //! Finds what holds the GPU memory of a running process: every allocated block, by the name of the variable, parameter
 //! or graph that keeps the block alive.
 //!
-//! Nothing is written to the target, and it is not stopped. Its memory changes during a look, so every step verifies what
+//! Nothing is written to the target, and it is not stopped. Its memory changes during a reading, so every step verifies what
 //! it reads, and anything that cannot be verified is left out. The blocks come from the allocator, so their sum is always
 //! right; only the names may be incomplete.
 //!
@@ -10,28 +10,31 @@
 //! heaps ─► scan.rs: words that equal a type or a vtable ─► tensors.rs: tensors, verified by the pointer back
 //! grad_fn ─► autograd.rs: tensors saved for backward
 //! sys.modules, frames ─► names.rs: `model.layers.3.weight`
-//! allocator ─► join.rs: one holder for each allocated block
+//! allocator ─► assignment.rs: one holder for each allocated block
 //! ```
 //!
 //! Names are private data of the program. They are neither logged nor stored here.
 
+mod assignment;
 mod autograd;
 mod interpreter;
-mod join;
+mod limits;
 mod names;
 mod python;
 mod reader;
 mod scan;
 mod tensors;
+mod wanted;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use self::autograd::{Autograd, Saved};
+use self::assignment::{BlockAssignment, Blocks, HolderCandidate};
+use self::autograd::{Autograd, SavedTensor};
 use self::interpreter::Interpreter;
-use self::join::{Blocks, Claim, Join};
+pub use self::limits::{Maximums, Options};
 use self::names::{NamedPath, Names};
 use self::python::Python;
 use self::reader::{AddressMap, Budget, Reader};
@@ -39,6 +42,7 @@ use self::scan::{PresentPages, scan};
 use self::tensors::{
     Classes, Tensor, Tensors, Vtables, calibrate, storages_by_vote, tensor_types, vtables,
 };
+use self::wanted::WantedTensors;
 use super::{Attached, DeviceStats, Failure};
 use crate::collect::clock::now_mono;
 use crate::collect::memory::live::Live;
@@ -50,43 +54,24 @@ use crate::model::pool::PoolMap;
 use crate::model::process::ProcessKey;
 use crate::model::units::{Millis, Pid};
 
-/// Maximum number of tensors.
-const MAX_TENSORS: usize = 1 << 18;
 /// Parts of the time limit, in percent, after which the scan and the search for names end.
 const SCAN_PERCENT: u32 = 60;
 const NAMES_PERCENT: u32 = 90;
 /// Libraries whose allocations do not have the headers of glibc's malloc.
 const OTHER_MALLOCS: &[&str] = &["libjemalloc", "libtcmalloc", "libmimalloc", "libhoard"];
 
-/// Limits of a look.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Options {
-    pub time_limit: Duration,
-    /// Approximate maximum memory that the look uses, in bytes.
-    pub memory_limit: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            time_limit: Duration::from_secs(2),
-            memory_limit: 64 << 20,
-        }
-    }
-}
-
-/// Looks at a running process once.
+/// Reads the holders of a running process once.
 ///
 /// # Errors
 /// Fails if the allocator cannot be read, or if `cancelled` becomes true. Everything else that cannot be read is
 /// described by [`Holders::limit`].
-pub fn look(
+pub fn read_process(
     proc_root: &Path,
     pid: Pid,
     options: &Options,
     cancelled: &AtomicBool,
 ) -> Result<Holders, Failure> {
-    let at = now_mono();
+    let (at, started) = (now_mono(), Instant::now());
     let mut attached = Attached::open(proc_root, pid)?;
     if attached.is_forked_copy(proc_root, pid) {
         return Err(Failure::Forked);
@@ -98,7 +83,9 @@ pub fn look(
         present: PresentPages::open(proc_root, pid),
         is_cached: true,
     };
-    let mut holders = look_at(&mut attached, &target, options, cancelled)?;
+    let clock = || started.elapsed();
+    let budget = Budget::new(options, &clock, cancelled);
+    let mut holders = read_target(&mut attached, &target, &budget)?;
     let stat = StatFile::open(&proc_root.join(pid.to_string()).join("stat"));
     let start = stat.and_then(|stat| Ok(stat.read(&mut StatBuffer::new())?.start));
     let start = start.map_err(|_| Failure::Memory(MemoryError::Gone))?;
@@ -107,11 +94,13 @@ pub fn look(
     Ok(holders)
 }
 
-/// Looks at recorded memory, for tests: `heaps` is scanned, and all other reads use `memory` without a cache.
-pub fn look_at_recorded(
+/// Reads recorded memory, for tests: `heaps` is scanned, and all other reads use `memory` without a cache. `clock`
+/// returns the time since the start.
+pub fn read_recorded(
     memory: &impl Memory,
     heaps: &impl Memory,
     options: &Options,
+    clock: &dyn Fn() -> Duration,
     cancelled: &AtomicBool,
 ) -> Result<Holders, Failure> {
     let target = Target {
@@ -120,7 +109,8 @@ pub fn look_at_recorded(
         present: PresentPages::all(),
         is_cached: false,
     };
-    look_at(&mut Attached::attach(memory)?, &target, options, cancelled)
+    let budget = Budget::new(options, clock, cancelled);
+    read_target(&mut Attached::attach(memory)?, &target, &budget)
 }
 
 /// The memory of the process: `heaps` for the scan, `memory` for all other reads.
@@ -129,20 +119,6 @@ struct Target<'a, M, H> {
     heaps: &'a H,
     present: PresentPages,
     is_cached: bool,
-}
-
-/// The sentences of [`Holders::limit`].
-#[derive(Debug, Default)]
-struct Limits(Vec<String>);
-
-impl Limits {
-    fn add(&mut self, sentence: impl Into<String>) {
-        self.0.push(sentence.into());
-    }
-
-    fn text(self) -> Option<String> {
-        (!self.0.is_empty()).then(|| self.0.join(" "))
-    }
 }
 
 /// The blocks of all devices at one time, and the allocator statistics of that time.
@@ -180,38 +156,35 @@ impl Pools {
     }
 }
 
-fn look_at<M: Memory, H: Memory>(
+fn read_target<M: Memory, H: Memory>(
     attached: &mut Attached<impl Memory>,
     target: &Target<'_, M, H>,
-    options: &Options,
-    cancelled: &AtomicBool,
+    budget: &Budget<'_>,
 ) -> Result<Holders, Failure> {
-    let budget = Budget::new(options.time_limit, cancelled);
-    let mut limits = Limits::default();
     let before = Pools::read(attached)?;
     let maps = target.memory.maps()?;
     let cache = if target.is_cached {
-        options.memory_limit * 3 / 8
+        budget.options.memory_limit * 3 / 8
     } else {
         0
     };
-    let reader = Reader::new(target.memory, &maps, cache, &budget);
+    let reader = Reader::new(target.memory, &maps, cache, budget);
     let classes = Classes::new(&reader);
-    let scanned = scan_heaps(target, &reader, &maps, &mut limits);
+    let scanned = scan_heaps(target, &reader, &maps);
     let has_glibc_malloc = has_glibc_malloc(&maps);
-    let found = Found::decode(&scanned, &classes, has_glibc_malloc);
+    let tensors = PythonTensors::decode(&scanned, &classes, has_glibc_malloc);
     // A tensor counts only if it has the same storage before and after the blocks are read. Otherwise, another tensor
     // may have reused its memory.
     let pools = Pools::read(attached)?;
     reader.forget();
-    let found = found.map(Found::verified);
-    let mut join = Join::new(Blocks::new(&pools.maps));
-    match &found {
-        Some(found) => {
-            found.claim_python(has_glibc_malloc, options, &mut join, &mut limits);
-            claim_cpp(&scanned, &found.tensors, &mut join);
+    let tensors = tensors.map(PythonTensors::verified);
+    let mut assignment = BlockAssignment::new(Blocks::new(&pools.maps));
+    match &tensors {
+        Some(tensors) => {
+            tensors.assign_python(has_glibc_malloc, &mut assignment);
+            assign_cpp(&scanned, &tensors.tensors, &mut assignment);
         }
-        None => claim_storages(&scanned, &classes, &mut join, &mut limits),
+        None => assign_storages(&scanned, &classes, &mut assignment),
     }
     if budget.is_cancelled() {
         return Err(Failure::Cancelled);
@@ -222,8 +195,8 @@ fn look_at<M: Memory, H: Memory>(
         && pools.stats.iter().all(|stats| after.contains(stats));
     let addresses = before.addresses();
     // If the scan was incomplete, a block without a known tensor may still hold one.
-    let is_workspace = |address| !scanned.is_cut && addresses.contains(&address);
-    let (groups, allocated) = join.into_groups(is_workspace);
+    let is_workspace = |address| !scanned.is_incomplete && addresses.contains(&address);
+    let (groups, allocated) = assignment.into_groups(is_workspace);
     Ok(Holders {
         took: Millis(u64::try_from(budget.elapsed().as_millis()).unwrap_or(u64::MAX)),
         allocated,
@@ -232,7 +205,8 @@ fn look_at<M: Memory, H: Memory>(
         } else {
             Quality::Approximate
         },
-        limit: limits.text(),
+        limit: budget.limits.text(),
+        is_incomplete: budget.limits.is_incomplete(),
         groups,
         ..Holders::default()
     })
@@ -240,7 +214,7 @@ fn look_at<M: Memory, H: Memory>(
 
 /// The meaning of a word that the scan searches for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum WordMeaning {
     TensorType,
     StorageVtable,
     ImplVtable,
@@ -248,32 +222,36 @@ enum Wanted {
 
 /// The candidates of the scan.
 #[derive(Debug, Default)]
-struct Scanned {
+struct HeapCandidates {
     interpreter: Option<Interpreter>,
     /// Addresses of Python objects with the type of a tensor.
     objects: Vec<u64>,
     storages: Vec<u64>,
     implementations: Vec<u64>,
     /// True if the scan did not reach the end of the heaps.
-    is_cut: bool,
+    is_incomplete: bool,
 }
 
 fn scan_heaps<M: Memory, H: Memory>(
     target: &Target<'_, M, H>,
     reader: &Reader<'_, M>,
     maps: &[Mapping],
-    limits: &mut Limits,
-) -> Scanned {
-    let mut wanted: AddressMap<Wanted> = AddressMap::default();
+) -> HeapCandidates {
+    let (budget, limits) = (reader.budget, &reader.budget.limits);
+    let mut wanted: AddressMap<WordMeaning> = AddressMap::default();
     let Vtables {
         storages,
         implementations,
     } = vtables(reader, maps);
-    wanted.extend(storages.into_iter().map(|at| (at, Wanted::StorageVtable)));
+    wanted.extend(
+        storages
+            .into_iter()
+            .map(|at| (at, WordMeaning::StorageVtable)),
+    );
     wanted.extend(
         implementations
             .into_iter()
-            .map(|at| (at, Wanted::ImplVtable)),
+            .map(|at| (at, WordMeaning::ImplVtable)),
     );
     let interpreter = match Interpreter::locate(reader, maps) {
         Ok(interpreter) => Some(interpreter),
@@ -289,9 +267,8 @@ fn scan_heaps<M: Memory, H: Memory>(
                 "Variable names are not available: torch.Tensor was not found in the interpreter.",
             );
         }
-        wanted.extend(types.into_iter().map(|at| (at, Wanted::TensorType)));
+        wanted.extend(types.into_iter().map(|at| (at, WordMeaning::TensorType)));
     }
-    let budget = reader.budget;
     let hits = scan(
         target.heaps,
         maps,
@@ -300,20 +277,26 @@ fn scan_heaps<M: Memory, H: Memory>(
         budget,
         SCAN_PERCENT,
     );
-    if hits.is_cut {
-        limits.add("The time limit ended the search for tensors, so some tensors are missing.");
+    if hits.is_incomplete {
+        let limit = match hits.found.len() >= budget.options.maximums.candidates {
+            true => "maximum number of candidates",
+            false => "time limit",
+        };
+        limits.add_end(format!(
+            "The {limit} ended the search for tensors, so some tensors are missing."
+        ));
     }
-    let mut scanned = Scanned {
+    let mut scanned = HeapCandidates {
         interpreter,
-        is_cut: hits.is_cut,
-        ..Scanned::default()
+        is_incomplete: hits.is_incomplete,
+        ..HeapCandidates::default()
     };
     for (address, meaning) in hits.found {
         match meaning {
             // The type is the second word of an object.
-            Wanted::TensorType => scanned.objects.extend(address.checked_sub(8)),
-            Wanted::StorageVtable => scanned.storages.push(address),
-            Wanted::ImplVtable => scanned.implementations.push(address),
+            WordMeaning::TensorType => scanned.objects.extend(address.checked_sub(8)),
+            WordMeaning::StorageVtable => scanned.storages.push(address),
+            WordMeaning::ImplVtable => scanned.implementations.push(address),
         }
     }
     scanned.objects.sort_unstable();
@@ -329,24 +312,24 @@ fn has_glibc_malloc(maps: &[Mapping]) -> bool {
 }
 
 /// Assigns the blocks to storages, for a program whose tensors cannot be read.
-fn claim_storages<M: Memory>(
-    scanned: &Scanned,
+fn assign_storages<M: Memory>(
+    scanned: &HeapCandidates,
     classes: &Classes<'_, M>,
-    join: &mut Join,
-    limits: &mut Limits,
+    assignment: &mut BlockAssignment,
 ) {
-    let is_block = |address| join.blocks().index_of(address).is_some();
+    let is_block = |address| assignment.blocks().index_of(address).is_some();
     for storage in storages_by_vote(classes, &scanned.storages, is_block) {
-        join.claim(cpp_claim(Tensor::of_storage(&storage)));
+        assignment.add(cpp_candidate(Tensor::of_storage(&storage)));
     }
     if !scanned.objects.is_empty() {
+        let limits = &classes.reader.budget.limits;
         limits
             .add("Variable names are not available: this build of PyTorch has an unknown layout.");
     }
 }
 
 /// The tensors of a process.
-struct Found<'a, M> {
+struct PythonTensors<'a, M> {
     tensors: Tensors<'a, M>,
     python: Python<'a, M>,
     interpreter: &'a Interpreter,
@@ -354,12 +337,14 @@ struct Found<'a, M> {
     objects: Vec<Tensor>,
     /// Gradients and saved tensors, by the address of their TensorImpl.
     others: AddressMap<Tensor>,
+    /// Address of each saved TensorImpl, and of the Python tensor whose graph reached it first.
+    graph_roots: Vec<(u64, u64)>,
 }
 
-impl<'a, M: Memory> Found<'a, M> {
+impl<'a, M: Memory> PythonTensors<'a, M> {
     /// Decodes the candidates of the scan. Returns `None` if the layout of tensors could not be determined.
     fn decode(
-        scanned: &'a Scanned,
+        scanned: &'a HeapCandidates,
         classes: &'a Classes<'a, M>,
         has_glibc_malloc: bool,
     ) -> Option<Self> {
@@ -368,33 +353,51 @@ impl<'a, M: Memory> Found<'a, M> {
         let tensors = Tensors { classes, layout };
         let python = Python::new(classes.reader, interpreter.layout);
         let mut objects: Vec<Tensor> = Vec::new();
-        for &object in scanned.objects.iter().take(MAX_TENSORS) {
+        let budget = classes.reader.budget;
+        let max = budget.options.maximums.tensors;
+        for &object in &scanned.objects {
+            if objects.len() >= max {
+                let sentence = format!("Only {max} tensors were read.");
+                budget.limits.add_end(sentence);
+                break;
+            }
             if let Some(mut tensor) = tensors.of_object(object) {
                 let class = python.type_of(object);
                 tensor.is_parameter = class.is_some_and(|class| class.name == "Parameter");
                 objects.push(tensor);
             }
         }
-        let mut found = Self {
+        let mut tensors = Self {
             tensors,
             python,
             interpreter,
             objects,
             others: AddressMap::default(),
+            graph_roots: Vec::new(),
         };
-        let mut others: Vec<u64> = found.objects.iter().map(|tensor| tensor.gradient).collect();
+        let mut others: Vec<u64> = tensors
+            .objects
+            .iter()
+            .map(|tensor| tensor.gradient)
+            .collect();
         if has_glibc_malloc {
-            let (saved, _) = found.walk(&found.roots());
+            let (saved, _) = tensors.walk(&tensors.roots());
             others.extend(saved.iter().map(|saved| saved.implementation));
+            let root =
+                |saved: &SavedTensor| tensors.objects.get(saved.root).map(|root| root.object);
+            let graph_roots = saved
+                .iter()
+                .filter_map(|saved| Some((saved.implementation, root(saved)?)));
+            tensors.graph_roots = graph_roots.collect();
         }
         for implementation in others {
-            if !found.others.contains_key(&implementation)
-                && let Some(tensor) = found.tensors.of_impl(implementation)
+            if !tensors.others.contains_key(&implementation)
+                && let Some(tensor) = tensors.tensors.of_impl(implementation)
             {
-                found.others.insert(implementation, tensor);
+                tensors.others.insert(implementation, tensor);
             }
         }
-        Some(found)
+        Some(tensors)
     }
 
     /// Removes the tensors that no longer exist or now have another storage.
@@ -417,70 +420,78 @@ impl<'a, M: Memory> Found<'a, M> {
             .collect()
     }
 
-    fn walk(&self, order: &[usize]) -> (Vec<Saved>, bool) {
+    fn walk(&self, order: &[usize]) -> (Vec<SavedTensor>, bool) {
         let roots = order.iter().map(|&index| (index, &self.objects[index]));
         Autograd::walk(self.tensors.classes, &self.python, roots)
     }
 
-    fn claim_python(
-        &self,
-        has_glibc_malloc: bool,
-        options: &Options,
-        join: &mut Join,
-        limits: &mut Limits,
-    ) {
-        let names = self.search(options, join, limits);
+    fn assign_python(&self, has_glibc_malloc: bool, assignment: &mut BlockAssignment) {
+        let budget = self.tensors.classes.reader.budget;
+        let limits = &budget.limits;
+        let names = self.search(assignment);
         self.tensors.classes.reader.forget();
-        self.claim_named(&names, join);
+        self.assign_named(&names, assignment);
         let mut roots = self.roots();
         if has_glibc_malloc {
             // The walk starts at the tensors with the best names, so that each node gets the best name that reaches it.
             roots.sort_by_key(|&index| names[index].as_ref().map_or(u32::MAX, |path| path.cost));
             let (saved, is_complete) = self.walk(&roots);
             if !is_complete {
-                limits.add("Some tensors that autograd has saved are not attributed: the graphs are too large.");
+                limits.add_end("Some tensors that autograd has saved are not attributed: the graphs are too large.");
             }
-            self.claim_saved(&saved, &names, join);
+            self.assign_saved(&saved, &names, assignment);
         } else if !roots.is_empty() {
             limits.add(
                 "Tensors that autograd has saved are not attributed: the program does not use glibc malloc.",
             );
         }
         // A read fails when the time is over, and so does the check of a named tensor.
-        if self.tensors.classes.reader.budget.is_beyond(100) {
-            limits.add("The time limit ended the reading, so some names are missing.");
+        if budget.is_beyond(100) {
+            limits.add_end("The time limit ended the reading, so some names are missing.");
         }
         for tensor in &self.objects {
-            join.claim(Claim {
+            assignment.add(HolderCandidate {
                 class: HolderClass::Unnamed,
                 tensor: tensor.clone(),
-                ..Claim::default()
+                ..HolderCandidate::default()
             });
         }
     }
 
     /// Searches for the names of all tensors. The search does not wait for intermediate results that only the graph
     /// keeps alive.
-    fn search(
-        &self,
-        options: &Options,
-        join: &Join,
-        limits: &mut Limits,
-    ) -> Vec<Option<NamedPath>> {
-        let mut wanted: AddressMap<()> = AddressMap::default();
+    fn search(&self, assignment: &BlockAssignment) -> Vec<Option<NamedPath>> {
+        let reader = self.tensors.classes.reader;
+        let (budget, blocks) = (reader.budget, assignment.blocks());
+        let graphs = self.graph_bytes(blocks);
+        let mut wanted = WantedTensors::default();
         for tensor in &self.objects {
-            let is_held = join.blocks().index_of(tensor.data).is_some();
+            let bytes = blocks.size_at(tensor.data);
             let is_intermediate =
                 self.others.contains_key(&tensor.implementation) && !tensor.is_parameter;
-            if (is_held || tensor.grad_fn != 0) && !is_intermediate {
-                wanted.insert(tensor.object, ());
+            if (bytes.is_some() || tensor.grad_fn != 0) && !is_intermediate {
+                let graph_bytes = graphs.get(&tensor.object).copied().unwrap_or(0);
+                wanted.insert(tensor, bytes.unwrap_or(0), graph_bytes);
             }
         }
-        let mut names = Names::new(&self.python, &self.tensors, options.memory_limit * 3 / 8);
-        if !names.search(self.interpreter, &mut wanted, NAMES_PERCENT) {
+        let max_bytes = budget.options.memory_limit * 3 / 8;
+        let mut names = Names::new(&self.python, &self.tensors, max_bytes);
+        // The cache would return tensors that the program has freed meanwhile.
+        let uncached = reader.uncached();
+        let classes = Classes::new(&uncached);
+        let current = Tensors {
+            classes: &classes,
+            layout: self.tensors.layout,
+        };
+        let is_alive = |tensor: &Tensor| {
+            let now = current.of_object(tensor.object);
+            now.is_some_and(|now| now.is_same(tensor))
+        };
+        let limit = names.search(self.interpreter, &mut wanted, is_alive, NAMES_PERCENT);
+        if let Some(limit) = limit {
             let count = wanted.len();
-            limits.add(format!(
-                "A limit ended the search for names: {count} tensors remain unnamed."
+            budget.limits.add_end(format!(
+                "The {limit} limit ended the search for names: {count} tensors remain unnamed."
             ));
         }
         self.objects
@@ -489,7 +500,23 @@ impl<'a, M: Memory> Found<'a, M> {
             .collect()
     }
 
-    fn claim_named(&self, names: &[Option<NamedPath>], join: &mut Join) {
+    /// Returns the bytes that the graph of each tensor keeps alive, by the address of the tensor. Bytes of several graphs
+    /// count for the first one.
+    fn graph_bytes(&self, blocks: &Blocks) -> AddressMap<u64> {
+        let mut graphs: AddressMap<u64> = AddressMap::default();
+        let mut counted: AddressMap<()> = AddressMap::default();
+        for (implementation, root) in &self.graph_roots {
+            if let Some(tensor) = self.others.get(implementation)
+                && let Some(bytes) = blocks.size_at(tensor.data)
+                && counted.insert(tensor.data, ()).is_none()
+            {
+                *graphs.entry(*root).or_default() += bytes;
+            }
+        }
+        graphs
+    }
+
+    fn assign_named(&self, names: &[Option<NamedPath>], assignment: &mut BlockAssignment) {
         for (tensor, path) in self.objects.iter().zip(names) {
             let Some(path) = path else {
                 continue;
@@ -499,7 +526,7 @@ impl<'a, M: Memory> Found<'a, M> {
             if !now.is_some_and(|now| now.is_same(tensor)) {
                 continue;
             }
-            join.claim(Claim {
+            assignment.add(HolderCandidate {
                 class: path.class,
                 name: path.name.clone(),
                 path: path.path.clone(),
@@ -511,7 +538,7 @@ impl<'a, M: Memory> Found<'a, M> {
             if let Some(gradient) = self.others.get(&tensor.gradient) {
                 let mut steps = path.path.clone();
                 steps.push(".grad".to_owned());
-                join.claim(Claim {
+                assignment.add(HolderCandidate {
                     class: HolderClass::Gradient,
                     name: format!("{}.grad", path.name),
                     path: steps,
@@ -523,8 +550,13 @@ impl<'a, M: Memory> Found<'a, M> {
         }
     }
 
-    fn claim_saved(&self, saved: &[Saved], names: &[Option<NamedPath>], join: &mut Join) {
-        for Saved {
+    fn assign_saved(
+        &self,
+        saved: &[SavedTensor],
+        names: &[Option<NamedPath>],
+        assignment: &mut BlockAssignment,
+    ) {
+        for SavedTensor {
             implementation,
             node,
             root,
@@ -536,7 +568,7 @@ impl<'a, M: Memory> Found<'a, M> {
             let root = names.get(*root).and_then(Option::as_ref);
             let mut path = root.map(|root| root.path.clone()).unwrap_or_default();
             path.push(format!("saved by {node}"));
-            join.claim(Claim {
+            assignment.add(HolderCandidate {
                 class: HolderClass::SavedForBackward,
                 name: root.map(|root| root.name.clone()).unwrap_or_default(),
                 path,
@@ -548,29 +580,33 @@ impl<'a, M: Memory> Found<'a, M> {
     }
 }
 
-fn cpp_claim(tensor: Tensor) -> Claim {
-    Claim {
+fn cpp_candidate(tensor: Tensor) -> HolderCandidate {
+    HolderCandidate {
         class: HolderClass::CppStorage,
         tensor,
-        ..Claim::default()
+        ..HolderCandidate::default()
     }
 }
 
 /// Assigns the remaining blocks to tensors and storages without a Python object.
-fn claim_cpp<M: Memory>(scanned: &Scanned, tensors: &Tensors<'_, M>, join: &mut Join) {
+fn assign_cpp<M: Memory>(
+    scanned: &HeapCandidates,
+    tensors: &Tensors<'_, M>,
+    assignment: &mut BlockAssignment,
+) {
     for &implementation in &scanned.implementations {
         if let Some(tensor) = tensors.of_impl(implementation)
             && tensor.data != 0
-            && !join.is_claimed(tensor.data)
+            && !assignment.is_assigned(tensor.data)
         {
-            join.claim(cpp_claim(tensor));
+            assignment.add(cpp_candidate(tensor));
         }
     }
     for &storage in &scanned.storages {
         if let Some(storage) = tensors.storage(storage)
-            && !join.is_claimed(storage.data)
+            && !assignment.is_assigned(storage.data)
         {
-            join.claim(cpp_claim(Tensor::of_storage(&storage)));
+            assignment.add(cpp_candidate(Tensor::of_storage(&storage)));
         }
     }
 }

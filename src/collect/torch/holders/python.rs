@@ -24,8 +24,6 @@ const MAX_MEMBERS: u64 = 64;
 const MAX_LOCALS: u64 = 10_000;
 /// Number of entries of a dictionary that are read at once.
 const ENTRIES_PER_READ: u64 = 2_048;
-/// Maximum number of entries of a dictionary, a list or a set. Entries beyond it are ignored.
-pub const MAX_ENTRIES: u64 = 1 << 23;
 
 const TYPE: u64 = 8;
 const TYPE_NAME: u64 = 24;
@@ -411,7 +409,7 @@ impl<'a, M: Memory> Python<'a, M> {
             (40 + size * width, count, false)
         };
         let first = keys.checked_add(first)?;
-        let count = count.min(MAX_ENTRIES);
+        let (all, count) = (count, count.min(self.max_items()));
         // An entry is {key, value}, or {hash, key, value}.
         let entry_words: u64 = if is_unicode { 2 } else { 3 };
         let values_start = match values {
@@ -442,7 +440,21 @@ impl<'a, M: Memory> Python<'a, M> {
             }
             done += batch;
         }
+        self.note_items(all);
         Some(())
+    }
+
+    fn max_items(&self) -> u64 {
+        self.reader.budget.options.maximums.items
+    }
+
+    /// Adds a limit if a container that was read has more items than the maximum.
+    fn note_items(&self, count: u64) {
+        let max = self.max_items();
+        if count > max {
+            let limits = &self.reader.budget.limits;
+            limits.add_end(format!("Only {max} items of each container were searched."));
+        }
     }
 
     /// Calls `visit` with the name and the value of each attribute in the instance's dictionary, in any of its forms.
@@ -486,7 +498,8 @@ impl<'a, M: Memory> Python<'a, M> {
 
     /// Calls `visit` with each item of a list or a tuple, and its index.
     pub fn items(&self, object: u64, kind: Kind, visit: &mut dyn FnMut(u64, u64)) -> Option<()> {
-        let count = self.len(object)?;
+        let all = self.len(object)?;
+        let count = all.min(self.max_items());
         let first = match kind {
             Kind::List => self.reader.pointer(object.checked_add(24)?)?,
             _ => object.checked_add(self.layout.tuple_items)?,
@@ -500,18 +513,19 @@ impl<'a, M: Memory> Python<'a, M> {
                 done += 1;
             }
         }
+        self.note_items(all);
         Some(())
     }
 
     /// Returns the number of items of a list or a tuple.
     pub fn len(&self, object: u64) -> Option<u64> {
-        let count = self.reader.word(object.checked_add(16)?)?;
-        Some(count.min(MAX_ENTRIES))
+        self.reader.word(object.checked_add(16)?)
     }
 
     /// Calls `visit` with each member of a set.
     pub fn set_members(&self, set: u64, visit: &mut dyn FnMut(u64)) -> Option<()> {
-        let slots = self.reader.word(set.checked_add(32)?)?.min(MAX_ENTRIES - 1) + 1;
+        let all = self.reader.word(set.checked_add(32)?)?.saturating_add(1);
+        let slots = all.min(self.max_items());
         let table = self.reader.pointer(set.checked_add(40)?)?;
         let mut done = 0;
         while done < slots {
@@ -523,6 +537,7 @@ impl<'a, M: Memory> Python<'a, M> {
             }
             done += batch;
         }
+        self.note_items(all);
         Some(())
     }
 
@@ -535,7 +550,7 @@ impl<'a, M: Memory> Python<'a, M> {
             return None;
         };
         let mut count = 0;
-        while count < MAX_ENTRIES && is_pointer(block) {
+        while count < self.max_items() && is_pointer(block) {
             let end = if block == last {
                 last_index.wrapping_add(1)
             } else {
@@ -553,6 +568,7 @@ impl<'a, M: Memory> Python<'a, M> {
             // Empty blocks of a damaged deque count too, so that the loop ends.
             count += 1;
         }
+        self.note_items(count.saturating_add(u64::from(block != last)));
         Some(())
     }
 

@@ -1,15 +1,17 @@
-//! Reads words of the target's memory through a bounded cache, until the time limit of the look is reached.
+//! Reads words of the target's memory through a bounded cache, until the time limit of the reading is reached.
 //!
-//! A look follows millions of pointers. Reading the memory around each of them once, in chunks of 16 KiB, takes a few
+//! A reading follows millions of pointers. Reading the memory around each of them once, in chunks of 16 KiB, takes a few
 //! thousand system calls instead of millions.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::limits::{Limits, Options};
 use crate::collect::memory::maps::Mapping;
 use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, Range, is_pointer};
@@ -45,21 +47,36 @@ impl Hasher for AddressHasher {
 
 pub type AddressMap<V> = HashMap<u64, V, BuildHasherDefault<AddressHasher>>;
 
-/// Time that a look may still take.
-#[derive(Debug)]
+/// Limits of a reading, and the time that it may still take.
 pub struct Budget<'a> {
-    started: Instant,
-    limit: Duration,
+    pub options: Options,
+    pub limits: Limits,
+    /// Returns the time since the reading started.
+    clock: &'a dyn Fn() -> Duration,
     cancelled: &'a AtomicBool,
     checks: Cell<u32>,
     is_over: Cell<bool>,
 }
 
+impl fmt::Debug for Budget<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Budget");
+        debug
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
 impl<'a> Budget<'a> {
-    pub fn new(limit: Duration, cancelled: &'a AtomicBool) -> Self {
+    pub fn new(
+        options: &Options,
+        clock: &'a dyn Fn() -> Duration,
+        cancelled: &'a AtomicBool,
+    ) -> Self {
         Self {
-            started: Instant::now(),
-            limit,
+            options: *options,
+            limits: Limits::default(),
+            clock,
             cancelled,
             checks: Cell::new(0),
             is_over: Cell::new(false),
@@ -67,27 +84,27 @@ impl<'a> Budget<'a> {
     }
 
     pub fn elapsed(&self) -> Duration {
-        self.started.elapsed()
+        (self.clock)()
     }
 
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the time is used up, or if the look was cancelled.
+    /// Returns true if the time is used up, or if the reading was cancelled.
     pub fn is_over(&self) -> bool {
         let checks = self.checks.get().wrapping_add(1);
         self.checks.set(checks);
         if checks.is_multiple_of(CHECKS_PER_CLOCK) && !self.is_over.get() {
             self.is_over
-                .set(self.is_cancelled() || self.elapsed() >= self.limit);
+                .set(self.is_cancelled() || self.elapsed() >= self.options.time_limit);
         }
         self.is_over.get()
     }
 
     /// Returns true if more than this part of the time is used up.
     pub fn is_beyond(&self, percent: u32) -> bool {
-        self.is_cancelled() || self.elapsed() >= self.limit * percent / 100
+        self.is_cancelled() || self.elapsed() >= self.options.time_limit * percent / 100
     }
 }
 
@@ -133,6 +150,22 @@ impl<'a, M: Memory> Reader<'a, M> {
             last: RefCell::new(empty),
             cached_bytes: Cell::new(0),
             max_cached_bytes,
+        }
+    }
+
+    /// Returns a reader of the same memory without a cache.
+    pub fn uncached(&self) -> Self {
+        Self {
+            memory: self.memory,
+            budget: self.budget,
+            mappings: self.mappings.clone(),
+            chunks: RefCell::default(),
+            last: RefCell::new(Chunk {
+                start: 0,
+                bytes: Rc::from([]),
+            }),
+            cached_bytes: Cell::new(0),
+            max_cached_bytes: 0,
         }
     }
 

@@ -15,8 +15,6 @@ use crate::model::units::Pid;
 /// Number of bytes that are read at once.
 const PIECE_BYTES: u64 = 1 << 20;
 const PAGE_BYTES: u64 = 4 << 10;
-/// Maximum number of hits.
-const MAX_HITS: usize = 1 << 20;
 /// Number of words in the filter before the exact comparison.
 const FILTER: usize = 4_096;
 
@@ -71,7 +69,7 @@ pub struct Hits<T> {
     /// Address and meaning of each word that was found, in no particular order.
     pub found: Vec<(u64, T)>,
     /// True if the scan did not reach the end of the heaps.
-    pub is_cut: bool,
+    pub is_incomplete: bool,
 }
 
 /// Scans all heaps for the wanted words. Small heaps come first: the largest ones usually hold tensor data in host
@@ -92,7 +90,7 @@ pub fn scan<T: Copy>(
     let highest = wanted.keys().max().copied().unwrap_or(0);
     let mut hits = Hits {
         found: Vec::new(),
-        is_cut: false,
+        is_incomplete: false,
     };
     let mut heaps: Vec<&Mapping> = maps.iter().filter(|map| map.is_heap).collect();
     heaps.sort_by_key(|map| map.end.saturating_sub(map.start));
@@ -100,8 +98,8 @@ pub fn scan<T: Copy>(
     for map in heaps {
         let mut at = map.start;
         while at < map.end {
-            if hits.found.len() >= MAX_HITS || budget.is_beyond(percent) {
-                hits.is_cut = true;
+            if hits.found.len() >= budget.options.maximums.candidates || budget.is_beyond(percent) {
+                hits.is_incomplete = true;
                 return hits;
             }
             let len = PIECE_BYTES.min(map.end - at);

@@ -233,14 +233,14 @@ impl Shown<'_> {
         }
     }
 
-    /// Returns the largest allocated block in a cell and its owner, if a look at the holders of memory named it:
+    /// Returns the largest allocated block in a cell and its owner, if a reading of the holders of memory named it:
     /// `# 27M held by model.emb.weight (parameters)`.
     fn owner_words(&self, cell: &CellContents<'_>) -> Option<String> {
-        let look = self.app.holders.of(self.screen.process)?;
+        let reading = self.app.holders.of(self.screen.process)?;
         let blocks = cell.blocks.iter();
         let blocks = blocks.filter(|block| block.state == BlockState::Allocated);
         let largest = blocks.max_by_key(|block| block.size)?;
-        let owner = look.owner_words(self.pool.ordinal, largest.address)?;
+        let owner = reading.owner_words(self.pool.ordinal, largest.address)?;
         let glyph = self.theme.glyphs.allocated;
         Some(format!("{glyph} {} {owner}", largest.size.short()))
     }

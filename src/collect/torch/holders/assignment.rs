@@ -67,6 +67,11 @@ impl Blocks {
         (block.address == address && fits).then_some(index)
     }
 
+    /// Returns the size of the block that contains an address.
+    pub fn size_at(&self, address: u64) -> Option<u64> {
+        Some(self.0.get(self.index_of(address)?)?.bytes)
+    }
+
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -81,18 +86,18 @@ impl Blocks {
 
 /// A possible holder of a block. If there are several, the one with the lowest rank wins.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Claim {
+pub struct HolderCandidate {
     pub class: HolderClass,
     pub name: String,
     pub path: Vec<String>,
-    /// Length of the path in the search for names. Among claims of one class, the shortest path wins.
+    /// Length of the path in the search for names. Among candidates of one class, the shortest path wins.
     pub cost: u32,
     pub tensor: Tensor,
     pub aliases: Vec<String>,
 }
 
-impl Claim {
-    /// Order of the claims: named tensors, then tensors of a graph, then all others; whole tensors before views.
+impl HolderCandidate {
+    /// Order of the candidates: named tensors, then tensors of a graph, then all others; whole tensors before views.
     fn rank(&self) -> (u8, bool, u32) {
         let class = match self.class {
             HolderClass::Parameter => 0,
@@ -113,34 +118,34 @@ impl Claim {
 
 /// The holder of each block.
 #[derive(Debug)]
-pub struct Join {
+pub struct BlockAssignment {
     blocks: Blocks,
-    claims: Vec<Option<Claim>>,
+    candidates: Vec<Option<HolderCandidate>>,
 }
 
-impl Join {
+impl BlockAssignment {
     pub fn new(blocks: Blocks) -> Self {
-        let claims = vec![None; blocks.len()];
-        Self { blocks, claims }
+        let candidates = vec![None; blocks.len()];
+        Self { blocks, candidates }
     }
 
     pub fn blocks(&self) -> &Blocks {
         &self.blocks
     }
 
-    /// Assigns the block of the claimed tensor to its holder, unless another holder has a stronger claim.
-    pub fn claim(&mut self, claim: Claim) {
-        let (address, bytes) = (claim.tensor.data, claim.tensor.storage_bytes);
+    /// Assigns the block of the tensor of a candidate to its holder, unless another holder has a lower rank.
+    pub fn add(&mut self, candidate: HolderCandidate) {
+        let (address, bytes) = (candidate.tensor.data, candidate.tensor.storage_bytes);
         let Some(index) = self.blocks.index_of_storage(address, bytes) else {
             return;
         };
-        let Some(slot) = self.claims.get_mut(index) else {
+        let Some(slot) = self.candidates.get_mut(index) else {
             return;
         };
         let (mut winner, loser) = match slot.take() {
-            None => (claim, Claim::default()),
-            Some(other) if claim.rank() < other.rank() => (claim, other),
-            Some(other) => (other, claim),
+            None => (candidate, HolderCandidate::default()),
+            Some(other) if candidate.rank() < other.rank() => (candidate, other),
+            Some(other) => (other, candidate),
         };
         // A graph that has saved a tensor is not another name for the tensor.
         let name = match loser.class {
@@ -156,36 +161,36 @@ impl Join {
         *slot = Some(winner);
     }
 
-    pub fn is_claimed(&self, address: u64) -> bool {
+    pub fn is_assigned(&self, address: u64) -> bool {
         let index = self.blocks.index_of(address);
-        index.is_some_and(|index| self.claims.get(index).is_some_and(Option::is_some))
+        index.is_some_and(|index| self.candidates.get(index).is_some_and(Option::is_some))
     }
 
     /// Returns the groups, largest first, and the sum of their bytes. `is_known` returns whether a block without a tensor
-    /// was allocated before the look.
+    /// was allocated before the reading.
     pub fn into_groups(self, is_known: impl Fn(u64) -> bool) -> (Vec<HolderGroup>, Bytes) {
         let allocated = Bytes(self.blocks.bytes());
         let mut groups: BTreeMap<(u32, HolderClass, String), HolderGroup> = BTreeMap::new();
-        for (block, claim) in self.blocks.0.into_iter().zip(self.claims) {
-            let claim = claim.unwrap_or_else(|| Claim {
+        for (block, candidate) in self.blocks.0.into_iter().zip(self.candidates) {
+            let candidate = candidate.unwrap_or_else(|| HolderCandidate {
                 class: match () {
                     () if block.is_private => HolderClass::GraphPool,
                     () if is_known(block.address) => HolderClass::Workspace,
                     () => HolderClass::Unnamed,
                 },
-                ..Claim::default()
+                ..HolderCandidate::default()
             });
-            let name = group_name(&claim.name);
-            let key = (block.ordinal, claim.class, name.clone());
+            let name = group_name(&candidate.name);
+            let key = (block.ordinal, candidate.class, name.clone());
             let group = groups.entry(key).or_insert_with(|| HolderGroup {
                 ordinal: block.ordinal,
-                class: claim.class,
+                class: candidate.class,
                 name,
                 ..HolderGroup::default()
             });
             group.count += 1;
             group.bytes.0 = group.bytes.0.saturating_add(block.bytes);
-            group.tensors.push(held_tensor(&block, claim));
+            group.tensors.push(held_tensor(&block, candidate));
             // Keeps memory bounded without sorting on every block.
             if group.tensors.len() >= 2 * MAX_LISTED {
                 keep_largest(&mut group.tensors);
@@ -199,19 +204,19 @@ impl Join {
     }
 }
 
-fn held_tensor(block: &HeldBlock, claim: Claim) -> HeldTensor {
+fn held_tensor(block: &HeldBlock, candidate: HolderCandidate) -> HeldTensor {
     HeldTensor {
-        name: claim.name,
+        name: candidate.name,
         bytes: Bytes(block.bytes),
         address: block.address,
-        dtype: match claim.tensor.implementation {
+        dtype: match candidate.tensor.implementation {
             0 => String::new(),
-            _ => claim.tensor.dtype().to_owned(),
+            _ => candidate.tensor.dtype().to_owned(),
         },
-        is_view: claim.tensor.is_view(),
-        shape: claim.tensor.shape,
-        path: claim.path,
-        aliases: claim.aliases,
+        is_view: candidate.tensor.is_view(),
+        shape: candidate.tensor.shape,
+        path: candidate.path,
+        aliases: candidate.aliases,
     }
 }
 
@@ -324,38 +329,58 @@ mod tests {
         }
     }
 
-    /// A claim of a tensor for which `bytes` were requested at `address`.
-    fn claim((address, bytes): (u64, u64), class: HolderClass, name: &str, cost: u32) -> Claim {
+    /// A candidate of a tensor for which `bytes` were requested at `address`.
+    fn candidate(
+        (address, bytes): (u64, u64),
+        class: HolderClass,
+        name: &str,
+        cost: u32,
+    ) -> HolderCandidate {
         let tensor = Tensor {
             data: address,
             storage_bytes: bytes,
             ..Tensor::default()
         };
-        Claim {
+        HolderCandidate {
             class,
             name: name.to_owned(),
             cost,
             tensor,
-            ..Claim::default()
+            ..HolderCandidate::default()
         }
     }
 
     #[test]
-    fn every_block_is_in_one_group_and_the_strongest_claim_wins() {
-        let mut join = Join::new(Blocks(vec![
+    fn every_block_is_in_one_group_and_the_lowest_rank_wins() {
+        let mut assignment = BlockAssignment::new(Blocks(vec![
             block(0x1000, 512),
             block(0x2000, 512),
             block(0x3000, 1_024),
         ]));
         let (first, second) = ((0x1000, 500), (0x2000, 500));
-        join.claim(claim(first, HolderClass::Variable, "copy", 3));
-        join.claim(claim(first, HolderClass::Parameter, "model.0.weight", 9));
-        join.claim(claim((0x1100, 100), HolderClass::Variable, "inside", 1));
-        join.claim(claim((0x1200, 500), HolderClass::Variable, "outside", 1));
+        assignment.add(candidate(first, HolderClass::Variable, "copy", 3));
+        assignment.add(candidate(
+            first,
+            HolderClass::Parameter,
+            "model.0.weight",
+            9,
+        ));
+        assignment.add(candidate((0x1100, 100), HolderClass::Variable, "inside", 1));
+        assignment.add(candidate(
+            (0x1200, 500),
+            HolderClass::Variable,
+            "outside",
+            1,
+        ));
         // A gradient that was freed: another tensor has its address now.
-        join.claim(claim((0x1000, 12), HolderClass::Parameter, "stale", 0));
-        join.claim(claim(second, HolderClass::Parameter, "model.1.weight", 9));
-        let (groups, allocated) = join.into_groups(|_| true);
+        assignment.add(candidate((0x1000, 12), HolderClass::Parameter, "stale", 0));
+        assignment.add(candidate(
+            second,
+            HolderClass::Parameter,
+            "model.1.weight",
+            9,
+        ));
+        let (groups, allocated) = assignment.into_groups(|_| true);
         assert_eq!(allocated, Bytes(2_048));
         let found: Vec<_> = groups
             .iter()
@@ -376,13 +401,13 @@ mod tests {
         let blocks = (0..3_000)
             .map(|index| block(0x1000 * (index + 1), 512 + index))
             .collect();
-        let mut join = Join::new(Blocks(blocks));
+        let mut assignment = BlockAssignment::new(Blocks(blocks));
         for index in 0..3_000u64 {
             let name = format!("v{index}x");
             let storage = (0x1000 * (index + 1), 500 + index);
-            join.claim(claim(storage, HolderClass::Variable, &name, 1));
+            assignment.add(candidate(storage, HolderClass::Variable, &name, 1));
         }
-        let (groups, allocated) = join.into_groups(|_| true);
+        let (groups, allocated) = assignment.into_groups(|_| true);
         assert_eq!(groups.len(), MAX_GROUPS);
         assert_eq!(
             groups.iter().map(|group| group.bytes.0).sum::<u64>(),

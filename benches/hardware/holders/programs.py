@@ -1,0 +1,244 @@
+"""Programs that hold GPU memory in one particular way each, and report their tensors.
+
+    programs.py NAME
+
+NAME: generation, compiled, cuda_graph, large_heap, or one of the leaks: loss_list, hook, cache, closure, traceback.
+The commands on stdin and the answers are those of target.py. `truth` also contains `grows`: the start of the name of the
+group that grows with each step, if the program leaks.
+"""
+import json
+import os
+import sys
+import time
+
+import torch
+from torch import nn
+
+DEVICE = "cuda"
+WIDTH = 1024
+
+
+def storage(tensor):
+    held = tensor.untyped_storage()
+    return [held.data_ptr(), held.nbytes()]
+
+
+def make_model():
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH)).to(DEVICE)
+
+
+def parameter_names(prefix, module):
+    return {f"{prefix}.{name}": storage(value) for name, value in module.named_parameters()}
+
+
+class Generation:
+    """Greedy decoding with a cache of keys and values for each layer."""
+
+    LAYERS, HEADS, HEAD_WIDTH, BATCH, MAX_TOKENS = 4, 16, 64, 8, 4096
+
+    def __init__(self):
+        self.model = nn.ModuleList([nn.Linear(WIDTH, 3 * WIDTH) for _ in range(self.LAYERS)]).to(DEVICE)
+        shape = (self.BATCH, self.HEADS, self.MAX_TOKENS, self.HEAD_WIDTH)
+        self.past_key_values = [
+            (torch.zeros(shape, device=DEVICE), torch.zeros(shape, device=DEVICE)) for _ in range(self.LAYERS)
+        ]
+        self.position = 0
+        self.token = torch.zeros(self.BATCH, WIDTH, device=DEVICE)
+
+    @torch.no_grad()
+    def step(self):
+        x, at = self.token, self.position % self.MAX_TOKENS
+        for layer, (keys, values) in zip(self.model, self.past_key_values):
+            query, key, value = layer(x).view(self.BATCH, 3, self.HEADS, self.HEAD_WIDTH).unbind(1)
+            keys[:, :, at], values[:, :, at] = key, value
+            scores = torch.einsum("bhd,bhtd->bht", query, keys[:, :, : at + 1]).softmax(-1)
+            x = torch.einsum("bht,bhtd->bhd", scores, values[:, :, : at + 1]).reshape(self.BATCH, WIDTH)
+        self.token, self.position = x, self.position + 1
+
+    def names(self):
+        cache = {
+            f"program.past_key_values[{layer}][{part}]": storage(tensor)
+            for layer, pair in enumerate(self.past_key_values)
+            for part, tensor in enumerate(pair)
+        }
+        return {"parameter": parameter_names("program.model", self.model), "variable": cache}
+
+
+class Compiled:
+    """Training of a module that torch.compile has wrapped."""
+
+    def __init__(self):
+        self.model = torch.compile(make_model())
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+        self.step()
+
+    def step(self):
+        self.model(torch.ones(256, WIDTH, device=DEVICE)).sum().backward()
+        self.optimizer.step()
+
+    def names(self):
+        parameters = dict(self.model.named_parameters())
+        return {
+            "parameter": parameter_names("program.model", self.model),
+            "gradient": {f"program.model.{name}.grad": storage(value.grad) for name, value in parameters.items()},
+            "optimizer_state": {
+                f"program.optimizer.state[program.model.{name}]['{key}']": storage(value)
+                for name, parameter in parameters.items()
+                for key, value in self.optimizer.state[parameter].items()
+                if value.is_cuda
+            },
+        }
+
+
+class CudaGraph:
+    """A captured forward pass, which keeps a private pool of memory."""
+
+    def __init__(self):
+        self.model = make_model()
+        self.input = torch.zeros(512, WIDTH, device=DEVICE)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream), torch.no_grad():
+            for _ in range(3):
+                self.model(self.input)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph), torch.no_grad():
+            self.output = self.model(self.input)
+
+    def step(self):
+        self.graph.replay()
+
+    def names(self):
+        return {
+            "parameter": parameter_names("program.model", self.model),
+            "variable": {"program.input": storage(self.input), "program.output": storage(self.output)},
+        }
+
+
+class LargeHeap:
+    """10,000 tensors among two million Python objects."""
+
+    def __init__(self):
+        self.objects = [{"index": index, "values": [index]} for index in range(670_000)]
+        # Larger than the rounding of the allocator, so that each tensor has its own size.
+        self.model = nn.ParameterList([torch.zeros(1024 + index % 7, device=DEVICE) for index in range(10_000)])
+
+    def step(self):
+        self.objects[0]["values"][0] += 1
+
+    def names(self):
+        return {"parameter": parameter_names("program.model", self.model)}
+
+
+class Leak:
+    """A model whose activations are kept by mistake. `keep` is the mistake."""
+
+    def __init__(self):
+        self.model = make_model()
+        self.kept = []
+
+    def run(self):
+        return self.model(torch.ones(2048, WIDTH, device=DEVICE))
+
+    def names(self):
+        return {"parameter": parameter_names("program.model", self.model)}
+
+
+class LossList(Leak):
+    grows = "program.kept[*]"
+
+    def step(self):
+        self.kept.append(self.run().sum())
+
+
+class Hook(Leak):
+    grows = "program.kept[*]"
+
+    def __init__(self):
+        super().__init__()
+        self.model[0].register_forward_hook(lambda module, inputs, output: self.kept.append(output.detach()))
+
+    def step(self):
+        with torch.no_grad():
+            self.run()
+
+
+class Cache(Leak):
+    grows = "program.kept['step_*']"
+
+    def __init__(self):
+        super().__init__()
+        self.kept = {}
+
+    @torch.no_grad()
+    def step(self):
+        self.kept[f"step_{len(self.kept)}"] = self.run()
+
+
+class Closure(Leak):
+    grows = "program.kept[*].__closure__"
+
+    @torch.no_grad()
+    def step(self):
+        output = self.run()
+        self.kept.append(lambda: output.sum())
+
+
+class Traceback(Leak):
+    grows = "program.kept[*].__traceback__"
+
+    def fail(self):
+        activation = self.run()
+        raise ValueError("loss is not finite", activation.shape)
+
+    @torch.no_grad()
+    def step(self):
+        try:
+            self.fail()
+        except ValueError as error:
+            self.kept.append(error)
+
+
+PROGRAMS = {
+    "generation": Generation,
+    "compiled": Compiled,
+    "cuda_graph": CudaGraph,
+    "large_heap": LargeHeap,
+    "loss_list": LossList,
+    "hook": Hook,
+    "cache": Cache,
+    "closure": Closure,
+    "traceback": Traceback,
+}
+
+
+def timed_steps(count):
+    times = []
+    for _ in range(count):
+        start = time.perf_counter()
+        program.step()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - start) * 1000)
+    return times
+
+
+if __name__ == "__main__":
+    program = PROGRAMS[sys.argv[1]]()
+    program.step()
+    torch.cuda.synchronize()
+    print(json.dumps({"ready": os.getpid(), "python": sys.version.split()[0], "torch": torch.__version__}), flush=True)
+    for line in sys.stdin:
+        words = line.split()
+        if words == ["quit"]:
+            break
+        if words == ["truth"]:
+            answer = {
+                "allocated": torch.cuda.memory_allocated(),
+                "names": program.names(),
+                "saved": [],
+                "grows": getattr(program, "grows", None),
+            }
+        else:
+            answer = timed_steps(int(words[1]))
+        print(json.dumps(answer), flush=True)

@@ -1,0 +1,78 @@
+//! Limits of a reading, and the sentences that say which of them left something out.
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+/// Limits of a reading.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Options {
+    pub time_limit: Duration,
+    /// Approximate maximum memory that the reading uses, in bytes.
+    pub memory_limit: usize,
+    pub maximums: Maximums,
+}
+
+/// Maximum numbers of the objects that are read.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Maximums {
+    /// Words that may belong to a tensor.
+    pub candidates: usize,
+    pub tensors: usize,
+    pub threads: usize,
+    /// Frames of one thread.
+    pub frames: usize,
+    /// References in one path.
+    pub depth: usize,
+    /// Items of one container, or attributes of one instance.
+    pub items: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            time_limit: Duration::from_secs(2),
+            memory_limit: 64 << 20,
+            maximums: Maximums {
+                candidates: 1 << 20,
+                tensors: 1 << 18,
+                threads: 512,
+                frames: 2_000,
+                depth: 60,
+                items: 1 << 23,
+            },
+        }
+    }
+}
+
+/// The sentences of [`Holders::limit`](crate::model::holders::Holders::limit).
+#[derive(Debug, Default)]
+pub struct Limits {
+    sentences: RefCell<Vec<String>>,
+    is_incomplete: Cell<bool>,
+}
+
+impl Limits {
+    /// Adds a sentence about something that cannot be read in this process at any time.
+    pub fn add(&self, sentence: impl Into<String>) {
+        let sentence = sentence.into();
+        let mut sentences = self.sentences.borrow_mut();
+        if !sentences.contains(&sentence) {
+            sentences.push(sentence);
+        }
+    }
+
+    /// Adds a sentence about a limit that ended a part of this reading.
+    pub fn add_end(&self, sentence: impl Into<String>) {
+        self.is_incomplete.set(true);
+        self.add(sentence);
+    }
+
+    pub fn is_incomplete(&self) -> bool {
+        self.is_incomplete.get()
+    }
+
+    pub fn text(&self) -> Option<String> {
+        let sentences = self.sentences.borrow();
+        (!sentences.is_empty()).then(|| sentences.join(" "))
+    }
+}

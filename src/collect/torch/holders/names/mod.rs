@@ -1,0 +1,407 @@
+//! Names tensors by the cheapest path of references from a root: a module of `sys.modules`, or a local variable of a
+//! running function.
+//!
+//! The search is Dijkstra's algorithm with small costs, so `model.layers.3.weight` wins over
+//! `opt.param_groups[0]['params'][17]`. It stops when every wanted tensor has a name.
+//!
+//! ```text
+//! __main__ ─4─► .model ─► .layers ─► .3 ─► .weight        cost 4 + 2 + 1 + 1 + 1
+//!    └──────► .trainer ─► .history ─► [12]                 cost 4 + 2 + 4 + 6
+//! ```
+
+mod references;
+mod render;
+
+use self::references::Parent;
+use super::interpreter::Interpreter;
+use super::python::{Kind, Python};
+use super::reader::AddressMap;
+use super::tensors::{Tensor, Tensors};
+use super::wanted::WantedTensors;
+use crate::collect::memory::{Memory, is_pointer};
+use crate::model::holders::HolderClass;
+
+/// Number of different costs. Longer paths get the highest cost.
+const COSTS: usize = 600;
+/// Approximate memory of one node, with its entries in the index and the queue.
+const NODE_BYTES: usize = 96;
+const MAX_INTERPRETERS: usize = 16;
+/// Minimum number of visited objects between two checks for freed tensors, in total and for each wanted tensor.
+const MIN_VISITS_PER_CHECK: usize = 16_384;
+const MIN_VISITS_PER_TENSOR: usize = 32;
+/// Maximum number of objects that are visited for the names of the last few bytes.
+const MAX_LAST_VISITS: usize = 50_000;
+const MAX_NAME: usize = 240;
+/// Containers with more items are searched after all cheaper paths, because most of them hold data.
+const MANY_ITEMS: u64 = 4_096;
+const MANY_ITEMS_COST: u16 = 40;
+/// Maximum size of an object of unknown type whose words are followed as pointers.
+const MAX_OPAQUE_BYTES: u64 = 512;
+/// Maximum number of second names, such as those of tied weights.
+const MAX_ALIASES: usize = 4_096;
+
+const MAIN_COST: u16 = 4;
+const FRAME_COST: u16 = 6;
+const MODULE_COST: u16 = 30;
+const LIBRARY_COST: u16 = 90;
+/// Modules in which tensors of the program are rare.
+const LIBRARIES: &[&str] = &["torch", "numpy", "sympy", "triton"];
+
+/// A reference from one object to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Index of the root's name.
+    Root(u32),
+    /// Address of the `str` that is the name of an attribute.
+    Attribute(u64),
+    /// Address of the C text that is the name of a slot.
+    Slot(u64),
+    /// Address of the key.
+    Key(u64),
+    Index(u64),
+    /// Address of the name of a local variable.
+    Local(u64),
+    /// State of an optimizer; the key is a tensor.
+    StateOf(u64),
+    Field(&'static str),
+    /// A reference that the name does not show, such as the content of a closure's cell.
+    Hidden,
+}
+
+const NO_PARENT: u32 = u32::MAX;
+
+#[derive(Debug, Clone, Copy)]
+struct Node {
+    object: u64,
+    parent: u32,
+    cost: u16,
+    class: HolderClass,
+    step: Step,
+    is_done: bool,
+}
+
+/// A reference that a node adds.
+#[derive(Debug, Clone, Copy)]
+struct Edge {
+    cost: u16,
+    class: HolderClass,
+    step: Step,
+}
+
+/// The path to a tensor.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct NamedPath {
+    pub name: String,
+    pub class: HolderClass,
+    pub cost: u32,
+    pub path: Vec<String>,
+    pub aliases: Vec<String>,
+}
+
+/// The objects that were reached so far, and those that wait to be expanded.
+#[derive(Debug)]
+struct Graph {
+    nodes: Vec<Node>,
+    index: AddressMap<u32>,
+    queue: Vec<Vec<u32>>,
+    max_nodes: usize,
+    is_full: bool,
+    /// Node of a tensor, and the parent and step of its second name.
+    aliases: Vec<(u32, u32, Step)>,
+}
+
+impl Graph {
+    fn push(&mut self, object: u64, parent: u32, edge: Edge) {
+        let cost = edge.cost.min(COSTS as u16 - 1);
+        let node = Node {
+            object,
+            parent,
+            cost,
+            class: edge.class,
+            step: edge.step,
+            is_done: false,
+        };
+        let index = match self.index.get(&object) {
+            Some(&index) => {
+                let Some(old) = self.nodes.get_mut(index as usize) else {
+                    return;
+                };
+                if old.cost <= cost {
+                    let is_parameter =
+                        |class| matches!(class, HolderClass::Parameter | HolderClass::Buffer);
+                    let is_second =
+                        is_parameter(edge.class) && is_parameter(old.class) && old.parent != parent;
+                    if is_second && self.aliases.len() < MAX_ALIASES {
+                        self.aliases.push((index, parent, edge.step));
+                    }
+                    return;
+                }
+                *old = node;
+                index
+            }
+            None if self.nodes.len() >= self.max_nodes => {
+                self.is_full = true;
+                return;
+            }
+            None => {
+                let index = u32::try_from(self.nodes.len()).unwrap_or(NO_PARENT);
+                self.nodes.push(node);
+                self.index.insert(object, index);
+                index
+            }
+        };
+        if let Some(bucket) = self.queue.get_mut(usize::from(cost)) {
+            bucket.push(index);
+        }
+    }
+}
+
+/// The search for names.
+#[derive(Debug)]
+pub struct Names<'a, M> {
+    python: &'a Python<'a, M>,
+    tensors: &'a Tensors<'a, M>,
+    graph: Graph,
+    roots: Vec<Root>,
+}
+
+/// A root of a path.
+#[derive(Debug)]
+struct Root {
+    text: String,
+    /// True if names start with the text. Names of the program's own variables omit it.
+    is_shown: bool,
+}
+
+impl<'a, M: Memory> Names<'a, M> {
+    pub fn new(python: &'a Python<'a, M>, tensors: &'a Tensors<'a, M>, max_bytes: usize) -> Self {
+        Self {
+            python,
+            tensors,
+            graph: Graph {
+                nodes: Vec::new(),
+                index: AddressMap::default(),
+                queue: vec![Vec::new(); COSTS],
+                max_nodes: max_bytes / NODE_BYTES,
+                is_full: false,
+                aliases: Vec::new(),
+            },
+            roots: Vec::new(),
+        }
+    }
+
+    /// Searches until `wanted` is empty, or until 99 % of its bytes have a name and a short search has not found the rest.
+    /// Returns the limit that ended the search: a word such as `time`.
+    pub fn search(
+        &mut self,
+        interpreter: &Interpreter,
+        wanted: &mut WantedTensors,
+        is_alive: impl Fn(&Tensor) -> bool,
+        percent: u32,
+    ) -> Option<&'static str> {
+        let budget = self.python.reader.budget;
+        self.add_roots(interpreter);
+        let (mut visits, mut last_visits, mut next_check) = (0_usize, 0, MIN_VISITS_PER_CHECK);
+        for cost in 0..COSTS {
+            let mut next = 0;
+            // Expanding a node may add nodes of the same cost.
+            while let Some(&index) = self
+                .graph
+                .queue
+                .get(cost)
+                .and_then(|bucket| bucket.get(next))
+            {
+                next += 1;
+                visits += 1;
+                if visits.is_multiple_of(256) && budget.is_beyond(percent) {
+                    return Some("time");
+                }
+                self.visit(index, cost, wanted);
+                if visits >= next_check {
+                    wanted.remove_freed(&is_alive);
+                    let interval = wanted.len().saturating_mul(MIN_VISITS_PER_TENSOR);
+                    next_check = visits + interval.max(MIN_VISITS_PER_CHECK);
+                }
+                last_visits += usize::from(wanted.has_enough_names());
+                if wanted.is_empty() || last_visits > MAX_LAST_VISITS {
+                    return None;
+                }
+            }
+            if let Some(bucket) = self.graph.queue.get_mut(cost) {
+                *bucket = Vec::new();
+            }
+        }
+        match self.graph.is_full {
+            true => Some("memory"),
+            false => budget.is_beyond(percent).then_some("time"),
+        }
+    }
+
+    fn visit(&mut self, index: u32, cost: usize, wanted: &mut WantedTensors) {
+        let Some(node) = self.graph.nodes.get(index as usize).copied() else {
+            return;
+        };
+        let is_deferred = usize::from(node.cost) < cost;
+        if node.is_done || usize::from(node.cost) > cost {
+            return;
+        }
+        wanted.set_named(node.object);
+        let Some(object_type) = self.python.type_of(node.object) else {
+            return;
+        };
+        if !is_deferred && self.has_many_items(node.object, object_type.kind) {
+            let later = (cost + usize::from(MANY_ITEMS_COST)).min(COSTS - 1);
+            if later > cost {
+                self.graph.queue[later].push(index);
+                return;
+            }
+        }
+        if let Some(node) = self.graph.nodes.get_mut(index as usize) {
+            node.is_done = true;
+        }
+        // Everything below the state of an optimizer is part of that state, and so are the attributes of a tensor.
+        let class = match node.class {
+            class if object_type.kind == Kind::Tensor => class,
+            HolderClass::OptimizerState => HolderClass::OptimizerState,
+            _ => HolderClass::Variable,
+        };
+        let parent = Parent {
+            index,
+            object: node.object,
+            cost: node.cost,
+            class,
+        };
+        self.expand(&parent, &object_type);
+    }
+
+    fn has_many_items(&self, object: u64, kind: Kind) -> bool {
+        let len = match kind {
+            Kind::Dict => self.python.dict_len(object),
+            Kind::List | Kind::Tuple => self.python.len(object).unwrap_or(0),
+            _ => 0,
+        };
+        len > MANY_ITEMS
+    }
+
+    fn add_roots(&mut self, interpreter: &Interpreter) {
+        let (python, layout) = (self.python, self.python.layout);
+        let mut state = interpreter.head;
+        for _ in 0..MAX_INTERPRETERS {
+            if !is_pointer(state) {
+                break;
+            }
+            let mut thread = python
+                .reader
+                .word(state.wrapping_add(layout.threads))
+                .unwrap_or(0);
+            let mut threads = Vec::new();
+            let max = python.reader.budget.options.maximums.threads;
+            while is_pointer(thread) && threads.len() < max {
+                threads.push(thread);
+                thread = python.reader.word(thread.wrapping_add(8)).unwrap_or(0);
+            }
+            if is_pointer(thread) {
+                let sentence = format!("Only {max} threads were searched for local variables.");
+                python.reader.budget.limits.add_end(sentence);
+            }
+            // The main thread is the last one of the list.
+            for (number, thread) in threads.into_iter().rev().enumerate() {
+                self.add_frames(thread, number);
+            }
+            if let Some(modules) = python.reader.pointer(state.wrapping_add(layout.modules)) {
+                self.add_modules(modules);
+            }
+            state = python
+                .reader
+                .word(state.wrapping_add(layout.next))
+                .unwrap_or(0);
+        }
+    }
+
+    fn add_root(&mut self, text: String, is_shown: bool) -> Step {
+        self.roots.push(Root { text, is_shown });
+        Step::Root(u32::try_from(self.roots.len() - 1).unwrap_or(u32::MAX))
+    }
+
+    fn add_modules(&mut self, modules: u64) {
+        let mut found = Vec::new();
+        self.python.dict_entries(modules, &mut |key, module| {
+            found.extend(self.python.text(key).map(|name| (name, module)));
+            true
+        });
+        for (name, module) in found {
+            let package = name.split('.').next().unwrap_or_default();
+            let is_main = &*name == "__main__";
+            let cost = match package {
+                _ if is_main => MAIN_COST,
+                _ if LIBRARIES.contains(&package) => LIBRARY_COST,
+                _ => MODULE_COST,
+            };
+            let step = self.add_root(name.to_string(), !is_main);
+            let class = HolderClass::Variable;
+            self.graph
+                .push(module, NO_PARENT, Edge { cost, class, step });
+        }
+    }
+
+    /// Adds the local variables of all functions that a thread executes. The outermost function has the cheapest names,
+    /// because its variables live longest.
+    fn add_frames(&mut self, thread: u64, number: usize) {
+        let (python, layout) = (self.python, self.python.layout);
+        let first = thread.wrapping_add(layout.thread_frame);
+        let mut frame = python.reader.word(first).unwrap_or(0);
+        if let Some(in_c_frame) = layout.c_frame {
+            frame = python
+                .reader
+                .word(frame.wrapping_add(in_c_frame))
+                .unwrap_or(0);
+        }
+        let mut frames = Vec::new();
+        let max = python.reader.budget.options.maximums.frames;
+        while is_pointer(frame) && frames.len() < max {
+            frames.push(frame);
+            frame = python
+                .reader
+                .word(frame.wrapping_add(layout.previous_frame))
+                .unwrap_or(0);
+        }
+        if is_pointer(frame) {
+            let sentence =
+                format!("Only {max} frames of each thread were searched for local variables.");
+            python.reader.budget.limits.add_end(sentence);
+        }
+        for (depth, &frame) in frames.iter().rev().enumerate() {
+            let Some(function) = python.frame_function(frame) else {
+                continue;
+            };
+            let thread = if number == 0 {
+                String::new()
+            } else {
+                format!("thread {number}: ")
+            };
+            let root = self.add_root(format!("{thread}{function}()"), false);
+            let depth = u16::try_from(depth.min(80)).unwrap_or_default();
+            let cost = FRAME_COST + depth + if number == 0 { 0 } else { 4 };
+            // The frame stands for the root of its variables; its address is not a Python object.
+            let edge = Edge {
+                cost,
+                class: HolderClass::Variable,
+                step: root,
+            };
+            self.graph.push(frame, NO_PARENT, edge);
+            let Some(&parent) = self.graph.index.get(&frame) else {
+                return;
+            };
+            if let Some(node) = self.graph.nodes.get_mut(parent as usize) {
+                node.is_done = true;
+            }
+            let parent = Parent {
+                index: parent,
+                object: frame,
+                cost,
+                class: HolderClass::Variable,
+            };
+            self.push_locals(frame, &parent, 0);
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The references of each kind of Python object. Their extra costs decide which of several names a tensor gets.
+
+use super::{Edge, MAX_OPAQUE_BYTES, Names, Step};
+use crate::collect::memory::Memory;
+use crate::collect::torch::holders::python::{Kind, TypeInfo};
+use crate::model::holders::HolderClass;
+
+/// An object whose references are added.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parent {
+    pub index: u32,
+    pub object: u64,
+    pub cost: u16,
+    /// Class of the objects to which it refers.
+    pub class: HolderClass,
+}
+
+impl Parent {
+    fn edge(&self, extra: u16, step: Step) -> Edge {
+        self.edge_to(self.class, extra, step)
+    }
+
+    fn edge_to(&self, class: HolderClass, extra: u16, step: Step) -> Edge {
+        Edge {
+            cost: self.cost.saturating_add(extra),
+            class,
+            step,
+        }
+    }
+}
+
+impl<M: Memory> Names<'_, M> {
+    /// Adds a reference, unless the object cannot lead to a tensor.
+    fn push(&mut self, object: u64, parent: &Parent, edge: Edge) {
+        // Modules are roots. Following `import torch` would make all of PyTorch as cheap as the program's own objects.
+        let is_leaf = matches!(
+            self.python.kind_of(object),
+            None | Some(Kind::Leaf | Kind::Text | Kind::Int | Kind::Code | Kind::Module)
+        );
+        if !is_leaf {
+            self.graph.push(object, parent.index, edge);
+        }
+    }
+
+    /// Adds the references of an object.
+    pub(super) fn expand(&mut self, parent: &Parent, class: &TypeInfo) {
+        let (python, object) = (self.python, parent.object);
+        match class.kind {
+            Kind::Dict => {
+                self.expand_dict(parent);
+                self.expand_attributes(parent, class);
+            }
+            Kind::List | Kind::Tuple => {
+                python.items(object, class.kind, &mut |item, at| {
+                    self.push(item, parent, parent.edge(6, Step::Index(at)));
+                });
+                if class.kind == Kind::List {
+                    self.expand_attributes(parent, class);
+                }
+            }
+            Kind::Set => {
+                python.set_members(object, &mut |member| {
+                    self.push(member, parent, parent.edge(8, Step::Field("{…}")));
+                });
+            }
+            Kind::Deque => {
+                python.deque_items(object, &mut |item, at| {
+                    self.push(item, parent, parent.edge(6, Step::Index(at)));
+                });
+            }
+            Kind::Module => {
+                let dict = python.reader.pointer(object.wrapping_add(16));
+                self.push_entries(dict, parent, parent.class, 2);
+            }
+            Kind::Function | Kind::Method | Kind::Cell | Kind::Traceback => {
+                self.expand_fields(parent, class.kind);
+            }
+            Kind::Generator | Kind::Frame => {
+                if let Some(frame) = self.frame_of(object, class.kind) {
+                    self.push_locals(frame, parent, 8);
+                }
+            }
+            Kind::Type => {
+                let flags = python.reader.word(object.wrapping_add(168)).unwrap_or(0);
+                let dict = python.reader.pointer(object.wrapping_add(264));
+                let dict = dict.filter(|&dict| python.kind_of(dict) == Some(Kind::Dict));
+                // Types that are not created by Python code hold no tensor.
+                if flags & 1 << 9 != 0 {
+                    self.push_entries(dict, parent, parent.class, 12);
+                }
+            }
+            Kind::Tensor => {
+                self.expand_attributes(parent, class);
+                self.expand_gradient(parent);
+            }
+            Kind::Instance => {
+                self.expand_attributes(parent, class);
+                self.expand_words(parent, class);
+            }
+            Kind::Leaf | Kind::Text | Kind::Int | Kind::Code => {}
+        }
+    }
+
+    /// Adds the local variables of a frame.
+    pub(super) fn push_locals(&mut self, frame: u64, parent: &Parent, extra: u16) {
+        let python = self.python;
+        python.frame_locals(frame, &mut |name, value| {
+            let step = name.map_or(Step::Hidden, Step::Local);
+            self.push(
+                value,
+                parent,
+                parent.edge_to(HolderClass::Variable, extra, step),
+            );
+        });
+    }
+
+    /// Adds the references at fixed offsets in functions, methods, tracebacks and cells.
+    fn expand_fields(&mut self, parent: &Parent, kind: Kind) {
+        let closure = self.python.layout.function_closure;
+        let fields: &[(u64, Step, u16)] = match kind {
+            Kind::Function => &[
+                (closure, Step::Field(".__closure__"), 10),
+                (closure - 8, Step::Field(".__kwdefaults__"), 12),
+                (closure - 16, Step::Field(".__defaults__"), 12),
+            ],
+            Kind::Method => &[
+                (24, Step::Field(".__self__"), 4),
+                (16, Step::Field(".__func__"), 8),
+            ],
+            Kind::Traceback => &[
+                (16, Step::Field(".tb_next"), 1),
+                (24, Step::Field(".tb_frame"), 2),
+            ],
+            _ => &[(16, Step::Hidden, 1)],
+        };
+        for &(at, step, extra) in fields {
+            if let Some(value) = self.python.reader.pointer(parent.object.wrapping_add(at)) {
+                self.push(value, parent, parent.edge(extra, step));
+            }
+        }
+    }
+
+    /// Returns the frame that a generator or a frame object contains or points to.
+    fn frame_of(&self, object: u64, kind: Kind) -> Option<u64> {
+        let layout = &self.python.layout;
+        let is_embedded = layout.minor > 10;
+        match kind {
+            // Up to 3.10 the object is the frame itself.
+            Kind::Frame if is_embedded => self.python.reader.pointer(object.wrapping_add(24)),
+            Kind::Frame => Some(object),
+            _ if is_embedded => Some(object.wrapping_add(layout.generator_frame)),
+            _ => {
+                let frame = object.wrapping_add(layout.generator_frame);
+                self.python.reader.pointer(frame)
+            }
+        }
+    }
+
+    /// Adds the values of a dictionary of attributes.
+    fn push_entries(&mut self, dict: Option<u64>, parent: &Parent, class: HolderClass, extra: u16) {
+        if let Some(dict) = dict {
+            self.python.dict_entries(dict, &mut |key, value| {
+                let edge = parent.edge_to(class, extra, Step::Attribute(key));
+                self.push(value, parent, edge);
+                !self.graph.is_full
+            });
+        }
+    }
+
+    fn expand_dict(&mut self, parent: &Parent) {
+        let python = self.python;
+        python.dict_entries(parent.object, &mut |key, value| {
+            if python.kind_of(key) == Some(Kind::Tensor) {
+                let edge = parent.edge_to(HolderClass::Variable, 12, Step::Field("{…}"));
+                self.push(key, parent, edge);
+                self.push(value, parent, parent.edge(1, Step::StateOf(key)));
+            } else {
+                self.push(value, parent, parent.edge(4, Step::Key(key)));
+            }
+            !self.graph.is_full
+        });
+    }
+
+    /// Adds the gradient, to which a tensor refers in C++.
+    fn expand_gradient(&mut self, parent: &Parent) {
+        let tensor = self.tensors.of_object(parent.object);
+        let gradient = tensor.map_or(0, |tensor| tensor.gradient);
+        if let Some(gradient) = self.tensors.of_impl(gradient) {
+            let edge = parent.edge_to(HolderClass::Gradient, 1, Step::Field(".grad"));
+            self.push(gradient.object, parent, edge);
+        }
+    }
+
+    /// Adds the attributes of an instance. The parameters, buffers and children of a module are its attributes, too.
+    fn expand_attributes(&mut self, parent: &Parent, class: &TypeInfo) {
+        let python = self.python;
+        let mut found: Vec<(u64, u64)> = Vec::new();
+        python.attributes(parent.object, class, &mut |name, value| {
+            found.push((name, value));
+            true
+        });
+        let has = |wanted: &str| {
+            let mut names = found.iter().map(|&(name, _)| python.text(name));
+            names.any(|name| name.as_deref() == Some(wanted))
+        };
+        let is_module = class.kind == Kind::Instance && has("_parameters");
+        let is_optimizer = class.kind == Kind::Instance && has("param_groups") && has("state");
+        let extra = if class.kind == Kind::Dict { 8 } else { 4 };
+        for (name, value) in found {
+            let step = Step::Attribute(name);
+            let text = match is_module || is_optimizer {
+                true => python.text(name),
+                false => None,
+            };
+            let members = match text.as_deref() {
+                Some("_parameters") if is_module => Some(HolderClass::Parameter),
+                Some("_buffers") if is_module => Some(HolderClass::Buffer),
+                Some("_modules") if is_module => Some(HolderClass::Variable),
+                _ => None,
+            };
+            if let Some(class) = members.filter(|_| python.kind_of(value) == Some(Kind::Dict)) {
+                self.push_entries(Some(value), parent, class, 1);
+                continue;
+            }
+            let is_state = is_optimizer && text.as_deref() == Some("state");
+            let edge = match is_state {
+                true => parent.edge_to(HolderClass::OptimizerState, 1, step),
+                false => parent.edge(extra, step),
+            };
+            self.push(value, parent, edge);
+        }
+    }
+
+    /// Adds the slots of an instance, and the words that point to an object: the fields of a type written in C.
+    fn expand_words(&mut self, parent: &Parent, class: &TypeInfo) {
+        let python = self.python;
+        for &(offset, name) in &class.members {
+            if let Some(value) = python.reader.pointer(parent.object.wrapping_add(offset)) {
+                self.push(value, parent, parent.edge(5, Step::Slot(name)));
+            }
+        }
+        if class.basic_size > MAX_OPAQUE_BYTES {
+            return;
+        }
+        for offset in (16..class.basic_size).step_by(8) {
+            if class.members.iter().any(|&(member, _)| member == offset) {
+                continue;
+            }
+            let Some(value) = python.reader.pointer(parent.object.wrapping_add(offset)) else {
+                continue;
+            };
+            let is_traceback = python.kind_of(value) == Some(Kind::Traceback);
+            let edge = match is_traceback {
+                true if class.is_exception() => parent.edge(4, Step::Field(".__traceback__")),
+                true => parent.edge(4, Step::Field(".<field>")),
+                false => parent.edge(14, Step::Field(".<field>")),
+            };
+            self.push(value, parent, edge);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The purpose of tensors, recognized by the names that libraries give them.
+
+/// Parts of names, in lower case, and the purpose of the tensors with such a name.
+const PURPOSES: &[(&[&str], &str)] = &[
+    // PEFT: peft/tuners/lora/layer.py, peft/utils/other.py
+    (
+        &[
+            "lora_a",
+            "lora_b",
+            "lora_embedding_a",
+            "lora_embedding_b",
+            "lora_magnitude_vector",
+            "modules_to_save",
+        ],
+        "PEFT adapter",
+    ),
+    // FSDP1: torch/distributed/fsdp/_flat_param.py
+    (&["_flat_param", "flat_param"], "flattened FSDP parameter"),
+    // Transformers: src/transformers/cache_utils.py; vLLM: vllm/attention/layer.py
+    (
+        &[
+            "past_key_values",
+            "past_key_value",
+            "key_cache",
+            "value_cache",
+            "kv_cache",
+            "k_cache",
+            "v_cache",
+        ],
+        "KV cache",
+    ),
+    // bitsandbytes: bitsandbytes/nn/modules.py, bitsandbytes/functional.py; torchao: torchao/quantization
+    (
+        &[
+            "quant_state",
+            "absmax",
+            "scb",
+            "qdata",
+            "tensor_impl",
+            "int_data",
+            "packed_weight",
+        ],
+        "quantized tensor",
+    ),
+    // torch/optim/swa_utils.py; torch_ema; timm
+    (
+        &[
+            "ema",
+            "ema_model",
+            "model_ema",
+            "shadow_params",
+            "averaged_model",
+            "swa_model",
+        ],
+        "averaged copy of a model",
+    ),
+];
+
+/// Returns the purpose of tensors with this name: `KV cache` for `cache.key_cache[*]`.
+pub fn purpose(name: &str) -> Option<&'static str> {
+    let name = name.to_lowercase();
+    let mut parts = name.split(['.', '[', ']', '\'']);
+    parts.find_map(|part| {
+        let purposes = PURPOSES.iter();
+        let found = purposes.filter(|(names, _)| names.contains(&part));
+        found.map(|(_, purpose)| *purpose).next()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_libraries_are_recognized() {
+        for (name, expected) in [
+            (
+                "model.base_model.model.layers.*.q_proj.lora_A.default.weight",
+                Some("PEFT adapter"),
+            ),
+            (
+                "model._fsdp_wrapped_module._flat_param",
+                Some("flattened FSDP parameter"),
+            ),
+            ("generator.past_key_values.key_cache[*]", Some("KV cache")),
+            ("state['kv_cache'][*]", Some("KV cache")),
+            (
+                "model.layers.*.weight.quant_state.absmax",
+                Some("quantized tensor"),
+            ),
+            (
+                "trainer.ema.layers.*.weight",
+                Some("averaged copy of a model"),
+            ),
+            ("model.layers.*.weight", None),
+            ("schema.weight", None),
+            ("", None),
+        ] {
+            assert_eq!(purpose(name), expected, "{name}");
+        }
+    }
+}
