@@ -24,7 +24,7 @@
 //!
 //! `cfg(local)` is set by `build.rs` on Linux with the feature `local`. Without it, `collect`, `probe` and `run` are
 //! not built, and gputop is only a client for remote hosts, recordings and logs. This also works on macOS
-//! (`.ci/laptop`).
+//! (`.ci/typecheck`).
 
 pub mod allocator;
 pub mod cli;

@@ -41,6 +41,8 @@ mod record;
 mod replay;
 #[cfg(local)]
 mod run;
+#[cfg(feature = "serve")]
+mod serve;
 mod settings;
 mod slurm;
 mod snapshot;
@@ -91,6 +93,10 @@ enum Command {
     /// Record this host, or remote hosts, until interrupted
     #[command(after_help = "Example:\n  gputop record --for 8h --output night.gpt.zst")]
     Record(record::Args),
+    #[cfg(feature = "serve")]
+    /// Serve metrics of this host, or of remote hosts, to Prometheus
+    #[command(after_help = "Example:\n  gputop serve --listen 127.0.0.1:9836 --labels user,job")]
+    Serve(serve::Args),
     /// Play recordings, several of them side by side
     #[command(after_help = "Example:\n  gputop replay --speed 8 night.gpt.zst")]
     Replay(replay::Args),
@@ -216,6 +222,8 @@ pub fn run(cli: &Cli) -> Result<u8> {
         #[cfg(local)]
         Some(Command::Line(args)) => line::run(args),
         Some(Command::Record(args)) => record::run(args, &settings(args.flags())?),
+        #[cfg(feature = "serve")]
+        Some(Command::Serve(args)) => serve::run(args, &settings(args.flags())?),
         Some(Command::Replay(args)) => replay::run(args, &settings(args.view.flags())?),
         Some(Command::Demo(args)) => demo::run(args, &settings(args.view.flags())?),
         Some(Command::Generate(args)) => generate::run(args, || {
@@ -435,6 +443,8 @@ mod tests {
             "no-mouse",
             "readonly",
             "on-incident",
+            "on-idle",
+            "on-exit",
             "probe-interval",
             "interval",
         ];
@@ -443,7 +453,15 @@ mod tests {
             ("incidents", &[]),
             ("cards", &[]),
             ("generate", &[]),
-            ("record", &["config", "on-incident", "interval"]),
+            (
+                "record",
+                &["config", "on-incident", "on-idle", "on-exit", "interval"],
+            ),
+            #[cfg(feature = "serve")]
+            (
+                "serve",
+                &["config", "on-incident", "on-idle", "on-exit", "interval"],
+            ),
             ("demo", &["config", "theme", "density", "ascii", "no-mouse"]),
             ("snapshot", &["config", "theme", "ascii", "no-mouse"]),
             #[cfg(local)]

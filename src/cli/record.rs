@@ -17,7 +17,7 @@ use self::remote_incidents::RemoteIncidentEvents;
 use super::connect::{AllowedActions, PushArgs, prepare};
 #[cfg(local)]
 use super::settings::agent_options;
-use super::settings::{ConfigArgs, Flags, IncidentArgs, SamplingArgs, Settings, maps_argument};
+use super::settings::{ConfigArgs, Flags, NotificationArgs, SamplingArgs, Settings, maps_argument};
 use super::targets::HostArgs;
 use super::{dashboard, erase_line, runtime, say};
 use crate::incident::{IncidentSink, WatchResult, Watcher};
@@ -59,13 +59,13 @@ pub struct Args {
     #[command(flatten)]
     config: ConfigArgs,
     #[command(flatten)]
-    incidents: IncidentArgs,
+    notifications: NotificationArgs,
 }
 
 impl Args {
     pub fn flags(&self) -> Flags {
         let flags = self.config.flags().with(self.sampling.values());
-        flags.with(self.incidents.values())
+        flags.with(self.notifications.values())
     }
 }
 
@@ -343,7 +343,7 @@ fn date() -> String {
 }
 
 /// Waits until the time is over or a signal asks gputop to stop.
-async fn stop_requested(length: Option<SignedDuration>) -> std::io::Result<()> {
+pub(super) async fn stop_requested(length: Option<SignedDuration>) -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;

@@ -382,6 +382,16 @@ impl<'a> Setting<'a> {
             .is_none_or(|w| w.kind.is_own_code() || w.own_code)
     }
 
+    /// Returns the command that stands for the failed program if its log does not name a script.
+    #[must_use]
+    pub fn usual_command(&self) -> &'static str {
+        let kind = self.program.map(|w| w.kind);
+        match kind {
+            Some(Kind::Inference | Kind::Library) => "python YOUR_SCRIPT.py",
+            _ => SCRIPT,
+        }
+    }
+
     /// Returns true if a rule applies to this program. `only` names kinds and workloads; an empty list means all.
     #[must_use]
     pub fn is_for(&self, only: &[String]) -> bool {

@@ -23,6 +23,7 @@
 //! If the store cannot be written, read or locked in time, gputop reports that in one line and continues. The store does
 //! not redact secrets: the collectors have removed them before a record is made.
 
+mod activity;
 mod memory_store;
 mod merge;
 mod on_incident;

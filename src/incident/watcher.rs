@@ -17,12 +17,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc as channel;
 
+use super::activity::ActivityWatcher;
 use super::saver::IncidentSaver;
 use super::{Store, Uid};
 use crate::diagnose::live::Observer;
 use crate::diagnose::recovery::{recover, take_failures};
 use crate::model::event::Observation;
 use crate::model::incident_record::{Record, Track};
+use crate::model::units::Millis;
 use crate::protocol::Update;
 
 /// Maximum number of frames queued for the thread. Further frames are dropped, because the next one has newer data. A jump
@@ -35,6 +37,10 @@ pub struct IncidentSink {
     pub store: Store,
     /// The user's command, run with the incident's JSON on its standard input.
     pub on_incident: Option<String>,
+    /// Time after which the command is run for a process that holds GPU memory without using the GPU.
+    pub on_idle: Option<Millis>,
+    /// True to run the command for each GPU process that exits.
+    pub on_exit: bool,
 }
 
 /// A result sent by the watcher thread.
@@ -74,6 +80,7 @@ impl Watcher {
         let thread = Thread {
             observer: Observer::default(),
             waiting: Arc::clone(&waiting),
+            activity: ActivityWatcher::start(sink.as_ref(), report.clone()),
             saver: IncidentSaver::new(sink, report.clone()),
             report,
             last_failure: None,
@@ -171,6 +178,7 @@ fn diagnosis_lock() -> MutexGuard<'static, ()> {
 struct Thread {
     observer: Observer,
     waiting: Arc<AtomicUsize>,
+    activity: ActivityWatcher,
     saver: IncidentSaver,
     report: channel::UnboundedSender<WatchResult>,
     /// The last error of the diagnosis, to avoid repeating it: the same text may fail again with each frame.
@@ -219,6 +227,9 @@ impl Thread {
             return self.saver.replay(remote).into_iter().collect();
         }
         self.prepare(&update);
+        if let Some(why) = self.activity.see(&update) {
+            let _ = self.report.send(WatchResult::Trouble(why));
+        }
         let mut records = {
             let _lock = diagnosis_lock();
             self.conclude(&update)
@@ -314,6 +325,7 @@ mod tests {
         let mut thread = Thread {
             observer: Observer::default(),
             waiting: Arc::default(),
+            activity: ActivityWatcher::start(None, report.clone()),
             saver: IncidentSaver::new(None, report.clone()),
             report,
             last_failure: None,

@@ -116,6 +116,11 @@ const RULES: &[Rule] = &[
         place: "export/snapshot",
         may: &["export", "model", "allocator", "snapshot"],
     },
+    // Computes the largest request that each pool can serve.
+    Rule {
+        place: "export/metrics",
+        may: &["export", "model", "allocator"],
+    },
     // Prints a history replayed under other settings.
     Rule {
         place: "export/whatif.rs",
@@ -222,6 +227,8 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("unsafe", UNSAFE),
     ("unsafe_code", UNSAFE),
     ("libloading", &[]),
+    ("prometheus_client", &["export/metrics/"]),
+    ("hyper_util", &["cli/serve/"]),
 ];
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {

@@ -109,6 +109,8 @@ mod screen_fixture;
 #[cfg(target_os = "linux")]
 mod screen_tables;
 mod screens;
+#[cfg(all(target_os = "linux", feature = "serve"))]
+mod serve;
 #[cfg(target_os = "linux")]
 mod signals;
 #[cfg(target_os = "linux")]
