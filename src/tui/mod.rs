@@ -343,10 +343,7 @@ fn copy(
         }
         Clipboard::Terminal => {
             terminal.print(&osc52(&copied.text))?;
-            let what = &copied.what;
-            Ok(Some(format!(
-                "{what} sent to the terminal, which may ignore it"
-            )))
+            Ok(Some(copied.sent_words()))
         }
     }
 }
