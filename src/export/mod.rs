@@ -6,4 +6,5 @@ pub mod explanation;
 pub mod holders;
 pub mod probe;
 pub mod snapshot;
+pub mod summary;
 pub mod whatif;

@@ -101,6 +101,11 @@ const RULES: &[Rule] = &[
         place: "snapshot",
         may: &["model", "allocator"],
     },
+    // Pure: sums up the lines of a recording.
+    Rule {
+        place: "summary",
+        may: &["model", "allocator"],
+    },
     // Pure: converts text to incidents.
     Rule {
         place: "diagnose",
@@ -115,6 +120,11 @@ const RULES: &[Rule] = &[
     Rule {
         place: "export/snapshot",
         may: &["export", "model", "allocator", "snapshot"],
+    },
+    // Prints the summary of a recording.
+    Rule {
+        place: "export/summary",
+        may: &["export", "model", "summary"],
     },
     // Prints a history replayed under other settings.
     Rule {
@@ -159,6 +169,8 @@ const RULES: &[Rule] = &[
             "export::snapshot",
             "export::whatif",
             "snapshot",
+            // Draws the charts of a summary.
+            "summary",
             "model",
             "source::stream",
             "protocol",
@@ -184,6 +196,7 @@ const RULES: &[Rule] = &[
             "run",
             "snapshot",
             "source",
+            "summary",
             "tui",
             "user_files",
         ],
