@@ -9,6 +9,8 @@
 mod agent;
 #[cfg(local)]
 mod allocator;
+#[cfg(local)]
+mod background_recorder;
 mod cards;
 mod closed_stdout;
 mod config;
@@ -46,6 +48,7 @@ mod serve;
 mod settings;
 mod slurm;
 mod snapshot;
+mod summary;
 mod targets;
 #[cfg(any(test, not(local)))]
 mod unavailable;
@@ -119,9 +122,12 @@ enum Command {
     /// Run the child process of `gputop probe`
     #[command(name = crate::probe::CHILD, hide = true)]
     ProbeChild,
-    /// Show a PyTorch memory snapshot: segments, history and allocation stacks
+    /// Show a PyTorch memory snapshot: segments, history and allocation stacks; or compare two
     #[command(after_help = "Example:\n  gputop snapshot snapshot.pickle")]
     Snapshot(snapshot::Args),
+    /// Summarise a recording, or compare two
+    #[command(after_help = "Example:\n  gputop summary --html night.gpt.zst > night.html")]
+    Summary(summary::Args),
     /// Replay allocations under other settings of PyTorch's allocator
     #[command(
         after_help = "Example:\n  gputop whatif snapshot.pickle --conf expandable_segments:True --card 24GiB"
@@ -242,6 +248,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
         #[cfg(local)]
         Some(Command::ProbeChild) => Ok(crate::probe::child::run()),
         Some(Command::Snapshot(args)) => snapshot::run(args, || settings(args.screen.flags())),
+        Some(Command::Summary(args)) => summary::run(args),
         Some(Command::Whatif(args)) => whatif::run(args, || settings(args.screen.flags())),
         #[cfg(local)]
         Some(Command::Run(args)) => run::run(args, &args.flags().or(before())),

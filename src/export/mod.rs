@@ -8,4 +8,5 @@ pub mod holders;
 pub mod metrics;
 pub mod probe;
 pub mod snapshot;
+pub mod summary;
 pub mod whatif;

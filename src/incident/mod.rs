@@ -42,4 +42,4 @@ pub use store::{Entry, Listing, Store, StoreError, Stored, Unreadable, Written};
 pub use store_changes::Changes;
 pub use timeout::with_timeout;
 pub use uid::Uid;
-pub use watcher::{IncidentSink, MAX_WAITING_FRAMES, WatchResult, Watcher};
+pub use watcher::{IncidentSink, MAX_WAITING_FRAMES, RecordingDiagnosis, WatchResult, Watcher};

@@ -77,14 +77,7 @@ impl Watcher {
         let (inputs, inbox) = mpsc::channel();
         let (report, results) = channel::unbounded_channel();
         let waiting = Arc::new(AtomicUsize::new(0));
-        let thread = Thread {
-            observer: Observer::default(),
-            waiting: Arc::clone(&waiting),
-            activity: ActivityWatcher::start(sink.as_ref(), report.clone()),
-            saver: IncidentSaver::new(sink, report.clone()),
-            report,
-            last_failure: None,
-        };
+        let thread = Thread::new(sink, Arc::clone(&waiting), report);
         std::thread::Builder::new()
             .name("incidents".into())
             .spawn(move || thread.run(&inbox))?;
@@ -168,6 +161,52 @@ impl Watcher {
     }
 }
 
+/// Diagnoses a recording on the calling thread. No frame is dropped, so the result is always the same.
+pub struct RecordingDiagnosis {
+    thread: Thread,
+    results: channel::UnboundedReceiver<WatchResult>,
+    records: Vec<Record>,
+}
+
+impl Default for RecordingDiagnosis {
+    fn default() -> Self {
+        let (report, results) = channel::unbounded_channel();
+        Self {
+            thread: Thread::new(None, Arc::default(), report),
+            results,
+            records: Vec::new(),
+        }
+    }
+}
+
+impl RecordingDiagnosis {
+    pub fn see(&mut self, update: Update) {
+        self.thread.waiting.store(1, Ordering::Relaxed);
+        let input = WatchInput::Update(update);
+        for record in self.thread.with_restart(|thread| thread.handle(input)) {
+            match self
+                .records
+                .iter_mut()
+                .find(|known| known.key == record.key)
+            {
+                Some(known) => *known = record,
+                None => self.records.push(record),
+            }
+        }
+    }
+
+    /// Returns the latest revision of each incident, and the errors of the diagnosis.
+    pub fn finish(mut self) -> (Vec<Record>, Vec<String>) {
+        let mut troubles = Vec::new();
+        while let Ok(result) = self.results.try_recv() {
+            if let WatchResult::Trouble(why) = result {
+                troubles.push(why);
+            }
+        }
+        (self.records, troubles)
+    }
+}
+
 /// Lets only one thread diagnose at a time. The catalogue's regular expressions retain scratch memory for each thread
 /// that matches at the same time, and when a job on a hundred hosts fails, all threads would match at once.
 fn diagnosis_lock() -> MutexGuard<'static, ()> {
@@ -186,6 +225,21 @@ struct Thread {
 }
 
 impl Thread {
+    fn new(
+        sink: Option<IncidentSink>,
+        waiting: Arc<AtomicUsize>,
+        report: channel::UnboundedSender<WatchResult>,
+    ) -> Self {
+        Self {
+            observer: Observer::default(),
+            waiting,
+            activity: ActivityWatcher::start(sink.as_ref(), report.clone()),
+            saver: IncidentSaver::new(sink, report.clone()),
+            report,
+            last_failure: None,
+        }
+    }
+
     fn run(mut self, inbox: &mpsc::Receiver<WatchInput>) {
         while let Ok(input) = inbox.recv() {
             for record in self.with_restart(|thread| thread.handle(input)) {
@@ -322,14 +376,7 @@ mod tests {
     #[test]
     fn continues_after_a_panic_and_reports_it_once() {
         let (report, mut found) = channel::unbounded_channel();
-        let mut thread = Thread {
-            observer: Observer::default(),
-            waiting: Arc::default(),
-            activity: ActivityWatcher::start(None, report.clone()),
-            saver: IncidentSaver::new(None, report.clone()),
-            report,
-            last_failure: None,
-        };
+        let mut thread = Thread::new(None, Arc::default(), report);
         for _ in 0..2 {
             let records: Vec<Record> = thread.with_restart(|_| panic!("injected"));
             assert!(records.is_empty());

@@ -44,6 +44,7 @@ pub mod signal_targets;
 pub mod snapshot_file;
 pub mod stacks;
 pub mod status_line;
+pub mod summary_charts;
 pub mod tags;
 pub mod terminal;
 mod terminal_size;

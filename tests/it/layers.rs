@@ -101,6 +101,11 @@ const RULES: &[Rule] = &[
         place: "snapshot",
         may: &["model", "allocator"],
     },
+    // Pure: sums up the lines of a recording.
+    Rule {
+        place: "summary",
+        may: &["model", "allocator"],
+    },
     // Pure: converts text to incidents.
     Rule {
         place: "diagnose",
@@ -120,6 +125,11 @@ const RULES: &[Rule] = &[
     Rule {
         place: "export/metrics",
         may: &["export", "model", "allocator"],
+    },
+    // Prints the summary of a recording.
+    Rule {
+        place: "export/summary",
+        may: &["export", "model", "summary"],
     },
     // Prints a history replayed under other settings.
     Rule {
@@ -164,6 +174,8 @@ const RULES: &[Rule] = &[
             "export::snapshot",
             "export::whatif",
             "snapshot",
+            // Draws the charts of a summary.
+            "summary",
             "model",
             "source::stream",
             "protocol",
@@ -189,6 +201,7 @@ const RULES: &[Rule] = &[
             "run",
             "snapshot",
             "source",
+            "summary",
             "tui",
             "user_files",
         ],

@@ -122,6 +122,7 @@ mod ssh;
 #[cfg(target_os = "linux")]
 mod sshd;
 #[cfg(target_os = "linux")]
+mod summary;
 mod terminal;
 #[cfg(target_os = "linux")]
 mod terminal_harness;

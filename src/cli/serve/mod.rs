@@ -144,7 +144,7 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
     let result = tokio::select! {
         result = http::serve(listener, Arc::clone(&page)) => result,
         result = write_files(args.textfile.as_deref(), interval, &page) => result,
-        result = stop_requested(None) => result.map_err(Into::into),
+        result = stop_requested(None, false) => result.map_err(Into::into),
     };
     if let Some(path) = &args.textfile {
         // The node exporter would serve the last values forever.

@@ -35,6 +35,13 @@ impl Flags {
         self
     }
 
+    /// Returns the value of a setting that is a text.
+    #[cfg(local)]
+    pub fn text_of(&self, name: &str) -> Option<&str> {
+        let value = self.values.iter().find(|(def, _)| def.name == name);
+        value.and_then(|(_, value)| value.as_str())
+    }
+
     /// Adds the options before the subcommand; those after it take precedence.
     pub fn or(mut self, before: Self) -> Self {
         self.config = self.config.or(before.config);

@@ -22,6 +22,7 @@ pub struct TimeAxis {
 pub struct AxisEnd {
     /// Clock time of the end.
     pub time: UnixMillis,
+    /// Time since the end; 0 if the window does not move, as in a printed chart.
     pub ago: Millis,
 }
 
@@ -111,16 +112,15 @@ impl TimeAxis {
 
     /// Returns `now` or `12:04, 1h02 ago`.
     pub fn end_words(&self, theme: &Theme) -> String {
-        self.past.map_or_else(
-            || "now".into(),
-            |past| {
-                format!(
-                    "{}, {} ago",
-                    self.clock(past.time, theme),
-                    span_words(past.ago)
-                )
-            },
-        )
+        match self.past {
+            None => "now".into(),
+            Some(past) if past.ago == Millis(0) => self.clock(past.time, theme),
+            Some(past) => format!(
+                "{}, {} ago",
+                self.clock(past.time, theme),
+                span_words(past.ago)
+            ),
+        }
     }
 
     /// Returns `now` or `12:04`.
