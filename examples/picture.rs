@@ -7,8 +7,8 @@ mod list;
 mod screen_fixture;
 
 fn main() -> std::io::Result<()> {
-    for picture in list::PICTURES {
-        std::fs::write(picture.path(), picture.draw())?;
+    for (path, drawn) in list::all() {
+        std::fs::write(path, drawn)?;
     }
     Ok(())
 }

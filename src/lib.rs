@@ -16,6 +16,7 @@
 //! - `probe`: allocates GPU memory briefly, in a child process that is the only one to load CUDA.
 //! - `run`: runs a command and explains its failure.
 //! - `incident`: diagnoses updates, and merges and saves the resulting incidents.
+//! - `summary`: sums up a recording, and compares two.
 //! - `user_files`: opens files and directories of this user.
 //! - `open_files`: divides the limit on open files among their users.
 //! - `cli`: connects the modules.
@@ -24,7 +25,7 @@
 //!
 //! `cfg(local)` is set by `build.rs` on Linux with the feature `local`. Without it, `collect`, `probe` and `run` are
 //! not built, and gputop is only a client for remote hosts, recordings and logs. This also works on macOS
-//! (`.ci/laptop`).
+//! (`.ci/typecheck`).
 
 pub mod allocator;
 pub mod cli;
@@ -43,5 +44,6 @@ pub mod redact;
 pub mod run;
 pub mod snapshot;
 pub mod source;
+pub mod summary;
 pub mod tui;
 pub mod user_files;

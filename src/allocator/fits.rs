@@ -20,7 +20,9 @@ use super::config::Config;
 use super::fragmentation::{is_shared, is_whole_free, page, whole_pages};
 use super::{GRANULE, LARGE_SEGMENT, MIN_BLOCK, OWN_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT};
 use super::{rounded, whole};
-use crate::model::pool::{Block, BlockState, PoolKind, PoolMap, PoolStats, Segment};
+use crate::model::gpu::Gpu;
+use crate::model::pool::{Block, BlockState, Pool, PoolKind, PoolMap, PoolStats, Segment};
+use crate::model::process::Process;
 use crate::model::units::Bytes;
 
 /// Inputs that are not part of a map: the driver's free memory, and options if known.
@@ -62,6 +64,23 @@ impl Around {
             // The program may have turned expandable segments on since then.
             expandable: config.expandable.filter(|&is_on| is_on),
         }
+    }
+
+    /// Returns the driver's free memory on the GPU of a pool, and the allocator configuration of its process.
+    pub fn of(process: Option<&Process>, pool: &Pool, gpu: Option<&Gpu>) -> Self {
+        let conf = process.and_then(|process| process.alloc_conf.as_deref());
+        let memory = gpu.map(|gpu| &gpu.memory);
+        // CUDA's total excludes the memory reserved by the driver.
+        let total = memory.and_then(|memory| {
+            let reserved = memory.reserved.get().unwrap_or_default();
+            Some(Bytes(memory.total.get()?.0.saturating_sub(reserved.0)))
+        });
+        Self::with_config(
+            memory.and_then(|memory| memory.free.get()),
+            &Config::parse(conf.unwrap_or_default()),
+            total,
+            pool.stats.reserved.last(),
+        )
     }
 
     fn budget(&self, flushed: u64) -> Option<u64> {

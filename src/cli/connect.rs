@@ -293,12 +293,15 @@ fn confirm_copy(problem: &str) -> bool {
     matches!(answer.trim(), "y" | "Y" | "yes")
 }
 
+/// The glibc that released programs need, see dist/build.
+const PORTABLE_GLIBC: (u32, u32) = (2, 17);
+
 /// Copies `file`, or this program, to a host of the type `machine`.
 fn push(ssh: &Ssh, shared: Option<&Shared>, file: Option<&Path>, machine: &str) -> Result<()> {
     let host = &ssh.host;
     let program = match file {
         Some(file) => Program::in_file(file)?,
-        None if IS_AGENT => Program::own()?,
+        None if IS_AGENT => Program::for_machine(machine)?,
         None => bail!(
             "cannot copy this program to {host}: this build is a client without an agent. Install gputop there, or copy \
              one for {machine} with `gputop --push=FILE {host}`"
@@ -314,14 +317,18 @@ fn push(ssh: &Ssh, shared: Option<&Shared>, file: Option<&Path>, machine: &str) 
     }
     let mut command = ssh.asking(shared, &install(&program.cksum()?));
     command
-        .stdin(program.file)
+        .stdin(program.file.try_clone()?)
         .stdout(Stdio::null())
         .stderr(Stdio::inherit());
     if !run(command)?.status.success() {
-        bail!(
-            "cannot copy gputop to {}, or run it there; see the error above",
-            ssh.host
-        );
+        let advice = match program.glibc() {
+            Some((major, minor)) if (major, minor) > PORTABLE_GLIBC => format!(
+                ". If its glibc is older than {major}.{minor}, copy the released program, which needs {}.{}, with `--push=FILE`",
+                PORTABLE_GLIBC.0, PORTABLE_GLIBC.1
+            ),
+            _ => String::new(),
+        };
+        bail!("cannot copy gputop to {host}, or cannot run it there; see the error above{advice}");
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use color_eyre::eyre::bail;
 use super::settings::{RecordingViewArgs, Settings, has_terminal};
 use super::{exit_code, runtime};
 use crate::model::units::Millis;
+use crate::protocol::Position;
 use crate::source::replay::{Options, Recording as File, play};
 use crate::tui;
 use crate::tui::app::Recording;
@@ -56,14 +57,22 @@ fn play_demo(settings: &Settings, reason: Option<String>, guide: Guide) -> Resul
         name: "demo".into(),
         reason,
         guide: Some(guide),
-        position: crate::protocol::Position::default(),
+        repeats: true,
+        position: Position {
+            speed: 1.0,
+            paused: guide != Guide::Keys,
+            ..Position::default()
+        },
     };
+    // The sentences of the tour describe the opening, so the tour is paused there.
+    let paused = recording.position.paused;
     let app = settings.app(Some(recording));
     let source = play(
         file,
         Options {
             repeat: true,
             start: OPENING,
+            paused,
             ..Options::default()
         },
     );

@@ -9,6 +9,8 @@
 mod agent;
 #[cfg(local)]
 mod allocator;
+#[cfg(local)]
+mod background_recorder;
 mod cards;
 mod closed_stdout;
 mod config;
@@ -41,9 +43,12 @@ mod record;
 mod replay;
 #[cfg(local)]
 mod run;
+#[cfg(feature = "serve")]
+mod serve;
 mod settings;
 mod slurm;
 mod snapshot;
+mod summary;
 mod targets;
 #[cfg(any(test, not(local)))]
 mod unavailable;
@@ -91,6 +96,10 @@ enum Command {
     /// Record this host, or remote hosts, until interrupted
     #[command(after_help = "Example:\n  gputop record --for 8h --output night.gpt.zst")]
     Record(record::Args),
+    #[cfg(feature = "serve")]
+    /// Serve metrics of this host, or of remote hosts, to Prometheus
+    #[command(after_help = "Example:\n  gputop serve --listen 127.0.0.1:9836 --labels user,job")]
+    Serve(serve::Args),
     /// Play recordings, several of them side by side
     #[command(after_help = "Example:\n  gputop replay --speed 8 night.gpt.zst")]
     Replay(replay::Args),
@@ -113,9 +122,12 @@ enum Command {
     /// Run the child process of `gputop probe`
     #[command(name = crate::probe::CHILD, hide = true)]
     ProbeChild,
-    /// Show a PyTorch memory snapshot: segments, history and allocation stacks
+    /// Show a PyTorch memory snapshot: segments, history and allocation stacks; or compare two
     #[command(after_help = "Example:\n  gputop snapshot snapshot.pickle")]
     Snapshot(snapshot::Args),
+    /// Summarise a recording, or compare two
+    #[command(after_help = "Example:\n  gputop summary --html night.gpt.zst > night.html")]
+    Summary(summary::Args),
     /// Replay allocations under other settings of PyTorch's allocator
     #[command(
         after_help = "Example:\n  gputop whatif snapshot.pickle --conf expandable_segments:True --card 24GiB"
@@ -216,6 +228,8 @@ pub fn run(cli: &Cli) -> Result<u8> {
         #[cfg(local)]
         Some(Command::Line(args)) => line::run(args),
         Some(Command::Record(args)) => record::run(args, &settings(args.flags())?),
+        #[cfg(feature = "serve")]
+        Some(Command::Serve(args)) => serve::run(args, &settings(args.flags())?),
         Some(Command::Replay(args)) => replay::run(args, &settings(args.view.flags())?),
         Some(Command::Demo(args)) => demo::run(args, &settings(args.view.flags())?),
         Some(Command::Generate(args)) => generate::run(args, || {
@@ -234,6 +248,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
         #[cfg(local)]
         Some(Command::ProbeChild) => Ok(crate::probe::child::run()),
         Some(Command::Snapshot(args)) => snapshot::run(args, || settings(args.screen.flags())),
+        Some(Command::Summary(args)) => summary::run(args),
         Some(Command::Whatif(args)) => whatif::run(args, || settings(args.screen.flags())),
         #[cfg(local)]
         Some(Command::Run(args)) => run::run(args, &args.flags().or(before())),
@@ -435,6 +450,8 @@ mod tests {
             "no-mouse",
             "readonly",
             "on-incident",
+            "on-idle",
+            "on-exit",
             "probe-interval",
             "interval",
         ];
@@ -443,7 +460,15 @@ mod tests {
             ("incidents", &[]),
             ("cards", &[]),
             ("generate", &[]),
-            ("record", &["config", "on-incident", "interval"]),
+            (
+                "record",
+                &["config", "on-incident", "on-idle", "on-exit", "interval"],
+            ),
+            #[cfg(feature = "serve")]
+            (
+                "serve",
+                &["config", "on-incident", "on-idle", "on-exit", "interval"],
+            ),
             ("demo", &["config", "theme", "density", "ascii", "no-mouse"]),
             ("snapshot", &["config", "theme", "ascii", "no-mouse"]),
             #[cfg(local)]

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Seek;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use color_eyre::Result;
@@ -27,6 +27,27 @@ impl Program {
         let file = File::open("/proc/self/exe")
             .wrap_err("cannot copy this program: cannot read /proc/self/exe")?;
         Self::of(file, "this program")
+    }
+
+    /// Opens the program to copy to a host of type `machine`: the running one, or `gputop-ARCH` beside it if the host has
+    /// another architecture.
+    pub fn for_machine(machine: &str) -> Result<Self> {
+        let own = Self::own()?;
+        let folder = std::env::current_exe().ok();
+        let folder = folder.as_deref().and_then(Path::parent);
+        match folder.and_then(|folder| other_architecture(folder, machine)) {
+            Some(path) if own.machine != Some(machine) => Self::in_file(&path),
+            _ => Ok(own),
+        }
+    }
+
+    /// Returns the newest version of glibc that the program needs, such as (2, 17).
+    pub fn glibc(&self) -> Option<(u32, u32)> {
+        let mut content = Vec::new();
+        let size = self.file.metadata().ok()?.len().min(MAX_PROGRAM_BYTES);
+        content.resize(usize::try_from(size).ok()?, 0);
+        self.file.read_exact_at(&mut content, 0).ok()?;
+        newest_glibc(&content)
     }
 
     pub fn in_file(path: &Path) -> Result<Self> {
@@ -93,9 +114,55 @@ fn machine(head: &[u8; HEAD]) -> Option<&'static str> {
     }
 }
 
+/// Maximum size of a program that is searched for the versions of glibc that it needs.
+const MAX_PROGRAM_BYTES: u64 = 64 << 20;
+
+/// Returns `gputop-ARCH` in `folder`. `machine` comes from a remote host, so only known architectures are used.
+fn other_architecture(folder: &Path, machine: &str) -> Option<PathBuf> {
+    let arch = ["x86_64", "aarch64"]
+        .into_iter()
+        .find(|arch| machine.strip_prefix("Linux ") == Some(arch))?;
+    let path = folder.join(format!("gputop-{arch}"));
+    path.is_file().then_some(path)
+}
+
+/// Returns the newest of the symbol versions `GLIBC_2.17` in an ELF file.
+fn newest_glibc(content: &[u8]) -> Option<(u32, u32)> {
+    let prefix = b"GLIBC_";
+    memchr::memmem::find_iter(content, prefix)
+        .filter_map(|at| {
+            let name = &content[at + prefix.len()..];
+            let name = name.split(|byte| *byte == 0).next()?;
+            let (major, minor) = std::str::from_utf8(name).ok()?.split_once('.')?;
+            let minor = minor.split('.').next()?;
+            Some((major.parse().ok()?, minor.parse().ok()?))
+        })
+        .max()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn finds_the_program_for_another_architecture_beside_this_one() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = folder.path().join("gputop-aarch64");
+        std::fs::write(&path, "").expect("a writable directory");
+        let found = |machine| other_architecture(folder.path(), machine);
+        assert_eq!(found("Linux aarch64"), Some(path));
+        assert_eq!(found("Linux x86_64"), None);
+        assert_eq!(found("Linux ../gputop-aarch64"), None);
+    }
+
+    #[test]
+    fn returns_the_newest_version_of_glibc() {
+        let names = b"x\0GLIBC_2.4\0GLIBC_2.17\0GLIBC_PRIVATE\0GLIBC_2.2.5\0";
+        assert_eq!(newest_glibc(names), Some((2, 17)));
+        assert_eq!(newest_glibc(b"none"), None);
+        let own = Program::own().expect("a running program");
+        assert!(own.glibc() >= Some((2, 17)));
+    }
 
     #[test]
     fn detects_the_machine_of_the_running_program() {

@@ -17,7 +17,7 @@ use self::remote_incidents::RemoteIncidentEvents;
 use super::connect::{AllowedActions, PushArgs, prepare};
 #[cfg(local)]
 use super::settings::agent_options;
-use super::settings::{ConfigArgs, Flags, IncidentArgs, SamplingArgs, Settings, maps_argument};
+use super::settings::{ConfigArgs, Flags, NotificationArgs, SamplingArgs, Settings, maps_argument};
 use super::targets::HostArgs;
 use super::{dashboard, erase_line, runtime, say};
 use crate::incident::{IncidentSink, WatchResult, Watcher};
@@ -56,16 +56,19 @@ pub struct Args {
     /// Stop after this time: 90s, 8h
     #[arg(long = "for", value_name = "TIME")]
     length: Option<SignedDuration>,
+    /// Stop when standard input is closed, for `gputop run --summary`
+    #[arg(long, hide = true)]
+    until_eof: bool,
     #[command(flatten)]
     config: ConfigArgs,
     #[command(flatten)]
-    incidents: IncidentArgs,
+    notifications: NotificationArgs,
 }
 
 impl Args {
     pub fn flags(&self) -> Flags {
         let flags = self.config.flags().with(self.sampling.values());
-        flags.with(self.incidents.values())
+        flags.with(self.notifications.values())
     }
 }
 
@@ -112,7 +115,7 @@ async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result
         maps,
         settings.incident_sink(),
     )?;
-    let mut stop = std::pin::pin!(stop_requested(args.length));
+    let mut stop = std::pin::pin!(stop_requested(args.length, args.until_eof));
     loop {
         let has_more = tokio::select! {
             advanced = recording.advance() => advanced.inspect_err(|_| {
@@ -338,12 +341,15 @@ fn default_name(host: &str) -> PathBuf {
     PathBuf::from(format!("gputop-{host}-{}{ENDING}", date()))
 }
 
-fn date() -> String {
+pub(super) fn date() -> String {
     jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string()
 }
 
-/// Waits until the time is over or a signal asks gputop to stop.
-async fn stop_requested(length: Option<SignedDuration>) -> std::io::Result<()> {
+/// Waits until the time is over, a signal asks gputop to stop, or, if `until_eof`, standard input is closed.
+pub(super) async fn stop_requested(
+    length: Option<SignedDuration>,
+    until_eof: bool,
+) -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
@@ -355,8 +361,19 @@ async fn stop_requested(length: Option<SignedDuration>) -> std::io::Result<()> {
         _ = terminate.recv() => {}
         _ = hang_up.recv() => {}
         () = tokio::time::sleep(time) => {}
+        () = end_of_input(), if until_eof => {}
     }
     Ok(())
+}
+
+/// Waits until standard input is closed. The thread that waits ends with the process.
+async fn end_of_input() {
+    let (closed, is_closed) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        let _ = closed.send(());
+    });
+    let _ = is_closed.await;
 }
 
 /// Prints a line above the progress line, with the host's name if several are recorded.

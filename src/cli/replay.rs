@@ -99,6 +99,7 @@ fn app(settings: &Settings, options: Options, name: String) -> App {
         name,
         reason: None,
         guide: None,
+        repeats: false,
         position: Position {
             speed: options.speed,
             paused: options.paused,

@@ -5,12 +5,14 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use color_eyre::Result;
 
+use super::background_recorder::BackgroundRecorder;
 use super::settings::{ConfigArgs, Flags, IncidentArgs, Settings};
 use super::{say, say_styled};
 use crate::diagnose::recovery;
@@ -31,6 +33,13 @@ pub struct Args {
     /// Record PyTorch's allocations, and save the trace at an out-of-memory error and at the end
     #[arg(long, conflicts_with = "no_hook")]
     trace_allocs: bool,
+    /// Record this host meanwhile, keep the recording, and print a summary of the command at the end [default file: gputop-run-DATE-PID.gpt.zst]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    #[expect(
+        clippy::option_option,
+        reason = "clap's type for an option with an optional value"
+    )]
+    summary: Option<Option<PathBuf>>,
     #[command(flatten)]
     config: ConfigArgs,
     #[command(flatten)]
@@ -77,6 +86,8 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
         true => Capture::Files,
         false => Capture::All,
     };
+    let recorder = args.summary.as_ref();
+    let recorder = recorder.map(|path| BackgroundRecorder::start(path.as_ref(), flags));
     let mut finished = match run::run(&command, rank.as_ref(), capture) {
         Ok(finished) => finished,
         Err(why) => {
@@ -84,12 +95,20 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
             return Ok(why.code());
         }
     };
-    let code = finished.exit.code();
+    let (code, process) = (finished.exit.code(), finished.process);
     // Dropped after the explanation is printed.
     let _pipes = finished.take_pipes();
     report(|| explain(finished, rank.as_ref(), hook.as_ref(), flags));
     for trace in hook.iter().flat_map(Hook::traces) {
         say(&format!("gputop: allocation trace: {}\n", trace.display()));
+    }
+    if let Some(recorder) = recorder {
+        let traces = hook.as_ref().map(Hook::traces).unwrap_or_default();
+        report(|| {
+            if let Err(why) = recorder.and_then(|recorder| recorder.summarise(process, &traces)) {
+                say(&format!("gputop: no summary: {why}\n"));
+            }
+        });
     }
     Ok(code)
 }

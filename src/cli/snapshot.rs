@@ -1,8 +1,9 @@
-//! `gputop snapshot FILE.pickle`: shows a PyTorch memory snapshot on a screen, or prints it.
+//! `gputop snapshot FILE.pickle`: shows a PyTorch memory snapshot on a screen, or prints it. Two snapshots are compared.
 
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use color_eyre::Result;
 use color_eyre::eyre::{bail, eyre};
@@ -11,16 +12,22 @@ use super::decompress::decompressed;
 use super::progress::{Progress, WithProgress};
 use super::settings::{ScreenArgs, Settings, has_terminal};
 use super::{dashboard, print, print_json};
-use crate::export::snapshot::{AnalysedDevice, SnapshotOutput, json, text};
+use crate::export::snapshot::{
+    AnalysedDevice, SnapshotOutput, comparison_json, comparison_text, json, text,
+};
 use crate::model::text::visible;
+use crate::snapshot::compare::{self, SnapshotMemory};
 use crate::snapshot::{self, Snapshot, Study};
 use crate::tui::screens::snapshot::{Opened, SnapshotScreen};
+use crate::tui::screens::snapshot_comparison::SnapshotComparisonScreen;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
     /// Snapshot from torch.cuda.memory._dump_snapshot or `gputop run --trace-allocs`, also as .gz or .zst
     file: PathBuf,
+    /// Later snapshot, to show what grew, is new or vanished since the first
+    other: Option<PathBuf>,
     /// Print JSON, with sizes in bytes
     #[arg(long)]
     json: bool,
@@ -33,19 +40,11 @@ pub struct Args {
 
 /// Shows or prints the snapshot. The settings are read only to open a screen.
 pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u8> {
-    let mut snapshot = read(&args.file)?;
-    if let Some(selected) = args.device {
-        let numbers = snapshot.devices.iter().map(|d| d.ordinal.to_string());
-        let numbers: Vec<String> = numbers.collect();
-        snapshot.devices.retain(|device| device.ordinal == selected);
-        if snapshot.devices.is_empty() {
-            bail!(
-                "--device {selected}: no such device; the snapshot has {}",
-                device_list(&numbers)
-            );
-        }
+    if let Some(other) = &args.other {
+        return compare(args, other, settings);
     }
-    let name = visible(args.file.display().to_string().as_bytes(), 200);
+    let snapshot = read_devices(&args.file, args.device)?;
+    let name = name(&args.file);
     let studies: Vec<Study> = snapshot.devices.iter().map(Study::of).collect();
     if has_terminal() && !args.json {
         let opened = Opened {
@@ -71,6 +70,50 @@ pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u
     Ok(0)
 }
 
+/// Shows or prints the differences between two snapshots.
+fn compare(args: &Args, other: &Path, settings: impl FnOnce() -> Result<Settings>) -> Result<u8> {
+    let memory = |path: &Path| read_devices(path, args.device).map(SnapshotMemory::of);
+    // Each file takes a core for most of a second per 100 MB.
+    let (first, second) = thread::scope(|scope| {
+        let second = scope.spawn(|| memory(other));
+        (memory(&args.file), second.join())
+    });
+    let second = second.map_err(|_| eyre!("cannot read {}: a thread failed", name(other)))?;
+    let both = compare::compare(first?, second?);
+    let names = [name(&args.file), name(other)];
+    if has_terminal() && !args.json {
+        let screen = SnapshotComparisonScreen::new(names, both);
+        return dashboard::show_screen(Box::new(screen), &settings()?);
+    }
+    if args.json {
+        print_json(&comparison_json(&names, &both)?)?;
+    } else {
+        print(&comparison_text(&names, &both))?;
+    }
+    Ok(0)
+}
+
+/// Reads a snapshot, with all devices or the selected one.
+fn read_devices(path: &Path, selected: Option<u32>) -> Result<Snapshot> {
+    let mut snapshot = read(path)?;
+    if let Some(selected) = selected {
+        let numbers = snapshot.devices.iter().map(|d| d.ordinal.to_string());
+        let numbers: Vec<String> = numbers.collect();
+        snapshot.devices.retain(|device| device.ordinal == selected);
+        if snapshot.devices.is_empty() {
+            bail!(
+                "--device {selected}: no such device; the snapshot has {}",
+                device_list(&numbers)
+            );
+        }
+    }
+    Ok(snapshot)
+}
+
+fn name(path: &Path) -> String {
+    visible(path.display().to_string().as_bytes(), 200)
+}
+
 /// Returns `device 0` or `devices 0, 1`.
 fn device_list(numbers: &[String]) -> String {
     match numbers {
@@ -82,7 +125,7 @@ fn device_list(numbers: &[String]) -> String {
 
 /// Reads a snapshot from a file. An error is a message for the user.
 pub fn read(path: &Path) -> Result<Snapshot> {
-    let name = visible(path.display().to_string().as_bytes(), 200);
+    let name = name(path);
     let fault = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => eyre!("cannot read {name}: no such file"),
         io::ErrorKind::PermissionDenied => eyre!("cannot read {name}: permission denied"),

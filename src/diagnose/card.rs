@@ -53,7 +53,7 @@
 //! remedy = "match_free_memory"     # from assets/remedies.toml
 //! value = "free-share"             # formula of `values`
 //! when = ["in-load"]               # evidence that is required
-//! only = ["server"]                # kinds of programs, or workloads; causes can have both keys too
+//! only = ["server", "!vllm"]       # kinds of programs, or workloads; `!` excludes one; causes can have both keys too
 //! proven = true                    # only with evidence for the cause in `for`
 //!
 //! [[example]]
@@ -271,7 +271,7 @@ pub struct FixRule {
     /// True if the fix is offered only with evidence for its cause.
     #[serde(default)]
     pub proven: bool,
-    /// Kinds of programs, or workloads, that the fix is for. Empty means all.
+    /// Kinds of programs, or workloads, that the fix is for, or with `!` is not for. Empty means all.
     #[serde(default)]
     pub only: Vec<String>,
     #[serde(default)]

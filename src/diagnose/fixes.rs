@@ -89,7 +89,7 @@ fn fixes(
         .into_iter()
         .filter_map(|rule| setting.fix(rule, found))
     {
-        fix.change = for_script(fix.change, script);
+        fix.change = for_script(fix.change, script, setting);
         if !fix.change.is_empty() && !fixes.iter().any(|known| known.change == fix.change) {
             fixes.push(fix);
         }
@@ -111,7 +111,7 @@ fn fixes(
 }
 
 /// Replaces `python train.py` in a fix with the user's script.
-fn for_script(change: String, script: Option<&str>) -> String {
+fn for_script(change: String, script: Option<&str>, setting: &Setting<'_>) -> String {
     // Unusual names would need quoting, so such fixes stay unchanged.
     let is_plain = |name: &&str| {
         name.bytes()
@@ -119,7 +119,7 @@ fn for_script(change: String, script: Option<&str>) -> String {
     };
     match script.filter(is_plain) {
         Some(script) => change.replace(workload::SCRIPT, &format!("python {script}")),
-        None => change,
+        None => change.replace(workload::SCRIPT, setting.usual_command()),
     }
 }
 
@@ -181,6 +181,9 @@ mod tests {
         // user's script.
         const OWN_FILES: &[&str] = &[
             "train.py",
+            "YOUR_SCRIPT.py",
+            "python server.py",
+            "update_wizard_linux.sh",
             "main.py",
             "launch.py",
             "run.log",

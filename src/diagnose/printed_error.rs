@@ -19,7 +19,6 @@ const CODE: &[&str] = &[
     "logger.",
     "logging.",
     "#define",
-    "//",
     "grep ",
     "git ",
     "echo ",
@@ -91,6 +90,7 @@ pub fn is_machine_printed(text: &str, line: usize, at: Range<usize>, plain_words
     let after_end = line_end(text, at.end).min(at.end + MAX_BESIDE);
     let after = slice(text, at.end, after_end);
     if CODE.iter().any(|c| before.contains(c))
+        || is_comment(before)
         || is_inline_code(before)
         || is_table_row(before, after)
         || is_heading(before) && !is_commented_out(text, line, at.end)
@@ -106,6 +106,12 @@ pub fn is_machine_printed(text: &str, line: usize, at: Range<usize>, plain_words
         return false;
     }
     !is_quoted(trimmed, after) && !is_sentence(trimmed)
+}
+
+/// Returns true if the match is in a comment of source code. Addresses and paths can contain `//` too.
+fn is_comment(before: &str) -> bool {
+    let mut starts = before.match_indices("//").map(|(at, _)| &before[..at]);
+    starts.any(|code| code.is_empty() || code.ends_with([' ', '\t', ';', '{', '}']))
 }
 
 /// Returns true if the match is inside `…` in Markdown.
@@ -215,6 +221,7 @@ mod tests {
             "| densenet_onnx | 1 | UNAVAILABLE: Internal: CUDA error: out of memory |",
             "| train-0 | Failed | CUDA error: out of memory |",
             "job,7,failed,CUDA error: out of memory",
+            "tcp://10.0.0.1:29500: CUDA error: out of memory",
         ] {
             assert!(printed(line, words), "{line}");
         }
@@ -224,6 +231,7 @@ mod tests {
             "3f9c2ab Handle CUDA error: out of memory",
             "    if \"CUDA error: out of memory\" in str(e):",
             "we call it `CUDA error: out of memory` here",
+            "step(); // CUDA error: out of memory",
             "| 2 | CUDA error: out of memory | no memory |",
             "tests/test_oom.py::test_x[CUDA error: out of memory] PASSED",
             "# CUDA error: out of memory after an update",

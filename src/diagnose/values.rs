@@ -34,6 +34,7 @@ const FORMULAS: &[(&str, Formula)] = &[
     ("fitting-layers", fitting_layers),
     ("half-of-setting", half_of_setting),
     ("dividing-size", dividing_size),
+    ("library-wheel", library_wheel),
 ];
 
 /// Returns the value `name`, or `None` if the log does not contain its figures.
@@ -207,7 +208,7 @@ fn fitting_layers(input: &Input<'_>) -> Option<Value> {
 fn half_of_setting(input: &Input<'_>) -> Option<Value> {
     let now = input.number(concat!(
         r"(?:max_num_seqs|max[-_]running[-_]requests|per_device_train_batch_size|micro_batch_size(?:_per_gpu)?",
-        r#"|n_ubatch|max_batch_size)["']?[ =:]{1,4}(?<value>\d{1,6})\b"#
+        r#"|n_ubatch|max_batch_size|max_(?:batch_)?prefill_tokens)["']?[ =:]{1,4}(?<value>\d{1,6})\b"#
     ))?;
     (now >= 2.0).then(|| Value {
         text: format!("{}", (now / 2.0).floor()),
@@ -229,6 +230,55 @@ fn dividing_size(input: &Input<'_>) -> Option<Value> {
     Some(Value {
         text: fits.to_string(),
         formula: format!("the largest power of two below {now} that divides {size} {name}"),
+    })
+}
+
+/// The beginning of a library's name, the name of its wheel, and CUDA's version for each version of the library.
+type Wheel = (&'static str, &'static str, &'static [(u32, u32)]);
+
+/// The wheel on PyPI that contains a library of CUDA.
+fn library_wheel(input: &Input<'_>) -> Option<Value> {
+    // The number after `.so` is CUDA's version for libraries without a number here, and the library's own for others.
+    const WHEELS: &[Wheel] = &[
+        ("libcudart", "cuda-runtime", &[]),
+        ("libcublas", "cublas", &[]),
+        ("libnvrtc", "cuda-nvrtc", &[]),
+        ("libcupti", "cuda-cupti", &[]),
+        ("libnvJitLink", "nvjitlink", &[]),
+        ("libcufft", "cufft", &[(10, 11), (11, 12), (12, 13)]),
+        ("libcusparseLt", "cusparselt", &[(0, 12)]),
+        ("libcusparse", "cusparse", &[(11, 11), (12, 12)]),
+        ("libcusolver", "cusolver", &[(11, 12), (12, 13)]),
+        ("libcurand", "curand", &[(10, 12)]),
+        ("libcudnn", "cudnn", &[(8, 11), (9, 12)]),
+        ("libnccl", "nccl", &[(2, 12)]),
+        ("libcufile", "cufile", &[(0, 12)]),
+        ("libnvshmem", "nvshmem", &[(3, 12)]),
+        ("libnvToolsExt", "nvtx", &[(1, 12)]),
+    ];
+    let library = input.found.get("library")?.as_str()?;
+    let (_, wheel, versions) = WHEELS.iter().find(|(name, ..)| library.starts_with(name))?;
+    let own = library
+        .split_once(".so.")
+        .map_or("", |(_, version)| version);
+    let own = own.split('.').next().and_then(|major| major.parse().ok());
+    let cuda = match versions {
+        [] => own.unwrap_or(12),
+        versions => versions
+            .iter()
+            .find(|(number, _)| Some(*number) == own)
+            .map_or(12, |(_, cuda)| *cuda),
+    };
+    // Since CUDA 13, the names of the toolkit's wheels have no suffix.
+    let is_toolkit = !["cudnn", "nccl", "cusparselt", "nvshmem"].contains(wheel);
+    let suffix = if cuda >= 13 && is_toolkit {
+        String::new()
+    } else {
+        format!("-cu{cuda}")
+    };
+    Some(Value {
+        text: format!("nvidia-{wheel}{suffix}"),
+        formula: format!("the wheel that contains {library}"),
     })
 }
 
@@ -277,6 +327,23 @@ mod tests {
         let split = |heads| [("heads", heads), ("parallel_size", 8)];
         assert_eq!(of("dividing-size", &split(28), ""), Some("4".into()));
         assert_eq!(of("dividing-size", &split(71), ""), None);
+        let wheel = |library: &str| {
+            let found = [("library".to_owned(), library.into())]
+                .into_iter()
+                .collect();
+            value("library-wheel", &found, "", "").map(|value| value.text)
+        };
+        assert_eq!(
+            wheel("libcudart.so.11.0"),
+            Some("nvidia-cuda-runtime-cu11".into())
+        );
+        assert_eq!(
+            wheel("libcusparse.so.12"),
+            Some("nvidia-cusparse-cu12".into())
+        );
+        assert_eq!(wheel("libcublasLt.so.13"), Some("nvidia-cublas".into()));
+        assert_eq!(wheel("libcudnn_cnn.so.9"), Some("nvidia-cudnn-cu12".into()));
+        assert_eq!(wheel("libmpi.so.40"), None);
         let ggml = "offloaded 33/33 layers to GPU\nCUDA0 model buffer size =  6600.00 MiB";
         assert_eq!(
             of("fitting-layers", &[("requested_bytes", gib(1))], ggml),

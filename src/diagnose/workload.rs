@@ -382,13 +382,30 @@ impl<'a> Setting<'a> {
             .is_none_or(|w| w.kind.is_own_code() || w.own_code)
     }
 
-    /// Returns true if a rule applies to this program. `only` names kinds and workloads; an empty list means all.
+    /// Returns the command that stands for the failed program if its log does not name a script.
+    #[must_use]
+    pub fn usual_command(&self) -> &'static str {
+        let kind = self.program.map(|w| w.kind);
+        match kind {
+            Some(Kind::Inference | Kind::Library) => "python YOUR_SCRIPT.py",
+            _ => SCRIPT,
+        }
+    }
+
+    /// Returns true if a rule applies to this program. `only` names kinds and workloads, or with `!` those to which the
+    /// rule does not apply. An empty list means all.
     #[must_use]
     pub fn is_for(&self, only: &[String]) -> bool {
         let unknown = self.program.is_none().then_some("training");
         let names = self.all().flat_map(|w| [w.id.as_str(), w.kind.name()]);
-        let mut names = names.chain(unknown);
-        only.is_empty() || names.any(|name| only.iter().any(|one| one == name))
+        let names: Vec<&str> = names.chain(unknown).collect();
+        let (excluded, included): (Vec<&str>, Vec<&str>) = only
+            .iter()
+            .map(String::as_str)
+            .partition(|one| one.starts_with('!'));
+        let is_excluded = excluded.iter().any(|one| names.contains(&&one[1..]));
+        let is_included = included.is_empty() || included.iter().any(|one| names.contains(one));
+        is_included && !is_excluded
     }
 
     /// Returns true if the surroundings of the program, such as its scheduler, have an action for the fix.
@@ -505,7 +522,7 @@ impl<'a> Setting<'a> {
             title: if rule.title.is_empty() {
                 title.clone()
             } else {
-                rule.title.clone()
+                template::fill(&rule.title, found)?
             },
             change: self.adapted(&template::fill(&change, found)?)?,
             kind: kind.unwrap_or(remedy.kind),
@@ -583,6 +600,17 @@ mod tests {
         // llama.cpp has no such flag.
         let llama = workloads.recognise("llama_model_load: error", "");
         assert_eq!(llama.fix(&rule, &found), None);
+    }
+
+    #[test]
+    fn a_rule_can_exclude_a_program() {
+        let setting = Workloads::embedded().recognise("jaxlib.xla_extension", "");
+        let is_for = |only: &[&str]| {
+            let only: Vec<String> = only.iter().map(|&one| one.to_owned()).collect();
+            setting.is_for(&only)
+        };
+        assert!(is_for(&["training"]) && is_for(&["!vllm"]) && is_for(&[]));
+        assert!(!is_for(&["training", "!jax"]) && !is_for(&["server", "!vllm"]));
     }
 
     #[test]

@@ -123,6 +123,16 @@ pub fn estimates(holders: &Holders, free: Option<Bytes>) -> Vec<String> {
     sentences
 }
 
+/// Returns `grows: losses[*], 2.10 GiB/h` for the group of a reading that grows fastest, with its device number.
+pub fn growth_note(holders: &Holders, growth: &HolderGrowth) -> Option<(u32, String)> {
+    let groups = holders.groups.iter().filter(|group| !group.name.is_empty());
+    let rates = groups.filter_map(|group| Some((group, named_rate(group, growth)?)));
+    let (group, rate) = rates.max_by_key(|(_, rate)| rate.bytes_per_minute)?;
+    let per_hour = Bytes(rate.bytes_per_minute.0.saturating_mul(60));
+    let note = format!("grows: {}, {}/h", group.name, rounded(per_hour));
+    Some((group.ordinal, note))
+}
+
 /// Returns `41 %`, or `<1 %` for a small share.
 pub fn percent_words(percent: f64) -> String {
     if percent > 0.0 && percent < 1.0 {
@@ -291,6 +301,25 @@ mod tests {
             sentence.contains("24 % and growing 120 MiB a minute, parameters"),
             "{sentence}"
         );
+    }
+
+    #[test]
+    fn note_names_the_group_that_grows_fastest() {
+        let note = |readings: &[Holders]| {
+            let mut growth = HolderGrowth::default();
+            readings.iter().for_each(|reading| growth.push(reading));
+            growth_note(readings.last().expect("a reading"), &growth)
+        };
+        let readings = [reading(0, 1), reading(1, 36), reading(2, 71)];
+        assert_eq!(note(&readings[..2]), None);
+        let expected = "grows: trainer.history[*], 2.05 GiB/h";
+        assert_eq!(note(&readings), Some((0, expected.into())));
+        let incomplete = Holders {
+            is_incomplete: true,
+            ..reading(3, 106)
+        };
+        let readings: Vec<Holders> = readings.into_iter().chain([incomplete]).collect();
+        assert_eq!(note(&readings), None);
     }
 
     #[test]

@@ -4,6 +4,9 @@ pub mod cards;
 pub mod csv;
 pub mod explanation;
 pub mod holders;
+#[cfg(feature = "serve")]
+pub mod metrics;
 pub mod probe;
 pub mod snapshot;
+pub mod summary;
 pub mod whatif;

@@ -23,6 +23,7 @@
 //! If the store cannot be written, read or locked in time, gputop reports that in one line and continues. The store does
 //! not redact secrets: the collectors have removed them before a record is made.
 
+mod activity;
 mod memory_store;
 mod merge;
 mod on_incident;
@@ -41,4 +42,4 @@ pub use store::{Entry, Listing, Store, StoreError, Stored, Unreadable, Written};
 pub use store_changes::Changes;
 pub use timeout::with_timeout;
 pub use uid::Uid;
-pub use watcher::{IncidentSink, MAX_WAITING_FRAMES, WatchResult, Watcher};
+pub use watcher::{IncidentSink, MAX_WAITING_FRAMES, RecordingDiagnosis, WatchResult, Watcher};

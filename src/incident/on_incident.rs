@@ -71,7 +71,7 @@ pub fn notify_until(
 }
 
 /// Runs the command and waits for it. The error is a phrase.
-fn run(
+pub(super) fn run(
     command: &str,
     json: Vec<u8>,
     limit: Duration,

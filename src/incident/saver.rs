@@ -259,6 +259,8 @@ mod tests {
         let sink = IncidentSink {
             store: store.clone(),
             on_incident: None,
+            on_idle: None,
+            on_exit: false,
         };
         let mut saver = IncidentSaver::new(Some(sink), report);
         let remote = |start: u64| {

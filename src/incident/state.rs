@@ -15,6 +15,8 @@ const SCHEMA: u32 = 1;
 pub(super) const NAME: &str = "state.json";
 /// Maximum file size, far more than two times for each incident of a full store need.
 const MAX_BYTES: u64 = 1 << 20;
+/// Maximum number of notifications about processes that are remembered.
+const MAX_ACTIVITY: usize = 1_024;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -25,6 +27,9 @@ pub(super) struct State {
     /// Time when `on_incident` was started for each incident.
     #[serde(rename = "told")]
     pub(super) notified: BTreeMap<Uid, UnixMillis>,
+    /// Time of the last notification about each process that exited or was idle.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) activity: BTreeMap<String, UnixMillis>,
     #[serde(flatten)]
     more: Map<String, Value>,
 }
@@ -50,6 +55,16 @@ impl State {
         let mut bytes = serde_json::to_vec(self)?;
         bytes.push(b'\n');
         user_files::replace(&folder.join(NAME), &bytes)
+    }
+
+    /// Removes the oldest notifications about processes beyond the maximum.
+    pub(super) fn forget_old_activity(&mut self) {
+        let mut times: Vec<UnixMillis> = self.activity.values().copied().collect();
+        if let Some(surplus) = times.len().checked_sub(MAX_ACTIVITY + 1) {
+            times.sort_unstable();
+            let oldest = times[surplus];
+            self.activity.retain(|_, time| *time > oldest);
+        }
     }
 
     /// Removes incidents that no longer exist.

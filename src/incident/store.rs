@@ -18,7 +18,7 @@ use crate::model::incident_record::{Record, UnreadableRecord};
 use crate::model::nearest_name::nearest;
 use crate::model::remote_incident::{IncidentFile, RemoteIncident};
 use crate::model::text::{harmless_json, quoted, visible};
-use crate::model::units::UnixMillis;
+use crate::model::units::{Millis, UnixMillis};
 use crate::user_files::{self, Base, DirectoryError};
 
 /// Retention limits: number of incidents and total size. If a limit is exceeded, the oldest incidents are deleted, read
@@ -329,6 +329,20 @@ impl Store {
             let is_first = !state.notified.contains_key(uid);
             state.notified.entry(uid.clone()).or_insert(now);
             is_first
+        })
+    }
+
+    /// Claims the notification about a process. Returns true unless it was claimed within `window`.
+    pub(super) fn claim_activity(&self, key: &str, window: Millis) -> Result<bool, StoreError> {
+        self.change_state(|state, now| {
+            let window = i64::try_from(window.0).unwrap_or(i64::MAX);
+            let last = state.activity.get(key);
+            let is_claimed = last.is_some_and(|last| now.0.saturating_sub(last.0) < window);
+            if !is_claimed {
+                state.activity.insert(key.to_owned(), now);
+                state.forget_old_activity();
+            }
+            !is_claimed
         })
     }
 

@@ -17,12 +17,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc as channel;
 
+use super::activity::ActivityWatcher;
 use super::saver::IncidentSaver;
 use super::{Store, Uid};
 use crate::diagnose::live::Observer;
 use crate::diagnose::recovery::{recover, take_failures};
 use crate::model::event::Observation;
 use crate::model::incident_record::{Record, Track};
+use crate::model::units::Millis;
 use crate::protocol::Update;
 
 /// Maximum number of frames queued for the thread. Further frames are dropped, because the next one has newer data. A jump
@@ -35,6 +37,10 @@ pub struct IncidentSink {
     pub store: Store,
     /// The user's command, run with the incident's JSON on its standard input.
     pub on_incident: Option<String>,
+    /// Time after which the command is run for a process that holds GPU memory without using the GPU.
+    pub on_idle: Option<Millis>,
+    /// True to run the command for each GPU process that exits.
+    pub on_exit: bool,
 }
 
 /// A result sent by the watcher thread.
@@ -71,13 +77,7 @@ impl Watcher {
         let (inputs, inbox) = mpsc::channel();
         let (report, results) = channel::unbounded_channel();
         let waiting = Arc::new(AtomicUsize::new(0));
-        let thread = Thread {
-            observer: Observer::default(),
-            waiting: Arc::clone(&waiting),
-            saver: IncidentSaver::new(sink, report.clone()),
-            report,
-            last_failure: None,
-        };
+        let thread = Thread::new(sink, Arc::clone(&waiting), report);
         std::thread::Builder::new()
             .name("incidents".into())
             .spawn(move || thread.run(&inbox))?;
@@ -161,6 +161,52 @@ impl Watcher {
     }
 }
 
+/// Diagnoses a recording on the calling thread. No frame is dropped, so the result is always the same.
+pub struct RecordingDiagnosis {
+    thread: Thread,
+    results: channel::UnboundedReceiver<WatchResult>,
+    records: Vec<Record>,
+}
+
+impl Default for RecordingDiagnosis {
+    fn default() -> Self {
+        let (report, results) = channel::unbounded_channel();
+        Self {
+            thread: Thread::new(None, Arc::default(), report),
+            results,
+            records: Vec::new(),
+        }
+    }
+}
+
+impl RecordingDiagnosis {
+    pub fn see(&mut self, update: Update) {
+        self.thread.waiting.store(1, Ordering::Relaxed);
+        let input = WatchInput::Update(update);
+        for record in self.thread.with_restart(|thread| thread.handle(input)) {
+            match self
+                .records
+                .iter_mut()
+                .find(|known| known.key == record.key)
+            {
+                Some(known) => *known = record,
+                None => self.records.push(record),
+            }
+        }
+    }
+
+    /// Returns the latest revision of each incident, and the errors of the diagnosis.
+    pub fn finish(mut self) -> (Vec<Record>, Vec<String>) {
+        let mut troubles = Vec::new();
+        while let Ok(result) = self.results.try_recv() {
+            if let WatchResult::Trouble(why) = result {
+                troubles.push(why);
+            }
+        }
+        (self.records, troubles)
+    }
+}
+
 /// Lets only one thread diagnose at a time. The catalogue's regular expressions retain scratch memory for each thread
 /// that matches at the same time, and when a job on a hundred hosts fails, all threads would match at once.
 fn diagnosis_lock() -> MutexGuard<'static, ()> {
@@ -171,6 +217,7 @@ fn diagnosis_lock() -> MutexGuard<'static, ()> {
 struct Thread {
     observer: Observer,
     waiting: Arc<AtomicUsize>,
+    activity: ActivityWatcher,
     saver: IncidentSaver,
     report: channel::UnboundedSender<WatchResult>,
     /// The last error of the diagnosis, to avoid repeating it: the same text may fail again with each frame.
@@ -178,6 +225,21 @@ struct Thread {
 }
 
 impl Thread {
+    fn new(
+        sink: Option<IncidentSink>,
+        waiting: Arc<AtomicUsize>,
+        report: channel::UnboundedSender<WatchResult>,
+    ) -> Self {
+        Self {
+            observer: Observer::default(),
+            waiting,
+            activity: ActivityWatcher::start(sink.as_ref(), report.clone()),
+            saver: IncidentSaver::new(sink, report.clone()),
+            report,
+            last_failure: None,
+        }
+    }
+
     fn run(mut self, inbox: &mpsc::Receiver<WatchInput>) {
         while let Ok(input) = inbox.recv() {
             for record in self.with_restart(|thread| thread.handle(input)) {
@@ -219,6 +281,9 @@ impl Thread {
             return self.saver.replay(remote).into_iter().collect();
         }
         self.prepare(&update);
+        if let Some(why) = self.activity.see(&update) {
+            let _ = self.report.send(WatchResult::Trouble(why));
+        }
         let mut records = {
             let _lock = diagnosis_lock();
             self.conclude(&update)
@@ -311,13 +376,7 @@ mod tests {
     #[test]
     fn continues_after_a_panic_and_reports_it_once() {
         let (report, mut found) = channel::unbounded_channel();
-        let mut thread = Thread {
-            observer: Observer::default(),
-            waiting: Arc::default(),
-            saver: IncidentSaver::new(None, report.clone()),
-            report,
-            last_failure: None,
-        };
+        let mut thread = Thread::new(None, Arc::default(), report);
         for _ in 0..2 {
             let records: Vec<Record> = thread.with_restart(|_| panic!("injected"));
             assert!(records.is_empty());

@@ -347,57 +347,77 @@ use Section::{Activity, Errors, Identity, Links, Memory as MemorySection, Power}
 /// Every figure of a GPU, in the order of the GPU screen.
 #[rustfmt::skip]
 pub static GPU_FIGURES: &[GpuFigure] = &[
-    figure("memory_total", "total", MemorySection, Tick, gpu!(Bytes, memory.total))
+    figure("memory_total", "total", MemorySection, Tick, gpu!(Bytes, memory.total)).dcgm("DCGM_FI_DEV_FB_TOTAL")
         .nvidia_smi(&["memory.total"]),
-    figure("memory_used", "used", MemorySection, Tick, gpu!(Bytes, memory.used)).nvidia_smi(&["memory.used"]),
+    figure("memory_used", "used", MemorySection, Tick, gpu!(Bytes, memory.used)).dcgm("DCGM_FI_DEV_FB_USED")
+        .nvidia_smi(&["memory.used"]),
     figure("memory_reserved", "reserved", MemorySection, Tick, gpu!(Bytes, memory.reserved))
+        .dcgm("DCGM_FI_DEV_FB_RESERVED")
         .nvidia_smi(&["memory.reserved"]),
-    figure("memory_free", "free", MemorySection, Tick, gpu!(Bytes, memory.free)).nvidia_smi(&["memory.free"]),
+    figure("memory_free", "free", MemorySection, Tick, gpu!(Bytes, memory.free)).dcgm("DCGM_FI_DEV_FB_FREE")
+        .nvidia_smi(&["memory.free"]),
 
-    figure("sm", "SM", Activity, Tick, gpu!(Percent, sm)).nvidia_smi(&["utilization.gpu"])
+    figure("sm", "SM", Activity, Tick, gpu!(Percent, sm)).dcgm("DCGM_FI_DEV_GPU_UTIL")
+        .nvidia_smi(&["utilization.gpu"])
         .column("SM%", 4, 3, "Share of time in which a kernel ran. It does not show how much of the GPU the kernel used."),
     figure("memory_bandwidth", "memory bandwidth", Activity, Tick, gpu!(Percent, memory_bandwidth))
+        .dcgm("DCGM_FI_DEV_MEM_COPY_UTIL")
         .nvidia_smi(&["utilization.memory"])
         .column("BW%", 4, 8, "Share of time in which device memory was read or written."),
-    figure("encoder", "encoder", Activity, Slow, gpu!(Percent, encoder)).nvidia_smi(&["utilization.encoder"]),
-    figure("decoder", "decoder", Activity, Slow, gpu!(Percent, decoder)).nvidia_smi(&["utilization.decoder"]),
+    figure("encoder", "encoder", Activity, Slow, gpu!(Percent, encoder)).dcgm("DCGM_FI_DEV_ENC_UTIL")
+        .nvidia_smi(&["utilization.encoder"]),
+    figure("decoder", "decoder", Activity, Slow, gpu!(Percent, decoder)).dcgm("DCGM_FI_DEV_DEC_UTIL")
+        .nvidia_smi(&["utilization.decoder"]),
 
-    figure("power", "power", Power, Tick, gpu!(Power, power)).nvidia_smi(&["power.draw"])
+    figure("power", "power", Power, Tick, gpu!(Power, power)).dcgm("DCGM_FI_DEV_POWER_USAGE")
+        .nvidia_smi(&["power.draw"])
         .column("W", 4, 4, "Power draw in watts."),
-    figure("power_cap", "power cap", Power, Slow, gpu!(Power, power_cap))
+    figure("power_cap", "power cap", Power, Slow, gpu!(Power, power_cap)).dcgm("DCGM_FI_DEV_ENFORCED_POWER_LIMIT")
         .nvidia_smi(&["enforced.power.limit"])
         .column("CAP", 4, 8, "Current power limit in watts."),
     figure("power_cap_default", "default cap", Power, Once, board!(Power, power_cap_default))
+        .dcgm("DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF")
         .nvidia_smi(&["power.default_limit"]),
-    figure("temperature", "temperature", Power, Tick, gpu!(Temperature, temperature))
+    figure("temperature", "temperature", Power, Tick, gpu!(Temperature, temperature)).dcgm("DCGM_FI_DEV_GPU_TEMP")
         .nvidia_smi(&["temperature.gpu"])
         .column("C", 3, 5, "Temperature in degrees Celsius.").bad_if(Gpu::is_near_slowdown),
     figure("memory_temperature", "memory temperature", Power, Slow, gpu!(Temperature, memory_temperature))
+        .dcgm("DCGM_FI_DEV_MEMORY_TEMP")
         .nvidia_smi(&["temperature.memory"]),
-    figure("slowdown_temperature", "slowdown limit", Power, Once, board!(Temperature, slowdown_temperature)),
-    figure("shutdown_temperature", "shutdown limit", Power, Once, board!(Temperature, shutdown_temperature)),
-    figure("fan", "fan", Power, Slow, gpu!(Percent, fan)).nvidia_smi(&["fan.speed"]),
-    figure("sm_clock", "SM clock", Power, Tick, gpu!(Clock, sm_clock)).nvidia_smi(&["clocks.sm"])
+    figure("slowdown_temperature", "slowdown limit", Power, Once, board!(Temperature, slowdown_temperature))
+        .dcgm("DCGM_FI_DEV_SLOWDOWN_TEMP"),
+    figure("shutdown_temperature", "shutdown limit", Power, Once, board!(Temperature, shutdown_temperature))
+        .dcgm("DCGM_FI_DEV_SHUTDOWN_TEMP"),
+    figure("fan", "fan", Power, Slow, gpu!(Percent, fan)).dcgm("DCGM_FI_DEV_FAN_SPEED").nvidia_smi(&["fan.speed"]),
+    figure("sm_clock", "SM clock", Power, Tick, gpu!(Clock, sm_clock)).dcgm("DCGM_FI_DEV_SM_CLOCK")
+        .nvidia_smi(&["clocks.sm"])
         .column("MHZ", 5, 9, "SM clock in MHz."),
     figure("max_sm_clock", "maximum SM clock", Power, Once, board!(Clock, max_sm_clock))
+        .dcgm("DCGM_FI_DEV_MAX_SM_CLOCK")
         .nvidia_smi(&["clocks.max.sm"]),
-    figure("memory_clock", "memory clock", Power, Tick, gpu!(Clock, memory_clock)).nvidia_smi(&["clocks.mem"])
+    figure("memory_clock", "memory clock", Power, Tick, gpu!(Clock, memory_clock)).dcgm("DCGM_FI_DEV_MEM_CLOCK")
+        .nvidia_smi(&["clocks.mem"])
         .column("MEMHZ", 5, 11, "Memory clock in MHz."),
     figure("max_memory_clock", "maximum memory clock", Power, Once, board!(Clock, max_memory_clock))
+        .dcgm("DCGM_FI_DEV_MAX_MEM_CLOCK")
         .nvidia_smi(&["clocks.max.mem"]),
-    figure("pstate", "performance state", Power, Tick, gpu!(PState, pstate)).nvidia_smi(&["pstate"])
+    figure("pstate", "performance state", Power, Tick, gpu!(PState, pstate)).dcgm("DCGM_FI_DEV_PSTATE")
+        .nvidia_smi(&["pstate"])
         .column("P", 3, 10, "Performance state: P0 is the fastest."),
     // The first name is used since driver 535.
     figure("throttle", "throttle reasons", Power, Tick, gpu!(Throttle, throttle))
         .nvidia_smi(&["clocks_event_reasons.active", "clocks_throttle_reasons.active"]),
 
     figure("pcie_generation", "PCIe generation", Links, Slow, gpu!(Count, pcie.generation))
+        .dcgm("DCGM_FI_DEV_PCIE_LINK_GEN")
         .nvidia_smi(&["pcie.link.gen.current"]),
     figure("pcie_max_generation", "maximum generation", Links, Once, gpu!(Count, pcie.max_generation))
+        .dcgm("DCGM_FI_DEV_PCIE_MAX_LINK_GEN")
         .nvidia_smi(&["pcie.link.gen.max"]),
-    figure("pcie_width", "PCIe width", Links, Slow, gpu!(Lanes, pcie.width))
+    figure("pcie_width", "PCIe width", Links, Slow, gpu!(Lanes, pcie.width)).dcgm("DCGM_FI_DEV_PCIE_LINK_WIDTH")
         .nvidia_smi(&["pcie.link.width.current"]),
     figure("pcie_max_width", "maximum width", Links, Once, gpu!(Lanes, pcie.max_width))
+        .dcgm("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH")
         .nvidia_smi(&["pcie.link.width.max"]),
     figure("pcie_tx", "PCIe to host", Links, WhileShown, traffic!(Rate, pcie_tx)),
     figure("pcie_rx", "PCIe from host", Links, WhileShown, traffic!(Rate, pcie_rx)),
@@ -406,18 +426,25 @@ pub static GPU_FIGURES: &[GpuFigure] = &[
     figure("nvlink_rx", "NVLink received", Links, WhileShown, traffic!(Rate, nvlink_rx)),
     figure("energy", "energy", Links, WhileShown, traffic!(Energy, energy)),
 
-    figure("ecc", "ECC", Errors, Slow, gpu!(Switch, ecc.enabled)).nvidia_smi(&["ecc.mode.current"]),
+    figure("ecc", "ECC", Errors, Slow, gpu!(Switch, ecc.enabled)).dcgm("DCGM_FI_DEV_ECC_CURRENT")
+        .nvidia_smi(&["ecc.mode.current"]),
     figure("ecc_corrected", "corrected errors", Errors, Slow, gpu!(LongCount, ecc.corrected))
+        .dcgm("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL")
         .nvidia_smi(&["ecc.errors.corrected.volatile.total"]),
     figure("ecc_uncorrected", "uncorrected errors", Errors, Slow, gpu!(LongCount, ecc.uncorrected))
+        .dcgm("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL")
         .nvidia_smi(&["ecc.errors.uncorrected.volatile.total"]),
     figure("remapped_correctable", "rows remapped", Errors, Slow, gpu!(Count, ecc.remapped_correctable))
+        .dcgm("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS")
         .nvidia_smi(&["remapped_rows.correctable"]),
     figure("remapped_uncorrectable", "rows uncorrectable", Errors, Slow, gpu!(Count, ecc.remapped_uncorrectable))
+        .dcgm("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS")
         .nvidia_smi(&["remapped_rows.uncorrectable"]),
     figure("remap_pending", "remap pending reset", Errors, Slow, gpu!(Flag, ecc.remap_pending))
+        .dcgm("DCGM_FI_DEV_ROW_REMAP_PENDING")
         .nvidia_smi(&["remapped_rows.pending"]),
     figure("remap_failed", "remap failed", Errors, Slow, gpu!(Flag, ecc.remap_failed))
+        .dcgm("DCGM_FI_DEV_ROW_REMAP_FAILURE")
         .nvidia_smi(&["remapped_rows.failure"]),
 
     figure("pci_bus", "PCI bus", Identity, Once, board!(Text, pci_bus)).nvidia_smi(&["pci.bus_id"]),
@@ -430,6 +457,8 @@ pub static GPU_FIGURES: &[GpuFigure] = &[
     figure("compute_mode", "compute mode", Identity, Once, board!(Text, compute_mode))
         .nvidia_smi(&["compute_mode"]),
     figure("persistence", "persistence mode", Identity, Once, board!(Switch, persistence))
+        .dcgm("DCGM_FI_DEV_PERSISTENCE_MODE")
         .nvidia_smi(&["persistence_mode"]),
-    figure("mig", "MIG mode", Identity, Slow, gpu!(Switch, mig_enabled)).nvidia_smi(&["mig.mode.current"]),
+    figure("mig", "MIG mode", Identity, Slow, gpu!(Switch, mig_enabled)).dcgm("DCGM_FI_DEV_MIG_MODE")
+        .nvidia_smi(&["mig.mode.current"]),
 ];

@@ -47,7 +47,7 @@ use terminal::{Mirror, Pty, Streams};
 /// A command that has exited.
 pub struct Finished {
     pub exit: ExitOutcome,
-    process: Option<ProcessKey>,
+    pub process: Option<ProcessKey>,
     at: ExitTime,
     /// Sources for an explanation, if the command failed.
     evidence: Evidence,

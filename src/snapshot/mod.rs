@@ -20,6 +20,7 @@
 mod addresses;
 mod analysis;
 mod assemble;
+pub mod compare;
 mod device;
 mod error;
 pub mod history;

@@ -146,6 +146,8 @@ pub struct Recording {
     /// The reason why the built-in recording plays although the user did not request it.
     pub reason: Option<String>,
     pub position: Position,
+    /// True if the playback starts again after the end.
+    pub repeats: bool,
     /// Guidance for new users.
     pub guide: Option<Guide>,
 }
@@ -269,21 +271,29 @@ impl App {
         self.time_window = self.time_window.reset();
     }
 
-    /// Handles a jump within a recording. `summaries` hold the recording's history from `from` on. Earlier history is
-    /// retained if there is no gap between them.
+    /// Handles a jump within a recording. `summaries` hold the recording's history from `from` on, up to the first frame
+    /// that follows. Known history is retained if there is no gap. It is finer than the summaries.
     fn take_jump(&mut self, from: Mono, summaries: &[Summary]) {
-        self.incidents.forget_live();
         self.forget_map();
         self.stacks.clear();
         self.pool_samples.clear();
-        if self.time_window.jump(from) {
+        let frames_from = summaries.last().map_or(from, Summary::end);
+        let has_history = self.time_window.covers(from) && self.time_window.covers(frames_from);
+        // Incidents before the first frame are not always detected again.
+        let retained = if has_history { frames_from } else { Mono(0) };
+        self.incidents.forget_live_from(retained);
+        let is_contiguous = self.time_window.jump(from);
+        self.ended
+            .retain(|ended| is_contiguous && ended.mono < from);
+        if has_history {
+            return;
+        }
+        if is_contiguous {
             self.history.forget_from(from);
             self.past_frames.forget_from(from);
-            self.ended.retain(|ended| ended.mono < from);
         } else {
             self.history = History::default();
             self.past_frames = PastFrames::default();
-            self.ended.clear();
         }
         self.fill(summaries);
     }
@@ -667,11 +677,23 @@ impl App {
         known.unwrap_or(self.now()).max(day_ago)
     }
 
+    /// Returns the first time to which the display can be scrolled back. A recording can show every time. Otherwise
+    /// tables need a retained frame, and charts their whole length.
+    fn first_scrolled(&self) -> Mono {
+        let (now, oldest) = (self.now(), self.oldest());
+        let tables = match self.recording {
+            Some(_) => Some(oldest),
+            None => self.past_frames.oldest(),
+        };
+        let charts = Mono(oldest.0.saturating_add(self.time_window.length(now).0));
+        tables.unwrap_or(now).max(oldest).min(charts).min(now)
+    }
+
     /// Scrolls the charts, and the tables as far as their frames are retained. `from` is the end of charts that are not
     /// scrolled yet, or `None` if they end now.
     pub fn scroll(&mut self, direction: ScrollDirection, from: Option<Mono>) {
-        let (now, oldest) = (self.now(), self.oldest());
-        if self.time_window.scroll(direction, from, now, oldest) {
+        let (now, oldest, first) = (self.now(), self.oldest(), self.first_scrolled());
+        if self.time_window.scroll(direction, from, now, first) {
             self.follow_charts();
         } else if direction == ScrollDirection::Back {
             let clock = self.theme.clock(self.clock_of(oldest), "%H:%M:%S");

@@ -71,9 +71,13 @@ fn replay_words(recording: &Recording) -> String {
     let state = match (position.at_end, position.paused) {
         (true, _) => " at its end".to_owned(),
         (false, true) => " paused".to_owned(),
+        _ if (position.speed - 1.0).abs() < 0.01 && recording.repeats => ", repeats".to_owned(),
         _ if (position.speed - 1.0).abs() < 0.01 => String::new(),
         _ => format!(" x{}", position.speed),
     };
+    if position.end == position.start {
+        return format!(" REPLAY {}{state} ", recording.name);
+    }
     let now = clock_span(position.now.since(position.start));
     let all = clock_span(position.end.since(position.start));
     format!(" REPLAY {} {now}/{all}{state} ", recording.name)
@@ -135,7 +139,15 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
             // The tables still show current data.
             false => "charts end",
         };
-        let text = format!("{what} {}  ", axis.end_words(theme));
+        // A narrow header has no room for the key, which the footer shows first.
+        let key = match area.width {
+            ..100 => String::new(),
+            _ => {
+                let now = Action::Now;
+                format!("  {} {}", app.keymap.label(now), now.def().short)
+            }
+        };
+        let text = format!("{what} {}{key}  ", axis.end_words(theme));
         let warn = theme.style(Role::Warn);
         state_at = put_right(buffer, area.x, state_at, area.y, &text, warn);
     }
@@ -365,6 +377,9 @@ fn is_available(action: Action, app: &App) -> bool {
     }
 }
 
+/// Number of a screen's keys that are shown before those for playback.
+const MAIN_KEYS: usize = 4;
+
 /// Returns the keys in the footer, and the column at which the arrangement of the table ends. Quit and help are shown even
 /// in the narrowest pane. There are none while a message is shown.
 pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec<Hint>, u16) {
@@ -391,16 +406,21 @@ pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec
     let arrangement_end = right;
     let width = u16::try_from(columns(&arrangement(app))).unwrap_or(u16::MAX);
     right -= width.min(right.saturating_sub(area.x));
-    // The keys for scrolled charts come first, then those for playback.
-    let play: &[Action] = match (app.time_window.end().is_some(), app.recording.is_some()) {
-        (true, _) => &[Action::Now, Action::ScrollBack, Action::ScrollForward],
-        (false, true) => &[Action::SkipBack, Action::SkipForward, Action::PlayPause],
-        (false, false) => &[],
-    };
+    // While the display is rewound, the keys for that come first. The keys for playback follow the main keys of the screen.
+    let (before_play, play): (usize, &[Action]) =
+        match (app.time_window.end().is_some(), app.recording.is_some()) {
+            (true, _) => (0, &[Action::Now, Action::ScrollBack, Action::ScrollForward]),
+            (false, true) => (
+                MAIN_KEYS,
+                &[Action::PlayPause, Action::SkipBack, Action::SkipForward],
+            ),
+            (false, false) => (0, &[]),
+        };
     let own = screen.footer().iter();
     let own = own.filter(|action| !play.contains(action) && is_available(**action, app));
+    let (main, other) = (own.clone().take(before_play), own.skip(before_play));
     let mut at = area.x + 1;
-    for action in play.iter().chain(own) {
+    for action in main.chain(play).chain(other) {
         let Some(hint) = Hint::new(*action, action.def().short, app) else {
             continue;
         };

@@ -38,6 +38,11 @@ impl Copied {
         }
         Self { what, text: safe }
     }
+
+    /// Returns the message after the text was sent to the terminal.
+    pub fn sent_words(&self) -> String {
+        format!("{} sent to the terminal, which may ignore it", self.what)
+    }
 }
 
 /// The channel used to reach the clipboard.

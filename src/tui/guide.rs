@@ -85,9 +85,9 @@ impl Guide {
                     stop.after_key
                 ),
                 None => format!(
-                    "End of the tour. {} quits, {} starts again.",
-                    key(Action::QuitNow),
-                    key(Action::Now)
+                    "End of the tour. {} plays the recording, {} quits.",
+                    key(Action::PlayPause),
+                    key(Action::QuitNow)
                 ),
             },
         }

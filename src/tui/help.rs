@@ -241,7 +241,11 @@ fn lines(app: &App, screen: &dyn Screen, shows_all: bool) -> Vec<HelpLine> {
             ..line(keys.join(" "), def.help)
         }
     };
-    let keys = |defs: Vec<&'static ActionDef>| defs.into_iter().map(key_line).collect();
+    let has_key = |line: &HelpLine| !line.name.is_empty();
+    let keys = |defs: Vec<&'static ActionDef>| {
+        let lines = defs.into_iter().map(key_line);
+        lines.filter(has_key).collect()
+    };
     let words = screen
         .def()
         .glossary

@@ -2,16 +2,22 @@
 
 use std::sync::Arc;
 
-use crate::export::holders::path_words;
+use crate::export::holders::{growth_note, path_words};
+use crate::model::frame::Frame;
+use crate::model::gpu::Gpu;
 use crate::model::holders::growth::{GroupGrowth, HolderGrowth};
 use crate::model::holders::{GroupKey, HeldTensor, HolderClass, HolderGroup, Holders};
 use crate::model::process::ProcessKey;
 use crate::model::reading::Missing;
 use crate::model::units::{Bytes, Millis};
+use crate::tui::pools::gpu_of;
 use crate::tui::theme::{Role, Theme};
 
 /// Time between two readings while a screen shows the holders.
 pub const READING_INTERVAL: Millis = Millis(30_000);
+
+/// Maximum age of a reading whose growth the overview names. The screen of holders may have been closed since.
+const MAX_NOTE_AGE: Millis = Millis(2 * READING_INTERVAL.0);
 
 /// Maximum number of processes whose readings are retained.
 const MAX_PROCESSES: usize = 8;
@@ -64,6 +70,21 @@ impl HolderReadings {
 
     pub fn clear(&mut self) {
         self.list.clear();
+    }
+
+    /// Returns what grows on a GPU, according to the current readings: `grows: losses[*], 2.10 GiB/h`.
+    pub fn growth_note(&self, gpu: &Gpu, frame: &Frame) -> Option<String> {
+        let pools = frame.pools.iter().flat_map(|pools| &*pools.list);
+        let on_gpu: Vec<_> = pools
+            .filter(|pool| gpu_of(frame, pool).is_some_and(|found| found.uuid == gpu.uuid))
+            .map(|pool| (pool.process, pool.ordinal))
+            .collect();
+        self.list.iter().find_map(|reading| {
+            let holders = reading.holders()?;
+            let is_current = frame.mono.since(holders.at) <= MAX_NOTE_AGE;
+            let (ordinal, note) = growth_note(holders, &reading.growth).filter(|_| is_current)?;
+            on_gpu.contains(&(holders.process, ordinal)).then_some(note)
+        })
     }
 
     /// Returns the process of the newest reading.

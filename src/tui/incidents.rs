@@ -14,7 +14,7 @@ use crate::model::incident_key::IncidentKey;
 use crate::model::incident_record::Record;
 use crate::model::process::ProcessKey;
 use crate::model::scene::Scene;
-use crate::model::units::{GpuUuid, UnixMillis};
+use crate::model::units::{GpuUuid, Mono, UnixMillis};
 
 /// An incident in the list of the dashboard.
 #[derive(Debug, Clone, PartialEq)]
@@ -173,9 +173,11 @@ impl Incidents {
         }
     }
 
-    /// Drops live incidents after a jump within a recording, as they may be in its future.
-    pub fn forget_live(&mut self) {
-        self.list.retain(|known| known.incident.uid.is_some());
+    /// Drops live incidents from `time` on after a jump within a recording, as they may be in its future.
+    pub fn forget_live_from(&mut self, time: Mono) {
+        let is_kept =
+            |known: &ListedIncident| known.incident.uid.is_some() || known.key.first < time;
+        self.list.retain(is_kept);
     }
 
     /// Returns the newest unread incident. Notes are returned only if there is nothing more severe.

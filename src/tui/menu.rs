@@ -13,6 +13,7 @@ use super::overlay::{Overlay, panel, panel_area};
 use super::palette::PALETTES;
 use super::probe_question::ProbeQuestion;
 use super::screens::moved;
+use super::screens::process_table::min_width;
 use super::signal_targets::{self, Target};
 use super::theme::Role;
 use super::widgets::cells::{columns, put_line, put_right};
@@ -252,12 +253,7 @@ impl Menu {
                 ("Sort by".into(), rows.collect(), "sort")
             }
             Subject::Columns => {
-                let rows = hideable().into_iter().map(|at| {
-                    let column = &PROCESS_COLUMNS[at];
-                    let is_hidden = app.hidden_columns.has(at);
-                    let shown = if is_hidden { "[ ]" } else { "[x]" };
-                    named(format!("{shown} {:<8} ", column.title), column.help)
-                });
+                let rows = hideable().into_iter().map(|at| column_row(at, app, width));
                 ("Process columns".into(), rows.collect(), "toggle")
             }
             Subject::Theme(_) => {
@@ -322,6 +318,28 @@ impl Menu {
         );
         let style = theme.style(Role::Key);
         put_right(buffer, inner.x, inner.right(), inner.bottom(), &hint, style);
+    }
+}
+
+/// Returns the row of a process column. If the table does not show the column, the row is dimmed and states the reason.
+fn column_row(at: usize, app: &App, width: u16) -> Row {
+    let column = &PROCESS_COLUMNS[at];
+    let is_hidden = app.hidden_columns.has(at);
+    let mark = if is_hidden { "[ ]" } else { "[x]" };
+    let name = format!("{mark} {:<9} ", column.title);
+    let needed = min_width(app, at);
+    let why_not = match is_hidden || app.sort == Some(at) {
+        true => None,
+        false if app.empty_columns.has(at) => Some("no values; ".to_owned()),
+        false => (needed > width).then(|| format!("needs {needed} columns; ")),
+    };
+    match why_not {
+        Some(why) => vec![
+            (name, Role::Dim),
+            (why, Role::Warn),
+            (column.help.into(), Role::Dim),
+        ],
+        None => named(name, column.help),
     }
 }
 

@@ -44,6 +44,7 @@ pub mod signal_targets;
 pub mod snapshot_file;
 pub mod stacks;
 pub mod status_line;
+pub mod summary_charts;
 pub mod tags;
 pub mod terminal;
 mod terminal_size;
@@ -343,10 +344,7 @@ fn copy(
         }
         Clipboard::Terminal => {
             terminal.print(&osc52(&copied.text))?;
-            let what = &copied.what;
-            Ok(Some(format!(
-                "{what} sent to the terminal, which may ignore it"
-            )))
+            Ok(Some(copied.sent_words()))
         }
     }
 }

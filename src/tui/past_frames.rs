@@ -78,6 +78,11 @@ impl PastFrames {
         serde_json::from_slice(&json).ok()
     }
 
+    /// Returns the time of the oldest frame.
+    pub fn oldest(&self) -> Option<Mono> {
+        self.frames.front().map(|frame| frame.at)
+    }
+
     /// Drops all frames at or after a time.
     pub fn forget_from(&mut self, time: Mono) {
         self.frames.retain(|frame| frame.at < time);

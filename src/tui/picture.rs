@@ -1,8 +1,9 @@
-//! Renders a screen as text or SVG. The pictures in the README are generated this way.
+//! Renders screens as text, SVG or animated SVG. The pictures in the README are generated this way.
 
 use std::fmt::Write;
 
 use ratatui::buffer::{Buffer, Cell};
+use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
 
 const CELL_WIDTH: usize = 8;
@@ -13,7 +14,38 @@ const FOREGROUND: &str = "#d5d8dd";
 /// Renders a buffer as SVG. Each run of cells with the same style becomes one text element, stretched to the width of its
 /// cells so that the viewer's font does not shift columns.
 pub fn svg(buffer: &Buffer) -> String {
-    let area = buffer.area;
+    let mut out = opening(buffer.area);
+    draw_cells(&mut out, buffer);
+    out.push_str("</svg>\n");
+    out
+}
+
+/// Renders buffers of the same size as an SVG that shows each for this number of seconds, and then starts again.
+pub fn animated_svg(frames: &[(Buffer, u32)]) -> String {
+    let area = frames.first().map_or(Rect::ZERO, |(buffer, _)| buffer.area);
+    let total: u32 = frames.iter().map(|(_, seconds)| seconds).sum();
+    let percent = |seconds: u32| seconds * 100 / total.max(1);
+    let mut out = opening(area);
+    let mut begin = 0;
+    for (at, (buffer, seconds)) in frames.iter().enumerate() {
+        let (from, to) = (percent(begin), percent(begin + seconds));
+        // Without support for animations, a viewer shows the last frame.
+        let _ = writeln!(
+            out,
+            "<style>#f{at}{{animation:f{at} {total}s step-end infinite}}@keyframes f{at}{{0%{{visibility:hidden}}\
+             {from}%{{visibility:visible}}{to}%{{visibility:hidden}}}}</style>\n<g id=\"f{at}\">\n\
+             <rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"{BACKGROUND}\"/>"
+        );
+        draw_cells(&mut out, buffer);
+        out.push_str("</g>\n");
+        begin += seconds;
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+/// Returns the opening tag and the background.
+fn opening(area: Rect) -> String {
     let (width, height) = (
         usize::from(area.width) * CELL_WIDTH,
         usize::from(area.height) * CELL_HEIGHT,
@@ -29,13 +61,16 @@ pub fn svg(buffer: &Buffer) -> String {
         out,
         "<rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"{BACKGROUND}\"/>"
     );
+    out
+}
+
+fn draw_cells(out: &mut String, buffer: &Buffer) {
+    let area = buffer.area;
     for y in area.top()..area.bottom() {
         for (x, run) in runs(buffer, y) {
-            draw_run(&mut out, x, usize::from(y - area.top()), &run);
+            draw_run(out, x, usize::from(y - area.top()), &run);
         }
     }
-    out.push_str("</svg>\n");
-    out
 }
 
 struct Run {

@@ -2,13 +2,11 @@
 
 use std::collections::HashMap;
 
-use crate::allocator::config::Config;
-use crate::allocator::fits::Around;
 use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;
 use crate::model::pool::{Allocator, Pool, Unread};
 pub use crate::model::pool_location::{gpu_of, gpu_of_reported, listed};
-use crate::model::process::{Process, ProcessKey};
+use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
 use crate::model::units::Bytes;
 
@@ -39,24 +37,6 @@ impl<'f> Index<'f> {
 /// Returns the device memory that the driver reports for the process of a pool.
 pub fn vram(frame: &Frame, pool: &Pool) -> Option<Bytes> {
     listed(gpu_of(frame, pool)?, pool.process)?.vram.get()
-}
-
-/// Returns the limits outside the pool on the largest possible request: the driver's free memory and the allocator
-/// configuration of the process.
-pub fn around(process: Option<&Process>, pool: &Pool, gpu: Option<&Gpu>) -> Around {
-    let conf = process.and_then(|process| process.alloc_conf.as_deref());
-    let memory = gpu.map(|gpu| &gpu.memory);
-    // CUDA's total excludes the memory reserved by the driver.
-    let total = memory.and_then(|memory| {
-        let reserved = memory.reserved.get().unwrap_or_default();
-        Some(Bytes(memory.total.get()?.0.saturating_sub(reserved.0)))
-    });
-    Around::with_config(
-        memory.and_then(|memory| memory.free.get()),
-        &Config::parse(conf.unwrap_or_default()),
-        total,
-        pool.stats.reserved.last(),
-    )
 }
 
 /// Returns true if the frame contains a pool, so that the pool columns have data.

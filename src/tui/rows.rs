@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::pools;
 use super::theme::Theme;
-use crate::allocator::fits::Fits;
+use crate::allocator::fits::{Around, Fits};
 use crate::allocator::warnings::NoteKind;
 use crate::model::event::{Event, Exit, Observation};
 use crate::model::frame::Frame;
@@ -359,7 +359,7 @@ impl ProcessRow {
     /// Returns the largest request that would succeed now, estimated from allocator statistics only.
     pub fn fits(&self) -> Option<Bytes> {
         let pool = self.pool()?;
-        let around = pools::around(self.facts(), pool, self.gpu());
+        let around = Around::of(self.facts(), pool, self.gpu());
         Fits::of_stats(&pool.stats, &around).largest()
     }
 

@@ -17,6 +17,7 @@ use crate::incident::{IncidentSink, MAX_WAITING_FRAMES, Uid, WatchResult, Watche
 use crate::model::history::Reach;
 use crate::model::incident_record::Track;
 use crate::model::link::Link;
+use crate::model::units::Mono;
 use crate::protocol::{Request, Update};
 use crate::source::stream::Source;
 
@@ -216,7 +217,7 @@ impl Sessions {
             Arrival::Update(update) => {
                 // All hosts of a recording jump together, and their incidents are detected again.
                 if matches!(*update, Update::Jump { .. }) && self.first_host > 0 {
-                    self.sessions[0].app.incidents.forget_live();
+                    self.sessions[0].app.incidents.forget_live_from(Mono(0));
                 }
                 self.sessions[host].app.update(*update);
             }

@@ -4,9 +4,9 @@
 //! scrolled forward to now or `0` is pressed. Their length does not change. Tables show the same time as far as their
 //! frames are retained (`past_frames`), and current data otherwise. The header says which.
 //!
-//! In a recording, *now* is the playback position. Scrolling does not move it. A seek or a step
-//! starts at the end of the charts and moves the whole screen, so that charts and tables show the same time. Pressing
-//! `0` first returns the charts to now; pressing it again goes to the start of the recording.
+//! In a recording, *now* is the playback position. Scrolling moves it only to times whose frames are not retained, so
+//! tables and charts always show the same time. A seek or a step starts at the end of the charts. Pressing `0` first
+//! returns to now; pressing it again goes to the start of the recording.
 //!
 //! The charts of a recording cover up to a day, like live charts. If a jump did not load all of that history, the
 //! missing part is requested when it has to be drawn ([`TimeWindow::missing_before`]).
@@ -67,9 +67,7 @@ impl TimeWindow {
     /// Handles a jump within a recording, which supplies the history from `from` on. Returns false if there is a gap
     /// between the known history and `from`, so that the known history must be discarded.
     pub fn jump(&mut self, from: Mono) -> bool {
-        let is_contiguous = self
-            .since
-            .is_some_and(|since| (since..=self.until).contains(&from));
+        let is_contiguous = self.covers(from);
         let since = self.since.filter(|_| is_contiguous).unwrap_or(from);
         *self = Self {
             since: Some(since),
@@ -86,6 +84,12 @@ impl TimeWindow {
             self.since = Some(from);
         }
         is_contiguous
+    }
+
+    /// Returns true if the history up to `time` is known without a gap.
+    pub fn covers(&self, time: Mono) -> bool {
+        self.since
+            .is_some_and(|since| (since..=self.until).contains(&time))
     }
 
     pub fn since(&self) -> Option<Mono> {
@@ -116,20 +120,20 @@ impl TimeWindow {
         self.end
     }
 
-    /// Scrolls the charts, starting at `from` if they are not scrolled yet. The history starts at `oldest`. Returns
-    /// false if there is no more history in that direction.
+    /// Scrolls the charts, starting at `from` if they are not scrolled yet. Their end does not move before `first`.
+    /// Returns false if there is no more history in that direction.
     pub fn scroll(
         &mut self,
         direction: ScrollDirection,
         from: Option<Mono>,
         now: Mono,
-        oldest: Mono,
+        first: Mono,
     ) -> bool {
         let length = self.length(now).0;
         let before = self.end.or(from).unwrap_or(now);
-        let (step, first) = (length / 4, (oldest.0.saturating_add(length)).min(now.0));
+        let step = length / 4;
         let end = match direction {
-            ScrollDirection::Back => before.0.saturating_sub(step).max(first).min(before.0),
+            ScrollDirection::Back => before.0.saturating_sub(step).max(first.0).min(before.0),
             ScrollDirection::Forward => before.0 + step,
         };
         if end == before.0 {
@@ -173,29 +177,27 @@ mod tests {
     #[test]
     fn scrolled_charts_keep_their_end_and_length_until_they_return_to_now() {
         let now = Mono(100 * MINUTE);
-        let oldest = Mono(92 * MINUTE);
         let mut window = window_of(8);
         let length = window.length(now);
         assert_eq!(length, Millis(10 * MINUTE));
-        // All history is visible already.
-        assert!(!window.scroll(ScrollDirection::Back, None, now, oldest));
+        assert!(!window.scroll(ScrollDirection::Back, None, now, now));
         window.zoom_by(-1, now);
-        assert!(window.scroll(ScrollDirection::Back, None, now, oldest));
+        let first = Mono(97 * MINUTE);
+        assert!(window.scroll(ScrollDirection::Back, None, now, first));
         assert_eq!(window.end(), Some(Mono(100 * MINUTE - 75_000)));
         for _ in 0..10 {
-            window.scroll(ScrollDirection::Back, None, now, oldest);
+            window.scroll(ScrollDirection::Back, None, now, first);
         }
-        // The chart starts where the history starts.
-        assert_eq!(window.end(), Some(Mono(97 * MINUTE)));
-        assert!(!window.scroll(ScrollDirection::Back, None, now, oldest));
+        assert_eq!(window.end(), Some(first));
+        assert!(!window.scroll(ScrollDirection::Back, None, now, first));
         let later = Mono(200 * MINUTE);
         assert_eq!(window.length(later), Millis(5 * MINUTE));
-        assert!(window.scroll(ScrollDirection::Forward, None, now, oldest));
-        assert!(window.scroll(ScrollDirection::Forward, None, now, oldest));
+        assert!(window.scroll(ScrollDirection::Forward, None, now, first));
+        assert!(window.scroll(ScrollDirection::Forward, None, now, first));
         assert_eq!(window.end(), Some(Mono(97 * MINUTE + 150_000)));
-        assert!(window.scroll(ScrollDirection::Forward, None, now, oldest));
+        assert!(window.scroll(ScrollDirection::Forward, None, now, first));
         assert_eq!(window.end(), None);
-        assert!(window.scroll(ScrollDirection::Back, None, now, oldest));
+        assert!(window.scroll(ScrollDirection::Back, None, now, first));
         window.to_now();
         assert_eq!(window.end(), None);
     }

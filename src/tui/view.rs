@@ -251,7 +251,14 @@ impl View {
     pub(super) fn scroll(&mut self, direction: ScrollDirection, app: &mut App) -> Effect {
         let ended = self.top().exited_at(app);
         app.scroll(direction, ended);
-        Effect::Done
+        match (app.time_window.end(), &app.recording) {
+            // The recording has the frame that is no longer retained.
+            (Some(end), Some(_)) if !app.is_rewound() => {
+                app.to_now();
+                play(Play::To(end))
+            }
+            _ => Effect::Done,
+        }
     }
 
     /// Copies the subject of the screen, or else the process or group under the cursor.

@@ -213,10 +213,10 @@ fn lists_shows_and_finds_cards() {
             .contains("internal-assert-torch")
     );
     assert!(cards(&["embedding"]).1.contains("assert-embedding-range"));
-    let (code, out, err) = cards(&["flux capacitor"]);
+    let (code, out, err) = cards(&["harpsichord"]);
     assert_eq!((code, out.as_str()), (Some(1), ""));
     assert!(
-        err.contains("flux capacitor") && err.contains("gputop cards"),
+        err.contains("harpsichord") && err.contains("gputop cards"),
         "{err}"
     );
 }

@@ -16,6 +16,7 @@ use gputop::tui::app::{App, Recording};
 use gputop::tui::past_frames::PastFrames;
 
 use crate::many_processes::{Member, TestApp, frame};
+use crate::screen_fixture;
 use crate::terminal::Launch;
 use crate::training_day::{self, Day};
 
@@ -127,8 +128,11 @@ fn charts_scroll_no_further_than_the_data() {
         desk.send("(");
     }
     let text = desk.text(120, 40);
-    // The chart starts where the history starts.
-    assert!(text.contains("as of 22:23:20, 9m59 ago"), "{text}");
+    // The oldest frame that is retained for the tables.
+    assert!(
+        text.contains("as of 22:23:19, 10m ago  0 go to now"),
+        "{text}"
+    );
     assert!(text.contains("no data before 22:13:20"), "{text}");
     // Scroll forward again, to now.
     for _ in 0..4 {
@@ -360,6 +364,7 @@ impl ReplayedApp {
             name: "x".into(),
             reason: None,
             guide: None,
+            repeats: false,
             position,
         });
         let options = Options {
@@ -454,34 +459,68 @@ fn in_a_recording_a_seek_begins_where_the_charts_end() {
     let end = file.span().1;
     let mut played = ReplayedApp::new(file);
     played.go(end);
-    // A chart of an hour, scrolled back by half an hour. The recording stays at its position.
-    played.send("{{((");
+    // A chart of an hour, scrolled back by half an hour. The recording supplies the frames for the tables.
+    played.send("{{(");
+    let quarter = Mono(end.0 - 900_000);
+    played.wait("a quarter of an hour before", |app| {
+        app.frame.mono == quarter
+    });
+    played.send("(");
+    let half = Mono(end.0 - 1_800_000);
+    played.wait("half an hour before", |app| app.frame.mono == half);
     let text = played.desk.text(120, 40);
-    assert!(text.contains("charts end 00:43, 30m ago"), "{text}");
-    assert!(text.contains("REPLAY x"), "{text}");
-    assert_eq!(played.desk.app.frame.mono, end);
+    assert!(
+        !text.contains("charts end") && !text.contains("as of"),
+        "{text}"
+    );
     let left = Mono(end.0 - 5_400_000);
     played.wait("what they reach back to", |app| {
         app.time_window.since() <= Some(left)
     });
     assert_eq!(filled(&played.desk.app, HOURS(1)), 60);
-    // 0 resets the charts and does not jump to the start.
+    // Frames of the last minute are retained. In a chart of a minute, the recording stays at its position.
+    played.send("}}}}(");
+    let before = Mono(half.0 - 15_000);
+    assert_eq!(played.desk.app.frame.mono, before);
+    assert_eq!(played.desk.app.now(), half);
+    // 0 returns to the position and does not jump to the start.
     played.send("0");
-    assert_eq!(played.desk.app.time_window.end(), None);
-    played.send("((");
-    let half = Mono(end.0 - 1_800_000);
-    assert_eq!(played.desk.app.time_window.end(), Some(half));
+    assert_eq!(played.desk.app.frame.mono, half);
+    played.send("(");
     played.press(KeyCode::Right);
-    let there = Mono(half.0 + 10_000);
-    played.wait("ten seconds on from there", |app| app.frame.mono == there);
-    let text = played.desk.text(120, 40);
-    assert!(!text.contains("charts end"), "{text}");
+    let there = Mono(before.0 + 10_000);
+    played.wait("ten seconds after that", |app| app.frame.mono == there);
     // A step pauses the recording at the end of the charts.
     played.send("(,");
-    let quarter = Mono(there.0 - 900_000);
-    played.wait("where the charts ended", |app| app.frame.mono == quarter);
+    let back = Mono(there.0 - 15_000);
+    played.wait("the end of the charts", |app| app.now() == back);
     played.send("0");
     played.wait("the start", |app| app.frame.seq == 0);
+}
+
+#[test]
+fn the_screen_is_the_same_after_going_back_and_forth() {
+    let file = File::from_bytes(screen_fixture::DEMO.into()).unwrap();
+    let start = file.span().0;
+    let mut played = ReplayedApp::new(file);
+    let mut screen_at = |seconds: u64| {
+        let to = Mono(start.0 + seconds * 1_000);
+        played.source.send(Request::Play(Play::To(to)));
+        let is_there = |app: &App| {
+            let position = app
+                .recording
+                .as_ref()
+                .map(|recording| recording.position.now);
+            position.is_some_and(|now| now <= to && to.since(now) < Millis(1_500))
+        };
+        played.wait("the position", is_there);
+        played.desk.text(120, 40)
+    };
+    // The demo opens here. The jump sends all frames before that time.
+    screen_at(117);
+    let before = screen_at(121);
+    assert_ne!(screen_at(111), before);
+    assert_eq!(screen_at(121), before);
 }
 
 /// Returns the seconds into the recording, from the header: `1:58/3:24`.

@@ -136,6 +136,16 @@ fn growth_is_shown_from_the_third_reading_on() {
 }
 
 #[test]
+fn overview_names_what_grows_while_the_readings_are_current() {
+    let mut app = app_after_readings(3);
+    let shown = text(&mut app, "", 200, 50);
+    assert!(shown.contains("grows: trainer.hi"), "{shown}");
+    app.update(Update::Frame(Arc::new(frame(800))));
+    let later = text(&mut app, "", 200, 50);
+    assert!(!later.contains("grows: "), "{later}");
+}
+
+#[test]
 fn a_failed_reading_keeps_the_previous_one_and_shows_the_reason() {
     let why = || Missing::new(Reason::Denied, "permission denied (ptrace_scope is 1)");
     let fail = |app: &mut App| app.update(Update::Holders(key(418), Arc::new(Err(why()))));

@@ -101,6 +101,11 @@ const RULES: &[Rule] = &[
         place: "snapshot",
         may: &["model", "allocator"],
     },
+    // Pure: sums up the lines of a recording.
+    Rule {
+        place: "summary",
+        may: &["model", "allocator"],
+    },
     // Pure: converts text to incidents.
     Rule {
         place: "diagnose",
@@ -115,6 +120,16 @@ const RULES: &[Rule] = &[
     Rule {
         place: "export/snapshot",
         may: &["export", "model", "allocator", "snapshot"],
+    },
+    // Computes the largest request that each pool can serve.
+    Rule {
+        place: "export/metrics",
+        may: &["export", "model", "allocator"],
+    },
+    // Prints the summary of a recording.
+    Rule {
+        place: "export/summary",
+        may: &["export", "model", "summary"],
     },
     // Prints a history replayed under other settings.
     Rule {
@@ -159,6 +174,8 @@ const RULES: &[Rule] = &[
             "export::snapshot",
             "export::whatif",
             "snapshot",
+            // Draws the charts of a summary.
+            "summary",
             "model",
             "source::stream",
             "protocol",
@@ -184,6 +201,7 @@ const RULES: &[Rule] = &[
             "run",
             "snapshot",
             "source",
+            "summary",
             "tui",
             "user_files",
         ],
@@ -222,6 +240,8 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("unsafe", UNSAFE),
     ("unsafe_code", UNSAFE),
     ("libloading", &[]),
+    ("prometheus_client", &["export/metrics/"]),
+    ("hyper_util", &["cli/serve/"]),
 ];
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {

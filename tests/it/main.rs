@@ -109,6 +109,8 @@ mod screen_fixture;
 #[cfg(target_os = "linux")]
 mod screen_tables;
 mod screens;
+#[cfg(all(target_os = "linux", feature = "serve"))]
+mod serve;
 #[cfg(target_os = "linux")]
 mod signals;
 #[cfg(target_os = "linux")]
@@ -120,6 +122,7 @@ mod ssh;
 #[cfg(target_os = "linux")]
 mod sshd;
 #[cfg(target_os = "linux")]
+mod summary;
 mod terminal;
 #[cfg(target_os = "linux")]
 mod terminal_harness;

@@ -1,10 +1,13 @@
 //! Menus of the dashboard, and actions that work from any screen.
 
 use gputop::protocol::Request;
+use gputop::tui::columns;
 use gputop::tui::effect::Effect;
+use gputop::tui::picture::text_of;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::many_processes::{Member, TestApp, frame};
+use crate::screen_fixture;
 
 fn test_app() -> TestApp {
     let members = [
@@ -113,4 +116,48 @@ fn a_nearly_full_gpu_is_marked() {
     assert!(!row("▸  0 ").contains('!'), "{text}");
     // The percentage is marked in a small pane, too.
     assert!(app.text(40, 6).contains("!97%"), "{}", app.text(40, 6));
+}
+
+#[test]
+fn columns_that_are_not_shown_state_the_reason() {
+    let mut test_app = test_app();
+    test_app.send("C");
+    let text = test_app.text(80, 40);
+    let line = |title: &str| text.lines().find(|line| line.contains(title)).unwrap();
+    assert!(line("] SHARE").contains("needs "), "{text}");
+    assert!(line("] ALLOC").contains("no values; "), "{text}");
+    assert!(!line("] USER").contains("needs "), "{text}");
+    assert!(!test_app.text(300, 40).contains("needs "));
+}
+
+#[test]
+fn the_sort_column_is_shown() {
+    let mut test_app = test_app();
+    assert!(!test_app.text(80, 24).contains("SHARE"));
+    let mut columns = columns::PROCESS_COLUMNS.iter();
+    let share = columns.position(|column| column.title == "SHARE");
+    test_app.app.set_sort(share, false);
+    let text = test_app.text(80, 24);
+    assert!(text.contains("SHARE▼"), "{text}");
+}
+
+#[test]
+fn main_keys_fit_80_columns_during_playback() {
+    let app = screen_fixture::app_at(
+        screen_fixture::DEMO,
+        98,
+        gputop::tui::theme::Palette::None,
+        false,
+        false,
+    );
+    let footer = |width| {
+        let text = text_of(&screen_fixture::draw(&app, "overview", width, 24));
+        text.lines().last().unwrap_or_default().to_owned()
+    };
+    for key in ["/ filter", "s sort", "Space pause", "? help"] {
+        assert!(footer(80).contains(key), "{}", footer(80));
+    }
+    for key in ["v by VRAM", "A theme", "Left -10s"] {
+        assert!(footer(120).contains(key), "{}", footer(120));
+    }
 }

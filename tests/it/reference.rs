@@ -123,9 +123,9 @@ fn completions_offer_ssh_hosts_and_groups() {
             "gpu1\tHost\ngpu2\tHost\ngpu3\tHost\ngpus\tHost\n"
         );
     }
-    // zsh completes nothing without a terminal, but its script names the hosts in all three places.
+    // zsh completes nothing without a terminal, but its script names the hosts in all four places.
     let zsh = std::fs::read_to_string(at("zsh")).unwrap();
-    assert_eq!(zsh.matches("_gputop_hosts").count(), 4, "{zsh}");
+    assert_eq!(zsh.matches("_gputop_hosts").count(), 5, "{zsh}");
     if fake_machine::has("zsh") {
         run("zsh", &["-n", at("zsh").to_str().unwrap()]);
     }

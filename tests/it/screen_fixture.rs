@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
+use gputop::incident::Watcher;
 use gputop::model::pool::PoolMap;
 use gputop::model::units::Mono;
 use gputop::protocol::{Line, Position, Update};
@@ -42,26 +44,14 @@ pub fn app_at(
         name: "demo".into(),
         reason: None,
         guide: None,
+        repeats: false,
         position,
     });
     let keymap = Keymap::default();
     let mut app = App::new(Theme::new(palette, ascii, TimeZone::UTC), keymap, recording);
     app.update(Update::Hello(Arc::new(file.hello().clone())));
-    let text = zstd::stream::decode_all(bytes).expect("whole");
     let mut maps = Vec::new();
-    for line in text
-        .split(|byte| *byte == b'\n')
-        .filter(|line| !line.is_empty())
-    {
-        let line = Line::read(line).expect("a line");
-        let at = match &line {
-            Line::Update(Update::Frame(frame)) => Some(frame.mono),
-            Line::Update(Update::Event(event)) => Some(event.mono),
-            _ => None,
-        };
-        if at.is_some_and(|at| at > target) {
-            break;
-        }
+    for line in lines_until(bytes, target) {
         match line {
             Line::Update(update @ (Update::Frame(_) | Update::Event(_))) => app.update(update),
             Line::Map(map) => maps.push(map),
@@ -79,6 +69,38 @@ pub fn app_at(
         app.update(Update::Map(Arc::new(map)));
     }
     app
+}
+
+/// Returns the lines of a recording up to a time.
+fn lines_until(bytes: &[u8], target: Mono) -> impl Iterator<Item = Line> {
+    let text = zstd::stream::decode_all(bytes).expect("whole");
+    let lines = text.split(|byte| *byte == b'\n');
+    let lines: Vec<Line> = lines
+        .filter(|line| !line.is_empty())
+        .map(|line| Line::read(line).expect("a line"))
+        .collect();
+    lines.into_iter().take_while(move |line| match line {
+        Line::Update(Update::Frame(frame)) => frame.mono <= target,
+        Line::Update(Update::Event(event)) => event.mono <= target,
+        _ => true,
+    })
+}
+
+/// Adds the incidents up to `seconds` after the start of a recording to its app.
+#[allow(dead_code)]
+pub fn diagnose(app: &mut App, bytes: &'static [u8], seconds: u64) {
+    let file = File::from_bytes(Cow::Borrowed(bytes)).expect("a recording");
+    let target = Mono(file.span().0.0 + seconds * 1_000);
+    let watcher = Watcher::start_with(None, usize::MAX).expect("a thread");
+    watcher.see(&Update::Hello(Arc::new(file.hello().clone())));
+    for line in lines_until(bytes, target) {
+        if let Line::Update(update) = line {
+            watcher.see(&update);
+        }
+    }
+    for result in watcher.finish(Duration::from_secs(60)) {
+        app.take_watch_result(result);
+    }
 }
 
 /// Returns the screens that can be opened with the app's data.

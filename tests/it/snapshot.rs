@@ -640,3 +640,63 @@ fn missing_file_is_reported_at_once() {
         stderr_text(&output).contains("--device 7: no such device; the snapshot has devices 0, 1")
     );
 }
+
+fn compared(args: &[&str]) -> Output {
+    gputop([&["snapshot"], args].concat()).output().unwrap()
+}
+
+#[test]
+fn two_snapshots_are_compared_by_stack() {
+    let path = |name: &str| data(name).display().to_string();
+    let (a, b) = (
+        path("torch-2.15/native.pickle"),
+        path("torch-2.15/hook.pickle"),
+    );
+    let output = compared(&["--json", "--device", "0", &a, &b]);
+    assert!(output.status.success(), "{output:?}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let device = &json["devices"][0];
+    let size = |side: &str, name: &str| device[side][name].as_i64().unwrap();
+    assert_eq!(size("a", "allocated_bytes"), 62_354_432);
+    assert_eq!(size("b", "reserved_bytes"), 94 << 20);
+    let changes = device["changes"].as_array().unwrap();
+    let differences = changes
+        .iter()
+        .map(|c| c["difference_bytes"].as_i64().unwrap());
+    let differences: Vec<i64> = differences.collect();
+    // The differences of all stacks are the difference of the whole.
+    let whole = size("b", "requested_bytes") - size("a", "requested_bytes");
+    assert_eq!(differences.iter().sum::<i64>(), whole);
+    assert!(differences.is_sorted_by(|a, b| a.abs() >= b.abs()));
+    let totals = device["totals"].as_array().unwrap();
+    let stacks = totals.iter().map(|total| total["stacks"].as_u64().unwrap());
+    assert_eq!(stacks.sum::<u64>(), changes.len() as u64);
+    // The second file was written without stacks.
+    let kinds = changes
+        .iter()
+        .map(|change| change["kind"].as_str().unwrap());
+    assert_eq!(
+        kinds.collect::<Vec<_>>(),
+        ["new", "vanished", "vanished", "vanished", "vanished"]
+    );
+    let innermost = &changes[1]["frames"][0];
+    assert_eq!(innermost["function"], "__init__");
+    let output = compared(&["--device", "0", &a, &b]);
+    insta::assert_snapshot!(
+        "comparison",
+        String::from_utf8_lossy(&output.stdout)
+            .replace(&a, "a.pickle")
+            .replace(&b, "b.pickle")
+    );
+}
+
+#[test]
+fn a_snapshot_equals_itself() {
+    let path = data("torch-2.15/native.pickle").display().to_string();
+    let output = compared(&["--json", &path, &path]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for device in json["devices"].as_array().unwrap() {
+        assert_eq!(device["changes"].as_array().unwrap().len(), 0);
+        assert_eq!(device["a"], device["b"]);
+    }
+}

@@ -1,11 +1,13 @@
 //! The memory snapshot screen: each part at three sizes, and its keys.
 
+use gputop::snapshot::compare::{SnapshotMemory, compare};
 use gputop::snapshot::{self, Study};
 use gputop::tui::app::App;
 use gputop::tui::effect::Effect;
 use gputop::tui::keymap::Keymap;
 use gputop::tui::picture::text_of;
 use gputop::tui::screens::snapshot::{Opened, SnapshotScreen};
+use gputop::tui::screens::snapshot_comparison::SnapshotComparisonScreen;
 use gputop::tui::theme::{Palette, Theme};
 use gputop::tui::view::View;
 use jiff::tz::TimeZone;
@@ -16,6 +18,7 @@ use ratatui::layout::Rect;
 use crate::terminal::Launch;
 
 const NATIVE: &[u8] = include_bytes!("../data/snapshots/torch-2.15/native.pickle");
+const HOOK: &[u8] = include_bytes!("../data/snapshots/torch-2.15/hook.pickle");
 const LIST: &[u8] = include_bytes!("../data/snapshots/torch-2.15/list.pickle");
 const OLD: &[u8] = include_bytes!("../data/snapshots/torch-2.0/native.pickle");
 
@@ -217,4 +220,50 @@ fn on_a_terminal_it_opens_and_gives_the_terminal_back() {
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
     terminal.assert_restored();
+}
+
+fn open_comparison(a: &[u8], b: &[u8]) -> Shown {
+    let read = |file: &[u8]| snapshot::read(file, file.len() as u64).expect("a snapshot");
+    let [a, b] = [a, b].map(|file| SnapshotMemory::of(read(file)));
+    let names = ["before.pickle".into(), "after.pickle".into()];
+    let screen = SnapshotComparisonScreen::new(names, compare(a, b));
+    let theme = Theme::new(Palette::None, false, TimeZone::UTC);
+    Shown {
+        app: App::new(theme, Keymap::default(), None),
+        view: View::alone(Box::new(screen)),
+    }
+}
+
+#[test]
+fn a_comparison_at_every_size() {
+    for (width, height) in [(200, 50), (120, 40), (80, 24), (40, 6)] {
+        let mut shown = open_comparison(NATIVE, HOOK);
+        let name = format!("comparison-{width}x{height}");
+        insta::assert_snapshot!(name, shown.draw(width, height));
+    }
+}
+
+#[test]
+fn a_comparison_opens_stacks_and_shows_other_devices() {
+    let mut shown = open_comparison(NATIVE, HOOK);
+    assert!(shown.draw(120, 40).contains("device 0"));
+    // The first row is memory without a stack.
+    shown.key(KeyCode::Enter);
+    assert!(!shown.draw(120, 40).contains("STACK"));
+    shown.key(KeyCode::Down);
+    shown.key(KeyCode::Enter);
+    assert!(shown.draw(120, 40).contains("STACK"));
+    shown.key(KeyCode::Esc);
+    let list = shown.draw(120, 40);
+    assert!(list.contains("CHANGE"), "{list}");
+    shown.type_in("]");
+    assert!(shown.draw(120, 40).contains("device 1"));
+    // Two empty snapshots.
+    let empty = &b"\x80\x04}\x8c\x08segments]s."[..];
+    let mut shown = open_comparison(empty, empty);
+    for (width, height) in [(1, 1), (9, 3), (80, 24)] {
+        shown.draw(width, height);
+        shown.key(KeyCode::Enter);
+    }
+    assert!(shown.draw(80, 24).contains("Nothing was allocated"));
 }

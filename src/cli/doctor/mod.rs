@@ -1,6 +1,7 @@
 //! `gputop doctor`: checks each capability on this host. If a capability does not work, prints the reason and fixes.
 
 mod exits;
+mod install;
 mod probe;
 mod requirements;
 mod terminal;
@@ -27,6 +28,9 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Check the installation only: which file runs, how it was installed, PATH, completions, man page
+    #[arg(long)]
+    install: bool,
     #[command(flatten)]
     pub config: ConfigArgs,
 }
@@ -82,46 +86,55 @@ struct Call {
 const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
+    if args.install {
+        return print_report(args, &report(install::checks(), Vec::new()));
+    }
     let (driver, answer) = check_driver();
     let works = driver.works;
-    let report = Report {
+    let schedule = GROUPS.iter().enumerate().map(|(i, group)| Call {
+        name: group.contents(),
+        when: when(group.due()),
+        microseconds: answer.as_ref().and_then(|answer| answer.costs[i]),
+    });
+    let checks = [
+        vec![
+            driver,
+            exits::check_xids(answer.as_ref().map(|answer| answer.xids)),
+            check_namespace(),
+            requirements::check_allocators(),
+            probe::check_probe(works),
+            exits::check_exits(),
+            exits::check_oom_killer(),
+            exits::check_kernel_log(),
+            requirements::check_store(),
+            requirements::check_hook(),
+            requirements::check_open_files(),
+            requirements::check_ssh(),
+        ],
+        terminal::checks(),
+        vec![check_configuration(flags, Settings::read(flags).err())],
+    ]
+    .concat();
+    print_report(args, &report(checks, schedule.collect()))?;
+    Ok(u8::from(!works))
+}
+
+fn report(checks: Vec<Check>, schedule: Vec<Call>) -> Report {
+    Report {
         schema: 1,
         version: env!("CARGO_PKG_VERSION"),
-        checks: [
-            vec![
-                driver,
-                exits::check_xids(answer.as_ref().map(|answer| answer.xids)),
-                check_namespace(),
-                requirements::check_allocators(),
-                probe::check_probe(works),
-                exits::check_exits(),
-                exits::check_oom_killer(),
-                exits::check_kernel_log(),
-                requirements::check_store(),
-                requirements::check_hook(),
-                requirements::check_open_files(),
-                requirements::check_ssh(),
-            ],
-            terminal::checks(),
-            vec![check_configuration(flags, Settings::read(flags).err())],
-        ]
-        .concat(),
-        schedule: GROUPS
-            .iter()
-            .enumerate()
-            .map(|(i, group)| Call {
-                name: group.contents(),
-                when: when(group.due()),
-                microseconds: answer.as_ref().and_then(|answer| answer.costs[i]),
-            })
-            .collect(),
-    };
-    if args.json {
-        print_json(&(serde_json::to_string_pretty(&report)? + "\n"))?;
-    } else {
-        print(&text(&report))?;
+        checks,
+        schedule,
     }
-    Ok(u8::from(!works))
+}
+
+fn print_report(args: &Args, report: &Report) -> Result<u8> {
+    if args.json {
+        print_json(&(serde_json::to_string_pretty(report)? + "\n"))?;
+    } else {
+        print(&text(report))?;
+    }
+    Ok(0)
 }
 
 fn is_root() -> bool {
@@ -244,6 +257,9 @@ fn text(report: &Report) -> String {
         for fix in &check.fix {
             let _ = writeln!(out, "{fix}");
         }
+    }
+    if report.schedule.is_empty() {
+        return out;
     }
     let _ = writeln!(out, "\nNVML calls for each GPU, on one thread per GPU:");
     for call in &report.schedule {

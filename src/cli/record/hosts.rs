@@ -102,7 +102,7 @@ pub(super) async fn record(targets: Vec<Target>, args: &Args, settings: &Setting
         });
     }
     drop(stopped);
-    let mut end = std::pin::pin!(stop_requested(args.length));
+    let mut end = std::pin::pin!(stop_requested(args.length, args.until_eof));
     let mut clock = tokio::time::interval(PROGRESS_INTERVAL);
     let (mut is_complete, mut stop) = (true, Some(stop));
     loop {

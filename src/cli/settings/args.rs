@@ -9,7 +9,8 @@ use clap::{Arg, Args, Command};
 use toml::Value;
 
 use super::definition::{
-    ASCII, DENSITY, INTERVAL, MOUSE, ON_INCIDENT, PROBE_INTERVAL, READONLY, SettingDef, THEME,
+    ASCII, DENSITY, INTERVAL, MOUSE, ON_EXIT, ON_IDLE, ON_INCIDENT, PROBE_INTERVAL, READONLY,
+    SettingDef, THEME,
 };
 use super::quantities::interval_argument;
 use super::themes::AUTO;
@@ -32,6 +33,13 @@ impl Flags {
     pub fn with(mut self, values: Values) -> Self {
         self.values.extend(values);
         self
+    }
+
+    /// Returns the value of a setting that is a text.
+    #[cfg(local)]
+    pub fn text_of(&self, name: &str) -> Option<&str> {
+        let value = self.values.iter().find(|(def, _)| def.name == name);
+        value.and_then(|(_, value)| value.as_str())
     }
 
     /// Adds the options before the subcommand; those after it take precedence.
@@ -155,6 +163,29 @@ impl IncidentArgs {
     }
 }
 
+/// Options of commands that watch processes.
+#[derive(Debug, Clone, Default, Args)]
+#[group(skip)]
+pub struct NotificationArgs {
+    #[command(flatten)]
+    incidents: IncidentArgs,
+    /// Run that command also for a process that holds GPU memory without using the GPU for this time: 10m, 1h, or `off`
+    #[arg(long, value_name = "TIME")]
+    on_idle: Option<String>,
+    /// Run that command also for each GPU process that exits
+    #[arg(long)]
+    on_exit: bool,
+}
+
+impl NotificationArgs {
+    pub fn values(&self) -> Values {
+        let mut values = self.incidents.values();
+        values.extend(text(&ON_IDLE, self.on_idle.as_ref()));
+        values.extend(switch(&ON_EXIT, self.on_exit, true));
+        values
+    }
+}
+
 /// All options that override settings, as used by the dashboard.
 #[derive(Debug, Clone, Default, Args)]
 #[group(skip)]
@@ -170,7 +201,7 @@ pub struct SettingsArgs {
     #[arg(long, value_name = "TIME")]
     probe_interval: Option<String>,
     #[command(flatten)]
-    incidents: IncidentArgs,
+    notifications: NotificationArgs,
 }
 
 impl SettingsArgs {
@@ -178,7 +209,7 @@ impl SettingsArgs {
         let flags = self.view.flags().with(self.sampling.values());
         let flags = flags.with(switch(&READONLY, self.readonly, true));
         let flags = flags.with(text(&PROBE_INTERVAL, self.probe_interval.as_ref()));
-        flags.with(self.incidents.values())
+        flags.with(self.notifications.values())
     }
 }
 

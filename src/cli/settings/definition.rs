@@ -92,6 +92,26 @@ pub const ON_INCIDENT: SettingDef = SettingDef {
     help: "Command to run once for each incident with `sh -c`; it gets the incident's JSON on standard input and is stopped after 10 s",
 };
 
+pub const ON_IDLE: SettingDef = SettingDef {
+    name: "on_idle",
+    kind: Kind::Text,
+    variable: "GPUTOP_ON_IDLE",
+    flag: "--on-idle",
+    default: "off",
+    example: "\"10m\"",
+    help: "Time after which the command of `on_incident` is also run for a process that holds GPU memory without using the GPU, from 10s to 24h, or `off`",
+};
+
+pub const ON_EXIT: SettingDef = SettingDef {
+    name: "on_exit",
+    kind: Kind::Switch,
+    variable: "GPUTOP_ON_EXIT",
+    flag: "--on-exit",
+    default: "false",
+    example: "true",
+    help: "Run the command of `on_incident` also for each GPU process that exits",
+};
+
 pub const PROBE_INTERVAL: SettingDef = SettingDef {
     name: "probe_interval",
     kind: Kind::Text,
@@ -110,6 +130,8 @@ pub const SETTINGS: &[&SettingDef] = &[
     &MOUSE,
     &READONLY,
     &ON_INCIDENT,
+    &ON_IDLE,
+    &ON_EXIT,
     &PROBE_INTERVAL,
 ];
 

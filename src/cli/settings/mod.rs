@@ -21,7 +21,8 @@ use toml::Value;
 #[cfg(local)]
 pub use args::GlyphArgs;
 pub use args::{
-    ConfigArgs, Flags, IncidentArgs, RecordingViewArgs, SamplingArgs, ScreenArgs, SettingsArgs,
+    ConfigArgs, Flags, IncidentArgs, NotificationArgs, RecordingViewArgs, SamplingArgs, ScreenArgs,
+    SettingsArgs,
 };
 #[cfg(local)]
 pub use collectors::{KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE, agent_options, kernel_log_path};
@@ -33,7 +34,8 @@ pub use terminal::{TerminalEnvironment, has_terminal};
 pub use themes::Themes;
 
 use self::definition::{
-    ASCII, DENSITY, INTERVAL, MOUSE, ON_INCIDENT, PROBE_INTERVAL, READONLY, SettingDef, THEME,
+    ASCII, DENSITY, INTERVAL, MOUSE, ON_EXIT, ON_IDLE, ON_INCIDENT, PROBE_INTERVAL, READONLY,
+    SettingDef, THEME,
 };
 use self::file::Written;
 use self::themes::AUTO;
@@ -68,6 +70,10 @@ pub struct Settings {
     pub probe_interval: Option<Millis>,
     /// The command to run for each incident.
     pub on_incident: Option<String>,
+    /// Time after which the command is run for an idle process.
+    on_idle: Option<Millis>,
+    /// Runs the command for each GPU process that exits.
+    on_exit: bool,
     /// Groups of hosts that can be given on the command line.
     pub groups: Vec<Group>,
     /// Reason why the user's directories are not used, if they are not.
@@ -117,6 +123,8 @@ impl Settings {
         Some(IncidentSink {
             store: Store::of_this_user().ok()?,
             on_incident: self.on_incident.clone(),
+            on_idle: self.on_idle,
+            on_exit: self.on_exit,
         })
     }
 
@@ -131,6 +139,18 @@ impl Settings {
             AUTO => Colours::built_in(terminal.palette()),
             name => themes.find(name, &written.origin(&THEME))?,
         };
+        let on_incident = on_incident(&written);
+        let on_idle = written.parsed(&ON_IDLE, quantities::idle_time)?.flatten();
+        let on_exit = written.switch(&ON_EXIT).unwrap_or(false);
+        for (def, is_on) in [(&ON_IDLE, on_idle.is_some()), (&ON_EXIT, on_exit)] {
+            if is_on && on_incident.is_none() {
+                let what = format!(
+                    "{} needs a command; set {} as well",
+                    def.name, ON_INCIDENT.name
+                );
+                return Err(written.origin(def).error(what));
+            }
+        }
         let ascii = written.switch(&ASCII).unwrap_or(!terminal.is_utf8());
         Ok(Self {
             interval: written
@@ -141,7 +161,9 @@ impl Settings {
             density: written.parsed(&DENSITY, density)?.unwrap_or_default(),
             mouse: written.switch(&MOUSE).unwrap_or(true),
             readonly: written.switch(&READONLY).unwrap_or(false),
-            on_incident: on_incident(&written),
+            on_incident,
+            on_idle,
+            on_exit,
             probe_interval: written
                 .parsed(&PROBE_INTERVAL, quantities::probe_interval)?
                 .flatten(),
@@ -179,7 +201,9 @@ impl Settings {
         let density = self.written.text(&DENSITY).unwrap_or(DENSITY.default);
         let probe_interval = self.probe_interval.map(interval_words);
         let probe_interval = probe_interval.unwrap_or_else(|| PROBE_INTERVAL.default.into());
-        let values: [(&'static SettingDef, Value); 8] = [
+        let on_idle = self.on_idle.map(interval_words);
+        let on_idle = on_idle.unwrap_or_else(|| ON_IDLE.default.into());
+        let values: [(&'static SettingDef, Value); 10] = [
             (&INTERVAL, interval_words(self.interval).into()),
             (&THEME, self.theme_name.clone().into()),
             (&DENSITY, density.into()),
@@ -190,6 +214,8 @@ impl Settings {
                 &ON_INCIDENT,
                 self.on_incident.clone().unwrap_or_default().into(),
             ),
+            (&ON_IDLE, on_idle.into()),
+            (&ON_EXIT, self.on_exit.into()),
             (&PROBE_INTERVAL, probe_interval.into()),
         ];
         let with_origin = |(def, value)| (def, value, self.written.origin(def));

@@ -26,6 +26,11 @@ const PROBE_INTERVAL: DurationRange = DurationRange {
     range: 10_000..=86_400_000,
     hint: "use 10s to 24h, or off",
 };
+const IDLE_TIME: DurationRange = DurationRange {
+    name: "idle time",
+    range: 10_000..=86_400_000,
+    hint: "use 10s to 24h, or off",
+};
 const MAP_INTERVAL: DurationRange = DurationRange {
     name: "map interval",
     range: 1_000..=86_400_000,
@@ -82,6 +87,11 @@ pub fn interval_argument(text: &str) -> Result<Millis, String> {
 /// Returns `None` for `off`.
 pub fn probe_interval(text: &str) -> Result<Option<Millis>, String> {
     PROBE_INTERVAL.parse(text)
+}
+
+/// Returns `None` for `off`.
+pub fn idle_time(text: &str) -> Result<Option<Millis>, String> {
+    IDLE_TIME.parse(text)
 }
 
 #[cfg(local)]

@@ -27,6 +27,10 @@ const PREFIXES: &[&str] = &[
     r"^\[(?<time>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\] ",
     // ISO times, optionally followed by Kubernetes' `stderr F `.
     r"^\[?(?<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)\]?:?(?: |$)(?:(?:stdout|stderr) [FP] )?",
+    // Times without a date: `[12:00:00.123]: `.
+    r"^\[(?<time>\d\d:\d\d:\d\d[.,]\d{1,6})\]:? ",
+    // Python modules of torch: `W1024 12:00:00.123000 140404233111360 torch/_dynamo/convert_frame.py:1009] [0/1] `.
+    r"^[EWIF]\d{4} \d\d:\d\d:\d\d\.\d{3,9} (?:\d{1,20} )?torch/_dynamo/[a-z_/]{1,80}\.py:\d{1,6}\] ",
     // Python's logging and loguru after the time: ` - ERROR - name - `, ` | INFO     | name:f:3 - `.
     r"^ ?[-|] (?:DEBUG|INFO|SUCCESS|WARNING|WARN|ERROR|CRITICAL|FATAL|EXCEPTION) {0,8} [-|] (?:[\w.:/<>-]{1,100} [-|] )?",
     r"^ ?- [\w.:/-]{1,80} - (?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL) - ",

@@ -192,7 +192,7 @@ fn holders(stacks: &Stacks, list: Vec<ByStack>) -> Vec<Holder<'_>> {
 }
 
 /// Returns a function that checks whether the next stack still fits into a list.
-fn fitting(stacks: &Stacks) -> impl FnMut(StackId) -> bool {
+pub(super) fn fitting(stacks: &Stacks) -> impl FnMut(StackId) -> bool {
     let mut bytes = 0;
     move |stack| {
         let frames = stacks.frames(stack);

@@ -1,8 +1,12 @@
-//! The output of `gputop snapshot`, as text and as JSON.
+//! The output of `gputop snapshot`, for one snapshot or two, as text and as JSON.
 
+mod compare;
 mod json;
 mod text;
 
+pub use compare::{
+    comparison_json, comparison_text, figure_lines, total_lines, where_words, with_sign,
+};
 pub use json::json;
 pub use text::{BEFORE, UNKNOWN, oom_words, seconds, settings, signed, text};
 

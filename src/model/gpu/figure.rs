@@ -18,6 +18,8 @@ pub struct GpuFigure {
     pub field: Field,
     /// Names of the `nvidia-smi --query-gpu` field, newest first. Empty if there is none.
     pub nvidia_smi: &'static [&'static str],
+    /// Name of the same figure in NVIDIA's DCGM, which is its metric name in `gputop serve`.
+    pub dcgm: Option<&'static str>,
     /// Its column in the table of GPUs, if it has one.
     pub column: Option<FigureColumn>,
     /// True if the user should act on the value.
@@ -200,6 +202,23 @@ impl Value<'_> {
             }
         }
     }
+
+    /// Returns the value in the unit that DCGM uses for it, or `None` for text and lists.
+    pub fn dcgm_number(self) -> Option<f64> {
+        Some(match self {
+            Self::Bytes(bytes) => bytes.0 as f64 / Bytes::mib(1).0 as f64,
+            Self::Percent(share) => share.0,
+            Self::Power(power) => f64::from(power.0) / 1_000.0,
+            Self::Energy(energy) => energy.0 as f64,
+            Self::Temperature(celsius) => f64::from(celsius.0),
+            Self::Clock(clock) => f64::from(clock.0),
+            Self::Count(n) | Self::Lanes(n) | Self::DeviceFile(n) => f64::from(*n),
+            Self::LongCount(n) => *n as f64,
+            Self::PState(state) => f64::from(*state),
+            Self::Flag(flag) | Self::Switch(flag) => f64::from(u8::from(*flag)),
+            Self::Rate(_) | Self::Text(_) | Self::Throttle(_) => return None,
+        })
+    }
 }
 
 fn rate_text(rate: BytesPerSecond) -> String {
@@ -225,6 +244,7 @@ pub(super) const fn figure(
         period,
         field,
         nvidia_smi: &[],
+        dcgm: None,
         column: None,
         is_bad: |_| false,
     }
@@ -233,6 +253,11 @@ pub(super) const fn figure(
 impl GpuFigure {
     pub(super) const fn nvidia_smi(self, nvidia_smi: &'static [&'static str]) -> Self {
         Self { nvidia_smi, ..self }
+    }
+
+    pub(super) const fn dcgm(self, name: &'static str) -> Self {
+        let dcgm = Some(name);
+        Self { dcgm, ..self }
     }
 
     pub(super) const fn column(
@@ -263,6 +288,20 @@ impl GpuFigure {
         }
     }
 
+    /// Returns the unit of [`Value::dcgm_number`] as the end of a phrase: ` (MiB)`.
+    pub fn dcgm_unit(&self) -> &'static str {
+        match self.field {
+            Field::Bytes(..) => " (MiB)",
+            Field::Percent(..) => " (percent)",
+            Field::Power(..) => " (W)",
+            Field::Energy(..) => " (mJ)",
+            Field::Temperature(..) => " (degrees Celsius)",
+            Field::Clock(..) => " (MHz)",
+            Field::Flag(..) | Field::Switch(..) => " (1 or 0)",
+            _ => "",
+        }
+    }
+
     /// Returns the unit of [`Value::raw`] as the end of a CSV heading.
     pub fn unit(&self) -> &'static str {
         match self.field {
@@ -288,6 +327,18 @@ mod tests {
     fn slow_figures_are_labelled_with_their_interval() {
         let seconds = SLOW_INTERVAL.0 / 1_000;
         assert_eq!(Period::Slow.words(), format!("{seconds} s"));
+    }
+
+    #[test]
+    fn every_number_that_is_read_without_a_screen_has_a_dcgm_name() {
+        for figure in GPU_FIGURES {
+            let has_no_number = matches!(
+                figure.field,
+                Field::Text(..) | Field::Throttle(..) | Field::DeviceFile(..)
+            );
+            let is_exported = figure.period != Period::WhileShown && !has_no_number;
+            assert_eq!(figure.dcgm.is_some(), is_exported, "{}", figure.name);
+        }
     }
 
     #[test]

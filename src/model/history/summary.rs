@@ -24,6 +24,18 @@ pub struct Summary {
     pub series: HashMap<String, Vec<Option<Span>>>,
 }
 
+impl Summary {
+    /// Returns the end of the last bucket.
+    pub fn end(&self) -> Mono {
+        let buckets = self.series.values().map(Vec::len).max().unwrap_or(0);
+        Mono(
+            self.start
+                .0
+                .saturating_add(COARSE.0.saturating_mul(buckets as u64)),
+        )
+    }
+}
+
 /// Collects a [`Summary`] from frames.
 #[derive(Debug, Default)]
 pub struct Summarise {

@@ -10,6 +10,7 @@ use super::contents::Contents;
 use super::lines::{Broken, FrameTime, Lines, TimedLine};
 use super::walk;
 use crate::model::bounded_json;
+use crate::model::history::Summary;
 use crate::model::host::Hello;
 use crate::model::units::Mono;
 use crate::protocol::{Line, Update};
@@ -100,6 +101,39 @@ impl Recording {
                 return time;
             }
         }
+    }
+
+    pub fn minute_count(&self) -> usize {
+        self.minutes.len()
+    }
+
+    /// Returns the times of the first and the last line of a minute.
+    pub fn minute_span(&self, minute: usize) -> (Mono, Mono) {
+        let minute = self.minutes.get(minute).copied().unwrap_or_default();
+        (minute.start, minute.end)
+    }
+
+    /// Passes the lines of a minute to `take`. Returns false if a part of the minute is unreadable, unless it is the last
+    /// minute: unfinished recordings always end in the middle of a line.
+    pub fn each_line(&self, minute: usize, mut take: impl FnMut(&[u8])) -> bool {
+        let is_last = minute + 1 >= self.minutes.len();
+        let Some(mut lines) = self.minutes.get(minute).and_then(|m| self.lines(m).ok()) else {
+            return is_last;
+        };
+        loop {
+            match lines.next() {
+                Ok(Some(line)) => take(line),
+                Ok(None) => return true,
+                Err(Broken) => return is_last,
+            }
+        }
+    }
+
+    /// Returns the values of a minute for charts, if the minute has a note.
+    pub fn minute_summary(&self, minute: usize) -> Option<Summary> {
+        let mut room = MAX_NOTE_BYTES;
+        let note = self.note(self.minutes.get(minute)?, &mut room)?;
+        Some(note.summary)
     }
 
     fn new(contents: Contents, name: String) -> Result<Self, OpenError> {

@@ -289,6 +289,7 @@ mod tests {
             ),
             ("!eval -eval", &["not text eval", "not text eval"]),
             ("user:me", &["user Texts([\"me\"])"]),
+            ("user=me", &["user Texts([\"me\"])"]),
             (
                 "-user:ana,bo|cy",
                 &["not user Texts([\"ana\", \"bo\", \"cy\"])"],

@@ -27,6 +27,8 @@ pub struct GpuRow {
     frame: Arc<Frame>,
     gpu: usize,
     mig: Option<usize>,
+    /// The holder of memory that grows.
+    growth: Option<String>,
 }
 
 impl GpuRow {
@@ -36,6 +38,7 @@ impl GpuRow {
             frame: Arc::clone(frame),
             gpu,
             mig,
+            growth: None,
         };
         frame
             .gpus
@@ -46,6 +49,15 @@ impl GpuRow {
                     .chain((0..gpu.mig.len()).map(move |m| row(g, Some(m))))
             })
             .collect()
+    }
+
+    /// Returns the rows of the newest frame, with the notes that need more than the frame.
+    pub fn of_app(app: &App) -> Vec<Self> {
+        let mut rows = Self::of_frame(&app.frame);
+        for row in &mut rows {
+            row.growth = app.holders.growth_note(row.gpu(), &app.frame);
+        }
+        rows
     }
 
     pub fn gpu(&self) -> &Gpu {
@@ -135,10 +147,12 @@ fn note(row: &GpuRow, _: &Theme) -> Cell {
     if let Some(mig) = row.mig() {
         return Cell::new(mig.profile.value().map_or("MIG", String::as_str), Role::Dim);
     }
-    notes(row.gpu(), &row.frame)
-        .into_iter()
-        .next()
-        .unwrap_or_else(|| Cell::text(""))
+    let first = notes(row.gpu(), &row.frame).into_iter().next();
+    match (first, &row.growth) {
+        (Some(note), _) if note.role == Role::Bad => note,
+        (_, Some(growth)) => Cell::new(growth, Role::Warn),
+        (first, None) => first.unwrap_or_else(|| Cell::text("")),
+    }
 }
 
 /// Returns the messages about a GPU, most urgent first.

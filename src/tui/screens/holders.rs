@@ -144,6 +144,7 @@ impl<R: HolderList> Screen for HolderScreen<R> {
     }
 }
 
+const TITLE: &str = "HOLDERS  ";
 const DEVICE: &str = "DEV";
 const GROWTH: &str = "MiB/min";
 const CHANGE: &str = "CHANGE";
@@ -200,7 +201,7 @@ const COLUMNS: &[Column<HolderRow>] = &[
     Column::left(
         "DTYPE",
         8,
-        6,
+        10,
         |row: &HolderRow, _| Cell::text(row.dtype.clone()),
         "Type of the tensors.",
     ),
@@ -229,8 +230,12 @@ const COLUMNS: &[Column<HolderRow>] = &[
     .sorted(First::Smallest, |row| SortKey::text(Some(&row.key.name))),
 ];
 
+/// Formats a size in MiB with one decimal. A size that would be 0.0 has its own unit.
 fn mib(size: Bytes) -> String {
-    format!("{:.1}", size.0 as f64 / Bytes::mib(1).0 as f64)
+    match size.0 as f64 / Bytes::mib(1).0 as f64 {
+        mib if mib < 0.05 && size.0 > 0 => size.short(),
+        mib => format!("{mib:.1}"),
+    }
 }
 
 fn rate(row: &HolderRow) -> Option<Bytes> {
@@ -387,20 +392,21 @@ impl HoldersScreen {
         let theme = &app.theme;
         let holders = self.reading(app).and_then(ProcessReading::holders);
         let age = holders.map(|holders| app.frame.mono.since(holders.at));
-        let state = match (holders, age) {
-            (Some(_), Some(age)) if area.width < 60 => format!("{} ago", span_words(age)),
-            (Some(holders), Some(age)) => {
-                format!("{}, {} ago", state_words(holders), span_words(age))
-            }
-            _ => String::new(),
-        };
-        let right = put_line_right(buffer, area, &state, Role::Dim, theme);
         let name = program(self.subject, app);
         let allocated = holders.map_or_else(String::new, |holders| {
             format!("  {} allocated", holders.allocated)
         });
+        let age = age.map(|age| format!("{} ago", span_words(age)));
+        let age = age.unwrap_or_default();
+        let state = holders.map(|holders| format!("{}, {age}", state_words(holders)));
+        let needed = |state: &String| {
+            columns(TITLE) + columns(&name) + columns(&allocated) + 2 + columns(state)
+        };
+        let state = state.filter(|state| needed(state) <= usize::from(area.width));
+        let state = state.unwrap_or(age);
+        let right = put_line_right(buffer, area, &state, Role::Dim, theme);
         let pieces = [
-            ("HOLDERS  ", theme.style(Role::Title)),
+            (TITLE, theme.style(Role::Title)),
             (name.as_str(), theme.style(Role::Title)),
             (allocated.as_str(), theme.style(Role::Text)),
         ];

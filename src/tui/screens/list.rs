@@ -19,7 +19,7 @@ pub trait ListRow: Sized + 'static {
     /// Identifies a row, so that the cursor stays on it when it moves.
     type Key;
     /// Subject of the list, if several lists of this kind exist.
-    type Subject: Default;
+    type Subject;
 
     const DEF: &'static ScreenDef;
     const COLUMNS: &'static [Column<Self>];
@@ -31,7 +31,7 @@ pub trait ListRow: Sized + 'static {
     const EMPTY: &'static str;
 
     /// Returns the rows in their default order, each with its index for [`Self::act`].
-    fn rows<'a>(app: &'a App, subject: &Self::Subject) -> Vec<(usize, &'a Self)>;
+    fn rows<'a>(app: &'a App, subject: &'a Self::Subject) -> Vec<(usize, &'a Self)>;
 
     fn key(&self) -> Self::Key;
 
@@ -62,7 +62,7 @@ pub struct ListScreen<R: ListRow> {
     filter: TextField,
 }
 
-impl<R: ListRow> Default for ListScreen<R> {
+impl<R: ListRow<Subject: Default>> Default for ListScreen<R> {
     fn default() -> Self {
         Self::about(R::Subject::default())
     }
@@ -80,13 +80,13 @@ impl<R: ListRow> ListScreen<R> {
     }
 
     /// Returns the row under the cursor.
-    pub fn selected<'a>(&self, app: &'a App) -> Option<&'a R> {
+    pub fn selected<'a>(&'a self, app: &'a App) -> Option<&'a R> {
         let rows = self.rows(app);
         rows.get(self.cursor(&rows)).map(|(_, row)| *row)
     }
 
     /// Returns the rows, filtered and sorted. Rows that are equal in a sort keep their default order.
-    fn rows<'a>(&self, app: &'a App) -> Vec<(usize, &'a R)> {
+    fn rows<'a>(&'a self, app: &'a App) -> Vec<(usize, &'a R)> {
         let words = self.filter.text().to_lowercase();
         let mut rows = R::rows(app, &self.subject);
         if !words.is_empty() {

@@ -16,6 +16,7 @@ pub mod process;
 pub mod process_table;
 pub mod small_overview;
 pub mod snapshot;
+pub mod snapshot_comparison;
 pub mod unreadable;
 pub mod whatif;
 
@@ -162,6 +163,7 @@ pub const SCREENS: &[&ScreenDef] = &[
     &fleet::DEF,
     &probe::DEF,
     &snapshot::DEF,
+    &snapshot_comparison::DEF,
     &whatif::DEF,
 ];
 

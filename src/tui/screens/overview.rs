@@ -70,6 +70,7 @@ pub const DEF: ScreenDef = ScreenDef {
             "idle",
             "Memory cached by those allocators, but not in tensors.",
         ),
+        ("^", "Peak VRAM of a process that has exited."),
         (
             "USED",
             "All memory that is not free, including the driver's part.",
@@ -149,8 +150,10 @@ fn chart_rows(gpus: usize, free: Rect) -> u16 {
 const DRIVER_LEGEND: &str = " GiB  VRAM memory of a process on its GPU, as the driver reports it";
 
 /// The unit of all memory on this screen, and what the columns of PyTorch's allocator mean.
-const LEGEND: &str =
-    " GiB  ALLOC tensors + IDLE cache = RESV  STUCK fragmented IDLE  FITS max request";
+const LEGEND: &str = " GiB  ALLOC tensors + IDLE cache = RESV  STUCK fragments  FITS max request";
+
+/// The rest of the legend while an exited process is listed.
+const PEAK_LEGEND: &str = "  ^peak";
 
 impl Overview {
     fn anchor_at(app: &App, at: usize) -> Option<Anchor> {
@@ -492,7 +495,7 @@ impl Screen for Overview {
         if is_small(area) {
             return small_overview::draw(app, self.selected_gpu(app), area, buffer);
         }
-        let rows = GpuRow::of_frame(&app.frame);
+        let rows = GpuRow::of_app(app);
         let layout = self.layout(app, rows.len(), area);
         if !layout.host.is_empty() {
             draw_host(app, layout.host, buffer);
@@ -524,7 +527,10 @@ impl Screen for Overview {
                 true => LEGEND,
                 false => DRIVER_LEGEND,
             };
-            put_line(buffer, layout.legend, legend, Role::Dim, &app.theme);
+            let has_peak = app.rows.iter().any(|row| row.ended().is_some());
+            let peak = if has_peak { PEAK_LEGEND } else { "" };
+            let legend = format!("{legend}{peak}");
+            put_line(buffer, layout.legend, &legend, Role::Dim, &app.theme);
         }
         self.draw_processes(app, layout.processes, buffer);
         match (layout.below, &self.memory) {
@@ -638,13 +644,13 @@ impl Screen for Overview {
             Action::Memory,
             Action::Filter,
             Action::Sort,
+            Action::SortVram,
+            Action::Theme,
             Action::Density,
             Action::Signal,
             Action::NextPane,
             Action::Pause,
             Action::ScrollBack,
-            Action::SortVram,
-            Action::Theme,
             Action::Stack,
         ]
     }

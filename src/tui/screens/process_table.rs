@@ -85,6 +85,12 @@ pub fn hit(app: &App, lines: usize, at: usize, place: Position, area: Rect) -> O
     (line < lines).then_some(Pressed::Row(line))
 }
 
+/// Returns the width of the narrowest terminal whose process table shows a column.
+pub fn min_width(app: &App, column: usize) -> u16 {
+    let View { hidden, .. } = view(app);
+    table::min_width(PROCESS_COLUMNS, hidden, column) + u16::from(!app.tags.is_empty())
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pressed {
     Heading(usize),

@@ -102,6 +102,13 @@ pub enum Align {
     RestMiddle,
 }
 
+impl Align {
+    /// Returns true if the column takes the remaining width.
+    fn is_flexible(self) -> bool {
+        matches!(self, Self::Rest | Self::RestMiddle)
+    }
+}
+
 /// Text and colour role of a table cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
@@ -226,28 +233,39 @@ pub struct Placed {
 /// Selects columns by priority until one does not fit, keeps their order on screen, and gives the remaining width to
 /// the flexible one.
 pub fn place<T: ?Sized>(columns: &[Column<T>], x: u16, width: u16) -> Vec<Placed> {
-    place_visible(columns, Hidden::default(), x, width)
+    place_visible(columns, Hidden::default(), None, x, width)
 }
 
 /// Columns with this priority number or a larger one are placed only if the flexible column keeps at least 1.5 times
 /// its minimum width.
 const OPTIONAL_PRIORITY: u8 = 8;
 
+/// Priority number of the sort column, unless its own is smaller. Rows in the order of an invisible column would look
+/// unsorted.
+const SORTED_PRIORITY: u8 = 2;
+
 fn place_visible<T: ?Sized>(
     columns: &[Column<T>],
     hidden: Hidden,
+    sorted: Option<usize>,
     x: u16,
     width: u16,
 ) -> Vec<Placed> {
-    let mut order: Vec<usize> = (0..columns.len()).filter(|&i| !hidden.has(i)).collect();
-    order.sort_by_key(|&i| columns[i].priority);
+    let is_sorted = |i: usize| sorted == Some(i);
+    let priority = |i: usize| match is_sorted(i) {
+        true => columns[i].priority.min(SORTED_PRIORITY),
+        false => columns[i].priority,
+    };
+    let shown = |i: &usize| is_sorted(*i) || !hidden.has(*i);
+    let mut order: Vec<usize> = (0..columns.len()).filter(shown).collect();
+    order.sort_by_key(|&i| priority(i));
     let flexible = columns.iter().find(|column| column.align == Align::Rest);
     let comfort = flexible.map_or(0, |column| column.width / 2);
     let mut chosen = vec![false; columns.len()];
     let mut used = 0;
     for i in order {
         let need = columns[i].width + u16::from(used > 0);
-        let reserve = match columns[i].priority {
+        let reserve = match priority(i) {
             OPTIONAL_PRIORITY.. => comfort,
             _ => 0,
         };
@@ -262,12 +280,7 @@ fn place_visible<T: ?Sized>(
     let mut at = x;
     let mut placed = Vec::new();
     for (i, column) in columns.iter().enumerate().filter(|(i, _)| chosen[*i]) {
-        let width = column.width
-            + if matches!(column.align, Align::Rest | Align::RestMiddle) {
-                spare
-            } else {
-                0
-            };
+        let width = column.width + if column.align.is_flexible() { spare } else { 0 };
         placed.push(Placed {
             column: i,
             x: at,
@@ -281,7 +294,20 @@ fn place_visible<T: ?Sized>(
 /// Returns the columns of a table drawn into `area`. The first terminal column is for the cursor.
 pub fn placed<T: ?Sized>(columns: &[Column<T>], view: &View, area: Rect) -> Vec<Placed> {
     let width = area.width.saturating_sub(1);
-    place_visible(columns, view.hidden, area.x + 1, width)
+    place_visible(columns, view.hidden, view.sorted, area.x + 1, width)
+}
+
+/// Returns the width of the narrowest table that shows a column if the user does not hide it.
+pub fn min_width<T: ?Sized>(columns: &[Column<T>], mut hidden: Hidden, column: usize) -> u16 {
+    hidden.show(column);
+    let all: u16 = columns.iter().map(|column| column.width + 1).sum();
+    let shows = |width: &u16| {
+        let placed = place_visible(columns, hidden, None, 1, width.saturating_sub(1));
+        placed.iter().any(|place| place.column == column)
+    };
+    (1..)
+        .find(|width| shows(width) || *width > 2 * all)
+        .unwrap_or(all)
 }
 
 /// Columns that are not shown, by index.
@@ -295,6 +321,10 @@ impl Hidden {
 
     pub fn hide(&mut self, column: usize) {
         self.0 |= 1 << column;
+    }
+
+    fn show(&mut self, column: usize) {
+        self.0 &= !(1 << column);
     }
 
     pub fn toggle(&mut self, column: usize) {
@@ -487,6 +517,32 @@ mod tests {
             .collect();
         assert_eq!(narrow, [(0, 0, 3), (2, 4, 6)]);
         assert_eq!(place(&columns, 0, 2), []);
+    }
+
+    #[test]
+    fn the_sort_column_is_shown_although_hidden_or_less_important() {
+        let columns = [
+            column("A", 3, Align::Right, 0),
+            column("B", 5, Align::Right, 9),
+            column("C", 4, Align::Rest, 1),
+            column("D", 4, Align::Right, 2),
+        ];
+        let mut hidden = Hidden::default();
+        let shown = |hidden, sorted, width| -> Vec<usize> {
+            let placed = place_visible(&columns, hidden, sorted, 1, width);
+            placed.iter().map(|place| place.column).collect()
+        };
+        assert_eq!(shown(hidden, None, 15), [0, 2, 3]);
+        assert_eq!(shown(hidden, Some(1), 15), [0, 1, 2]);
+        // The flexible column needs 6 columns before an optional one is shown, and the cursor 1.
+        assert_eq!(
+            min_width(&columns, hidden, 1),
+            1 + 3 + 1 + 6 + 1 + 4 + 1 + 5
+        );
+        hidden.hide(1);
+        assert_eq!(shown(hidden, None, 80), [0, 2, 3]);
+        assert_eq!(shown(hidden, Some(1), 80), [0, 1, 2, 3]);
+        assert_eq!(min_width(&columns, hidden, 1), 22);
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub struct TimeAxis {
 pub struct AxisEnd {
     /// Clock time of the end.
     pub time: UnixMillis,
+    /// Time since the end; 0 if the window does not move, as in a printed chart.
     pub ago: Millis,
 }
 
@@ -44,7 +45,7 @@ impl TimeAxis {
     }
 
     /// Draws the rule under `plot` with its marks and times. The times are ages, or clock times if the window does not
-    /// end now. A time that would hide a mark is omitted, and the end time moves beside it.
+    /// end now. A time that would hide a mark is moved or omitted.
     pub fn draw(&self, marks: &[AxisMark], plot: Rect, buffer: &mut Buffer, theme: &Theme) {
         let y = plot.bottom();
         for x in plot.left()..plot.right() {
@@ -62,16 +63,22 @@ impl TimeAxis {
             let is_inside = |mark: &AxisMark| (from..to).contains(&mark.column);
             !marks.iter().any(is_inside)
         };
-        // Leaves a gap to marks and stays near the end. If there is no such place, the text is drawn over the marks.
-        let [long, short] = [self.end_words(theme), self.short_words(theme)];
-        let place = |words: &String| {
-            let free = |end: &u16| is_free(end.saturating_sub(width_of(words)), end + 1);
-            let near = plot.width.saturating_sub(4)..=plot.width;
-            Some((words.clone(), near.rev().find(free)?))
+        // Near the end of a past window, a clock time moves beside a mark. `now` does not, because a mark to its right would
+        // look like a future event.
+        let nearest = match self.past {
+            Some(_) => plot.width.saturating_sub(4),
+            None => plot.width,
         };
-        let (words, end) = place(&long)
-            .or_else(|| place(&short))
-            .unwrap_or((short, plot.width));
+        let place = |words: String| {
+            let is_free = |end: &u16| is_free(end.saturating_sub(width_of(&words)), end + 1);
+            let end = (nearest..=plot.width).rev().find(is_free)?;
+            Some((words, end))
+        };
+        let words = [self.end_words(theme), self.short_words(theme)];
+        let (words, end) = words
+            .into_iter()
+            .find_map(place)
+            .unwrap_or((String::new(), plot.width));
         let end_at = put_right(buffer, plot.x, plot.x + end, y, &words, style);
         let ticks: u64 = if plot.width >= 60 { 4 } else { 2 };
         for tick in 0..ticks {
@@ -85,8 +92,11 @@ impl TimeAxis {
         }
     }
 
-    /// Returns the column of a time in a chart of `width` columns.
+    /// Returns the column of a time in a chart of `width` columns. `None` if the time is outside the window.
     pub fn column(&self, time: Mono, width: u16) -> Option<u16> {
+        if time > self.end {
+            return None;
+        }
         // Aligned like the columns of a series.
         let step = (self.length.0 / u64::from(width.max(1))).max(1);
         let back = (self.end.0 / step).checked_sub(time.0 / step)?;
@@ -102,16 +112,15 @@ impl TimeAxis {
 
     /// Returns `now` or `12:04, 1h02 ago`.
     pub fn end_words(&self, theme: &Theme) -> String {
-        self.past.map_or_else(
-            || "now".into(),
-            |past| {
-                format!(
-                    "{}, {} ago",
-                    self.clock(past.time, theme),
-                    span_words(past.ago)
-                )
-            },
-        )
+        match self.past {
+            None => "now".into(),
+            Some(past) if past.ago == Millis(0) => self.clock(past.time, theme),
+            Some(past) => format!(
+                "{}, {} ago",
+                self.clock(past.time, theme),
+                span_words(past.ago)
+            ),
+        }
     }
 
     /// Returns `now` or `12:04`.
@@ -197,14 +206,15 @@ mod tests {
             past: None,
         };
         for (marks, text) in [
-            (&[31][..], "-1h--------------30m-------now-x"),
-            (&[18, 29], "-1h---------------x------now-x--"),
+            (&[31][..], "-1h--------------30m-----------x"),
+            (&[18, 27], "-1h---------------x--------x-now"),
+            (&[18, 29], "-1h---------------x----------x--"),
             (&[2], "--x--------------30m---------now"),
         ] {
             assert_eq!(marked(axis, 32, marks), text, "{marks:?}");
         }
         let all: Vec<u16> = (0..32).collect();
-        assert_eq!(marked(axis, 32, &all), format!("{}now", "x".repeat(29)));
+        assert_eq!(marked(axis, 32, &all), "x".repeat(32));
         let past = TimeAxis {
             past: Some(AxisEnd {
                 time: UnixMillis(43_440_000),
@@ -212,10 +222,7 @@ mod tests {
             }),
             ..axis
         };
-        assert_eq!(
-            marked(past, 32, &[20, 31]),
-            "11:04---------------x----12:04-x"
-        );
+        assert_eq!(marked(past, 32, &[20]), "11:04---------------x------12:04");
     }
 
     #[test]
@@ -227,9 +234,9 @@ mod tests {
         };
         let of = |at| axis.column(Mono(at), 10);
         assert_eq!(
-            [of(100_500), of(99_000), of(91_999)],
+            [of(100_000), of(99_000), of(91_999)],
             [Some(9), Some(8), Some(0)]
         );
-        assert_eq!([of(90_999), of(101_000)], [None, None]);
+        assert_eq!([of(90_999), of(100_500), of(101_000)], [None; 3]);
     }
 }

@@ -1,11 +1,18 @@
 //! Every picture that the documentation shows, in one place.
 
-use gputop::tui::picture::svg;
+use std::path::{Path, PathBuf};
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use gputop::tui::effect::Effect;
+use gputop::tui::picture::{animated_svg, svg};
 use gputop::tui::theme::Palette;
+use gputop::tui::view::View;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
 
 use crate::screen_fixture;
 
-pub struct Picture {
+struct Picture {
     name: &'static str,
     screen: &'static str,
     /// Seconds into the built-in recording.
@@ -13,7 +20,7 @@ pub struct Picture {
     size: (u16, u16),
 }
 
-pub const PICTURES: &[Picture] = &[
+const PICTURES: &[Picture] = &[
     Picture {
         name: "memory",
         screen: "memory",
@@ -35,13 +42,11 @@ pub const PICTURES: &[Picture] = &[
 ];
 
 impl Picture {
-    pub fn path(&self) -> std::path::PathBuf {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-        root.join("assets/screens")
-            .join(format!("{}.svg", self.name))
+    fn path(&self) -> PathBuf {
+        path(self.name)
     }
 
-    pub fn draw(&self) -> String {
+    fn draw(&self) -> String {
         let app = screen_fixture::app_at(screen_fixture::DEMO, self.at, Palette::Dark, false, true);
         svg(&screen_fixture::draw(
             &app,
@@ -50,4 +55,39 @@ impl Picture {
             self.size.1,
         ))
     }
+}
+
+fn path(name: &str) -> PathBuf {
+    let screens = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/screens");
+    screens.join(format!("{name}.svg"))
+}
+
+/// Returns the path and the content of every picture.
+pub fn all() -> Vec<(PathBuf, String)> {
+    let pictures = PICTURES
+        .iter()
+        .map(|picture| (picture.path(), picture.draw()));
+    pictures.chain([(path("fix"), fix())]).collect()
+}
+
+/// Draws the way from a failure to its fix in the demo: the overview, the explanation, and the first fix copied.
+fn fix() -> String {
+    let mut app = screen_fixture::app_at(screen_fixture::DEMO, 117, Palette::Dark, false, true);
+    screen_fixture::diagnose(&mut app, screen_fixture::DEMO, 117);
+    let mut view = View::default();
+    view.follow(&app);
+    let mut frames = Vec::new();
+    for (key, seconds) in [(None, 3), (Some('d'), 4), (Some('1'), 3)] {
+        if let Some(key) = key {
+            let event = KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE);
+            if let (Effect::Copy(copied), _) = view.key(event, &mut app) {
+                app.message = Some(copied.sent_words());
+            }
+        }
+        let area = Rect::new(0, 0, 100, 30);
+        let mut buffer = Buffer::empty(area);
+        view.draw(&app, area, &mut buffer);
+        frames.push((buffer, seconds));
+    }
+    animated_svg(&frames)
 }

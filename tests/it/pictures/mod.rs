@@ -4,11 +4,10 @@ mod list;
 
 #[test]
 fn the_pictures_are_what_the_program_draws() {
-    for picture in list::PICTURES {
-        let path = picture.path();
+    for (path, drawn) in list::all() {
         let committed = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(
-            committed == picture.draw(),
+            committed == drawn,
             "{} is out of date; `cargo run --example picture` draws it anew",
             path.display()
         );

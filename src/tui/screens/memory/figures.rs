@@ -1,11 +1,11 @@
 //! Values of the memory screen: the memory of a process in parts whose printed values add up.
 //!
-//! Statistics, map and driver values are read at slightly different times. The parts of the pool come from the map if
-//! it is as recent as the statistics, because only the map shows what is stuck. Otherwise they come from the
-//! statistics.
+//! Statistics, map and driver values are read at slightly different times. Sizes that other screens show as well come from
+//! the statistics. The parts of idle memory come from the map if it is recent, because only the map shows what is stuck.
+//! A part of another instant, and a remainder between values of different instants, is approximate.
 
 use super::AnalysedMap;
-use crate::allocator::fits::{Fits, returnable, stuck};
+use crate::allocator::fits::{Around, Fits, returnable, stuck};
 use crate::allocator::fragmentation::Fragmentation;
 use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;
@@ -29,8 +29,10 @@ pub struct Figures {
     pub process: Bytes,
     /// Driver values for the GPU, if they were read.
     pub card: Option<Card>,
-    /// True if the samples contradict each other, so that a remainder is not exact.
-    pub approximate: bool,
+    /// True if memory outside the pool is a difference between values of different instants.
+    pub is_other_approximate: bool,
+    /// True if the parts of idle memory are those of an earlier or later instant.
+    pub is_split_approximate: bool,
     pub fits: Fits,
 }
 
@@ -60,27 +62,36 @@ struct Parts {
     allocated: Bytes,
     idle: Bytes,
     split: Option<IdleParts>,
+    is_split_approximate: bool,
 }
 
 impl Parts {
     fn of(pool: &Pool, read: Option<&AnalysedMap>) -> Self {
-        match read {
-            Some(read) => Self::of_map(&read.fragmentation),
-            None => Self::of_stats(pool),
-        }
+        let parts = Self::of_stats(pool);
+        read.map_or(parts, |read| parts.split_like(&read.fragmentation))
     }
 
-    fn of_map(of: &Fragmentation) -> Self {
-        let split = IdleParts {
-            stuck: of.stuck,
-            returnable: of.returnable,
-            private: of.kept,
-            waiting: of.active,
+    /// Splits idle memory like a map. If the map is of another instant, its parts are limited to the idle memory.
+    fn split_like(self, map: &Fragmentation) -> Self {
+        let mut left = self.idle.0;
+        let mut part = |size: Bytes| {
+            let size = size.0.min(left);
+            left -= size;
+            Bytes(size)
         };
+        let (stuck, waiting, private) = (part(map.stuck), part(map.active), part(map.kept));
+        let split = IdleParts {
+            stuck,
+            waiting,
+            private,
+            returnable: part(Bytes(u64::MAX)),
+        };
+        let idle = map.free.0.saturating_add(map.active.0);
         Self {
-            allocated: of.allocated,
-            idle: Bytes(of.free.0.saturating_add(of.active.0)),
             split: Some(split),
+            is_split_approximate: self.allocated.0.abs_diff(map.allocated.0) > STEP
+                || self.idle.0.abs_diff(idle) > STEP,
+            ..self
         }
     }
 
@@ -103,6 +114,7 @@ impl Parts {
             allocated: stats.allocated.last(),
             idle,
             split,
+            is_split_approximate: false,
         }
     }
 
@@ -141,8 +153,13 @@ impl Figures {
         let process = reserved.saturating_add(other.unwrap_or(0));
         let card = gpu.and_then(|gpu| card(gpu, process));
         let contradicts = vram.is_some_and(|vram| vram.0 < reserved);
+        // The driver and the allocator are read at different instants. That matters only if the pool has changed.
+        let has_changed = pool.stats.reserved.min() != pool.stats.reserved.max();
         let mut figures = Self {
-            approximate: contradicts || card.is_some_and(|(_, contradicts)| contradicts),
+            is_other_approximate: has_changed
+                || contradicts
+                || card.is_some_and(|(_, contradicts)| contradicts),
+            is_split_approximate: parts.is_split_approximate,
             fits: fits(frame, gpu, pool, read),
             ..Self::default()
         };
@@ -224,7 +241,7 @@ impl Figures {
 fn fits(frame: &Frame, gpu: Option<&Gpu>, pool: &Pool, read: Option<&AnalysedMap>) -> Fits {
     let mut processes = frame.processes.iter().flat_map(|p| &*p.list);
     let process = processes.find(|process| process.key == pool.process);
-    let around = pools::around(process, pool, gpu);
+    let around = Around::of(process, pool, gpu);
     match read {
         Some(read) => read.fits(around),
         None => Fits::of_stats(&pool.stats, &around),
@@ -347,6 +364,37 @@ mod tests {
         );
         let figures = Figures::of(&Frame::default(), &pool(8 * gib, 13 * gib, 0), None);
         assert_eq!(figures.headline(), "5.00 GiB is cached but not in tensors");
+    }
+
+    #[test]
+    fn sizes_are_those_of_the_statistics_and_parts_of_another_instant_are_marked() {
+        let gib = Bytes::gib(1).0;
+        let mut pool = pool(8 * gib, 13 * gib, gib);
+        let map = |free: u64| Fragmentation {
+            allocated: Bytes(8 * gib),
+            free: Bytes(free),
+            stuck: Bytes(4 * gib),
+            returnable: Bytes(free.saturating_sub(4 * gib)),
+            ..Fragmentation::default()
+        };
+        let same = Parts::of_stats(&pool).split_like(&map(5 * gib));
+        let split = same.split.expect("a split");
+        assert_eq!(
+            (split.stuck, split.returnable),
+            (Bytes::gib(4), Bytes::gib(1))
+        );
+        assert!(!same.is_split_approximate);
+        let later = Parts::of_stats(&pool).split_like(&map(9 * gib));
+        assert_eq!((later.idle, later.split), (Bytes::gib(5), same.split));
+        assert!(later.is_split_approximate);
+        let frame = frame(24 * gib, 10 * gib, 0, Some(14 * gib));
+        assert!(!Figures::of(&frame, &pool, None).is_other_approximate);
+        pool.stats.reserved = pool
+            .stats
+            .reserved
+            .and(Bytes(12 * gib))
+            .and(Bytes(13 * gib));
+        assert!(Figures::of(&frame, &pool, None).is_other_approximate);
     }
 
     #[test]

@@ -65,8 +65,11 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "other",
-            "GPU memory of the process outside its pool: CUDA context, libraries, other allocators. Marked ~ if the \
-             samples differ in time.",
+            "GPU memory of the process outside its pool: CUDA context, libraries, other allocators.",
+        ),
+        (
+            "~",
+            "Computed from values of different instants, so it may be wrong for a moment.",
         ),
         (
             "elsewhere",

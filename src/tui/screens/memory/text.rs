@@ -238,7 +238,8 @@ impl Shown<'_> {
             let absent = self.theme.glyphs.absent.to_owned();
             return vec![line(None, "  stuck", words, absent)];
         };
-        let part = |name, words, size| line(None, name, words, gib(size));
+        let about = approximate(self.figures.is_split_approximate);
+        let part = |name, words, size| line(None, name, words, format!("{about}{}", gib(size)));
         let mut lines = vec![
             part("  stuck", "beside live tensors", parts.stuck),
             part("  returnable", self.returnable_words(), parts.returnable),
@@ -254,7 +255,7 @@ impl Shown<'_> {
 
     fn other_line(&self) -> AccountingRow {
         let (figures, glyphs) = (&self.figures, &self.theme.glyphs);
-        let about = if figures.approximate { "~" } else { "" };
+        let about = approximate(figures.is_other_approximate);
         let size = figures
             .other
             .map_or_else(|| glyphs.absent.into(), |o| format!("{about}{}", gib(o)));
@@ -272,7 +273,9 @@ impl Shown<'_> {
         if card.elsewhere.0 > 0 {
             let shape = Some((glyphs.whole, Role::Processes));
             let words = "other processes";
-            lines.push(line(shape, "elsewhere", words, gib(card.elsewhere)));
+            let about = approximate(self.figures.is_other_approximate);
+            let size = format!("{about}{}", gib(card.elsewhere));
+            lines.push(line(shape, "elsewhere", words, size));
         }
         let shape = Some((glyphs.free, Role::Free));
         let words = self.free_words(card);
@@ -502,6 +505,11 @@ impl Shown<'_> {
         };
         format!("{exact}read {} ago", self.age())
     }
+}
+
+/// Returns the mark of a size that is not exact.
+fn approximate(is_approximate: bool) -> &'static str {
+    if is_approximate { "~" } else { "" }
 }
 
 /// Shortens `NVIDIA GeForce RTX 4090` to `RTX 4090`.

@@ -5,7 +5,7 @@
 //! selects the next. A *position* is a number of events from the start of the trace; see
 //! [`history`](crate::snapshot::history).
 
-mod frames;
+pub(super) mod frames;
 mod map;
 mod stack_list;
 mod summary;

@@ -1,0 +1,107 @@
+//! The recording that `gputop run --summary` makes: a `gputop record` beside the command.
+//!
+//! It is a process of its own, so that it shares no signals, limits or terminal with the command. It stops when its
+//! standard input is closed, also if `gputop run` is killed.
+
+use std::io::{PipeReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use color_eyre::Result;
+use color_eyre::eyre::{OptionExt, WrapErr, bail};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+
+use super::settings::Flags;
+use super::summary::{add_fit, summarise};
+use super::{record, say};
+use crate::export::summary::short;
+use crate::model::process::ProcessKey;
+use crate::source::layout::ENDING;
+use crate::source::replay::Recording;
+
+/// Maximum time to complete the recording after the command has exited.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+pub struct BackgroundRecorder {
+    child: Child,
+    /// Messages of the recording.
+    messages: PipeReader,
+    path: PathBuf,
+}
+
+impl BackgroundRecorder {
+    /// Starts recording to `path`, or to a new file in the working directory.
+    /// `flags` are those of `gputop run`.
+    pub fn start(path: Option<&PathBuf>, flags: &Flags) -> Result<Self> {
+        let default = || {
+            let pid = std::process::id();
+            PathBuf::from(format!("gputop-run-{}-{pid}{ENDING}", record::date()))
+        };
+        let path = path.cloned().unwrap_or_else(default);
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .args(["record", "--until-eof", "--output"])
+            .arg(&path);
+        if let Some(config) = &flags.config {
+            command.arg("--config").arg(config);
+        }
+        if let Some(on_incident) = flags.text_of("on_incident") {
+            command.args(["--on-incident", on_incident]);
+        }
+        // Nobody reads the messages before the end, so writing them must not block the recording.
+        let (messages, writer) = std::io::pipe()?;
+        fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::null());
+        // In a process group of its own, it does not receive the terminal's signals.
+        let command = command.stderr(writer).process_group(0);
+        let child = command.spawn().wrap_err("cannot start the recording")?;
+        Ok(Self {
+            child,
+            messages,
+            path,
+        })
+    }
+
+    /// Completes the recording, and prints what it contains about the command.
+    pub fn summarise(mut self, process: Option<ProcessKey>, traces: &[PathBuf]) -> Result<()> {
+        self.stop()?;
+        let path = self.path.display().to_string();
+        let recording = Recording::open(&self.path)?;
+        let process = process.ok_or_eyre("the process of the command was not found in /proc")?;
+        let mut run = summarise(&recording, &path)?.of_run(process);
+        for trace in traces {
+            if let Err(why) = add_fit(&mut run, trace) {
+                tracing::info!("no smaller GPU is proven: {why}");
+            }
+        }
+        let text = short(&run, super::width_of(true));
+        say(&format!("\n{text}Recording: {path}\n"));
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        drop(self.child.stdin.take());
+        let deadline = Instant::now() + FINISH_TIMEOUT;
+        let status = loop {
+            if let Some(status) = self.child.try_wait()? {
+                break status;
+            }
+            if Instant::now() >= deadline {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                bail!("the recording was not completed in time");
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        };
+        if !status.success() {
+            let mut text = String::new();
+            let _ = self.messages.read_to_string(&mut text);
+            let last = text.trim().lines().last().unwrap_or_default();
+            bail!("{}", last.trim_start_matches("gputop: "));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,248 @@
+//! `gputop serve`: metrics for Prometheus, over HTTP, as a file for the node exporter, or once on stdout.
+//!
+//! One task for each host stores its latest frame. A scrape formats these frames and never calls the driver, so neither many
+//! scrapes nor slow ones affect sampling.
+
+mod http;
+mod page;
+
+use std::io::Write;
+use std::net::ToSocketAddrs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::builder::PossibleValuesParser;
+use color_eyre::Result;
+use color_eyre::eyre::{Context, bail, eyre};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use self::page::{HostStatus, Page};
+use super::connect::{AllowedActions, PushArgs, prepare_all};
+use super::record::stop_requested;
+#[cfg(local)]
+use super::settings::agent_options;
+use super::settings::{ConfigArgs, Flags, NotificationArgs, SamplingArgs, Settings};
+use super::targets::HostArgs;
+use super::{print, runtime, say};
+use crate::export::metrics::{Format, Options, PROCESS_LABELS};
+use crate::incident::Watcher;
+use crate::model::text::{quoted, visible};
+use crate::model::units::Millis;
+#[cfg(local)]
+use crate::source::local;
+use crate::source::remote::{self, Target};
+use crate::source::stream::Source;
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub struct Args {
+    #[command(flatten)]
+    hosts: HostArgs,
+    #[command(flatten)]
+    push: PushArgs,
+    /// Serve http://ADDRESS/metrics [default: 127.0.0.1:9836, or no port with --textfile]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Write the metrics to this file at each interval, for the textfile collector of the node exporter
+    #[arg(long, value_name = "FILE")]
+    textfile: Option<PathBuf>,
+    /// Print the metrics once, or write them once with --textfile
+    #[arg(long, conflicts_with = "listen")]
+    once: bool,
+    /// Choose the labels that describe a process, separated by commas
+    #[arg(long, value_name = "LABEL", value_delimiter = ',', value_parser = label_names())]
+    labels: Option<Vec<String>>,
+    /// Set the number of processes per host with metrics of their own; the others are added up
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    processes: usize,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    config: ConfigArgs,
+    #[command(flatten)]
+    notifications: NotificationArgs,
+}
+
+impl Args {
+    pub fn flags(&self) -> Flags {
+        let flags = self.config.flags().with(self.sampling.values());
+        flags.with(self.notifications.values())
+    }
+
+    fn options(&self) -> Options {
+        let is_chosen = |name: &str| match &self.labels {
+            Some(names) => names.iter().any(|chosen| chosen == name),
+            None => true,
+        };
+        let labels = PROCESS_LABELS.iter().filter(|label| is_chosen(label.name));
+        Options {
+            labels: labels.collect(),
+            max_processes: self.processes,
+        }
+    }
+}
+
+fn label_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(PROCESS_LABELS.iter().map(|label| label.name))
+}
+
+const DEFAULT_ADDRESS: &str = "127.0.0.1:9836";
+/// Time between the two samples of `--once`; rates require two.
+const ONCE_INTERVAL: Millis = Millis(300);
+/// Maximum wait of `--once` for all hosts.
+const ONCE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time to diagnose and save the last observations.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
+
+pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
+    let targets = args.hosts.targets(&settings.groups, &[])?;
+    runtime()?.block_on(serve(targets, args, settings))
+}
+
+async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result<u8> {
+    let listen = match (&args.listen, &args.textfile) {
+        (Some(address), _) => Some(address.as_str()),
+        (None, None) if !args.once => Some(DEFAULT_ADDRESS),
+        _ => None,
+    };
+    let listener = match listen {
+        Some(address) => Some(bind(address).await?),
+        None => None,
+    };
+    let interval = if args.once {
+        ONCE_INTERVAL
+    } else {
+        settings.interval
+    };
+    let (stop, stopped) = watch::channel(());
+    let mut followers = JoinSet::new();
+    let mut hosts = Vec::new();
+    for (name, source) in sources(targets, interval, &args.push)? {
+        let watcher = match args.once {
+            true => Watcher::none(),
+            false => Watcher::start(settings.incident_sink())?,
+        };
+        let (status, latest) = watch::channel(HostStatus::default());
+        followers.spawn(page::follow(source, watcher, status, stopped.clone()));
+        hosts.push((name, latest));
+    }
+    drop(stopped);
+    let page = Arc::new(Page::new(hosts, args.options()));
+    if args.once {
+        let is_complete = page.wait_complete(ONCE_TIMEOUT).await;
+        let text = page.text(Format::Text);
+        match &args.textfile {
+            Some(path) => write_file(path, &text)?,
+            None => print(&String::from_utf8_lossy(&text))?,
+        }
+        remote::end_all();
+        return Ok(if is_complete { 0 } else { 1 });
+    }
+    let result = tokio::select! {
+        result = http::serve(listener, Arc::clone(&page)) => result,
+        result = write_files(args.textfile.as_deref(), interval, &page) => result,
+        result = stop_requested(None, false) => result.map_err(Into::into),
+    };
+    if let Some(path) = &args.textfile {
+        // The node exporter would serve the last values forever.
+        let _ = std::fs::remove_file(path);
+    }
+    drop(stop);
+    remote::end_all();
+    while let Some(watcher) = followers.join_next().await {
+        if let Ok(watcher) = watcher {
+            watcher.finish(FINISH_TIMEOUT);
+        }
+    }
+    result.map(|()| 0)
+}
+
+/// Returns the source of each host, with its name unless it is this host.
+fn sources(
+    targets: Vec<Target>,
+    interval: Millis,
+    push: &PushArgs,
+) -> Result<Vec<(Option<String>, Source)>> {
+    #[cfg(local)]
+    if targets.is_empty() {
+        return Ok(vec![(None, local::start(agent_options(interval))?)]);
+    }
+    #[cfg(not(local))]
+    if targets.is_empty() {
+        bail!(
+            "cannot serve this host: {}. Name a host: `gputop serve HOST`",
+            super::NO_COLLECTORS
+        );
+    }
+    let connections = prepare_all(targets, interval, push, AllowedActions::default());
+    let sources = connections.into_iter().map(|connection| {
+        let name = visible(connection.target.name().as_bytes(), 60);
+        Ok((Some(name), remote::start(connection)?))
+    });
+    sources.collect()
+}
+
+/// Opens the port, and prints the address. Warns if other hosts can reach it.
+async fn bind(address: &str) -> Result<TcpListener> {
+    let shown = quoted(address);
+    let found = address.to_socket_addrs().map(|mut found| found.next());
+    let Ok(Some(resolved)) = found else {
+        bail!("cannot listen on `{shown}`: use an address and a port, such as {DEFAULT_ADDRESS}");
+    };
+    let listener = match TcpListener::bind(resolved).await {
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => bail!(
+            "cannot listen on {shown}: another program uses this port. Choose another one with --listen"
+        ),
+        other => other.wrap_err_with(|| eyre!("cannot listen on {shown}"))?,
+    };
+    let local = listener.local_addr()?;
+    if !local.ip().is_loopback() {
+        say(&format!(
+            "gputop: warning: other hosts can read the metrics at {local}, without encryption or a password\n"
+        ));
+    }
+    say(&format!("gputop: serving http://{local}/metrics\n"));
+    Ok(listener)
+}
+
+/// Writes the file at each interval. Fails if the first attempt fails; reports later errors once.
+async fn write_files(path: Option<&Path>, interval: Millis, page: &Page) -> Result<()> {
+    let Some(path) = path else {
+        return std::future::pending().await;
+    };
+    let mut clock = tokio::time::interval(Duration::from_millis(interval.0));
+    let mut is_first = true;
+    let mut is_reported = false;
+    loop {
+        clock.tick().await;
+        match write_file(path, &page.text(Format::Text)) {
+            Err(error) if is_first => return Err(error),
+            Err(error) if !is_reported => {
+                say(&format!("gputop: {error:#}\n"));
+                is_reported = true;
+            }
+            Err(_) => {}
+            Ok(()) => is_reported = false,
+        }
+        is_first = false;
+    }
+}
+
+/// Replaces the file atomically. The file mode follows the umask, because the node exporter runs as another user.
+fn write_file(path: &Path, text: &[u8]) -> Result<()> {
+    // The node exporter ignores files with another extension than `prom`.
+    let part = path.with_extension(format!("{}.part", std::process::id()));
+    let write = || {
+        let _ = std::fs::remove_file(&part);
+        std::fs::File::create_new(&part)?.write_all(text)?;
+        std::fs::rename(&part, path)
+    };
+    let written = write();
+    if written.is_err() {
+        let _ = std::fs::remove_file(&part);
+    }
+    written.wrap_err_with(|| eyre!("cannot write {}", quoted(&path.to_string_lossy())))
+}

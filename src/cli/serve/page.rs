@@ -1,0 +1,221 @@
+//! The latest state of each host, and the page of metrics made from it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hyper::body::Bytes;
+use tokio::sync::watch;
+
+use super::super::dashboard::why_no_gpus;
+use crate::export::metrics::{self, Format, HostMetrics, HostState, IncidentCount, Options};
+use crate::incident::{WatchResult, Watcher};
+use crate::model::frame::Frame;
+use crate::model::incident::Severity;
+use crate::model::incident_key::IncidentKey;
+use crate::model::incident_record::Record;
+use crate::model::link::Link;
+use crate::protocol::Update;
+use crate::source::stream::Source;
+
+/// Maximum number of recent incidents whose revisions are recognized.
+const MAX_INCIDENTS: usize = 256;
+/// Maximum number of cards with a count, more than there are.
+const MAX_CARDS: usize = 512;
+/// Number of frames that a complete sample requires, because rates need two.
+const COMPLETE_FRAMES: u64 = 2;
+
+/// The latest state of a host.
+#[derive(Debug, Default)]
+pub struct HostStatus {
+    frame: Option<Arc<Frame>>,
+    received: Option<Instant>,
+    frames: u64,
+    is_disconnected: bool,
+    incidents: Vec<IncidentCount>,
+    /// Incidents that were counted already.
+    counted: Vec<IncidentKey>,
+}
+
+impl HostStatus {
+    fn state(&self) -> HostState {
+        let Some((frame, received)) = self.frame.as_deref().zip(self.received) else {
+            return match self.is_disconnected {
+                true => HostState::Disconnected,
+                false => HostState::Waiting,
+            };
+        };
+        // A busy host may skip a frame.
+        let limit = Duration::from_millis(frame.interval.0.saturating_mul(3) + 2_000);
+        if self.is_disconnected {
+            HostState::Disconnected
+        } else if received.elapsed() > limit {
+            HostState::Stale
+        } else if why_no_gpus(frame).is_some() {
+            HostState::NoGpus
+        } else if frame.gpus.is_empty() {
+            HostState::Waiting
+        } else {
+            HostState::Up
+        }
+    }
+
+    fn update(&mut self, update: &Update) -> bool {
+        match update {
+            Update::Frame(frame) => {
+                self.frame = Some(Arc::clone(frame));
+                self.received = Some(Instant::now());
+                self.frames += 1;
+                self.is_disconnected = false;
+            }
+            Update::Link(Link::Lost { .. }) => self.is_disconnected = true,
+            Update::Link(Link::Up) => self.is_disconnected = false,
+            _ => return false,
+        }
+        true
+    }
+
+    /// Counts an incident for the card of its first diagnosis. A counter must not fall if the diagnosis is revised.
+    fn count(&mut self, record: &Record) -> bool {
+        let (key, incident) = (&record.key, &record.incident);
+        if self.counted.iter().any(|counted| counted.is_same(key)) {
+            return false;
+        }
+        self.counted.push(key.clone());
+        if self.counted.len() > MAX_INCIDENTS {
+            self.counted.remove(0);
+        }
+        let severity = match incident.severity {
+            Severity::Fatal => "fatal",
+            Severity::Caught => "caught",
+            Severity::Note => "note",
+            Severity::Unknown => "unknown",
+        };
+        let last = key.time.0 as f64 / 1_000.0;
+        let is_same =
+            |row: &&mut IncidentCount| row.card == incident.id && row.severity == severity;
+        if let Some(row) = self.incidents.iter_mut().find(is_same) {
+            row.count += 1;
+            row.last = row.last.max(last);
+        } else if self.incidents.len() < MAX_CARDS {
+            self.incidents.push(IncidentCount {
+                card: incident.id.clone(),
+                severity,
+                count: 1,
+                last,
+            });
+        }
+        true
+    }
+}
+
+/// Stores the updates of a host until gputop is stopped. Returns the watcher, which may still save incidents.
+pub async fn follow(
+    mut source: Source,
+    mut watcher: Watcher,
+    status: watch::Sender<HostStatus>,
+    mut stopped: watch::Receiver<()>,
+) -> Watcher {
+    loop {
+        tokio::select! {
+            update = source.next() => match update {
+                Some(update) => {
+                    watcher.see(&update);
+                    status.send_if_modified(|status| status.update(&update));
+                }
+                None => {
+                    status.send_modify(|status| status.is_disconnected = true);
+                    let _ = stopped.changed().await;
+                    return watcher;
+                }
+            },
+            found = watcher.next() => match found {
+                WatchResult::Incident(record) => {
+                    status.send_if_modified(|status| status.count(&record));
+                }
+                WatchResult::Trouble(why) => super::say(&format!("gputop: {why}\n")),
+            },
+            _ = stopped.changed() => return watcher,
+        }
+    }
+}
+
+/// A host's name, and its latest state.
+type Host = (Option<String>, watch::Receiver<HostStatus>);
+
+/// The page, which is formatted once for each state and shared by all scrapes.
+pub struct Page {
+    hosts: Vec<Host>,
+    options: Options,
+    cache: Mutex<Cache>,
+}
+
+#[derive(Default)]
+struct Cache {
+    seen: Vec<watch::Receiver<HostStatus>>,
+    states: Vec<HostState>,
+    texts: [Option<Bytes>; 2],
+}
+
+impl Page {
+    pub fn new(hosts: Vec<Host>, options: Options) -> Self {
+        let seen = hosts.iter().map(|(_, latest)| latest.clone()).collect();
+        let cache = Cache {
+            seen,
+            ..Cache::default()
+        };
+        Self {
+            hosts,
+            options,
+            cache: Mutex::new(cache),
+        }
+    }
+
+    /// Returns the metrics of all hosts.
+    pub fn text(&self, format: Format) -> Bytes {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut has_changed = false;
+        for latest in &mut cache.seen {
+            // An error means that the host's task has ended.
+            has_changed |= latest.has_changed().unwrap_or(true);
+            latest.mark_unchanged();
+        }
+        let hosts: Vec<HostMetrics> = self.hosts.iter().map(host_metrics).collect();
+        let states: Vec<HostState> = hosts.iter().map(|host| host.state).collect();
+        if has_changed || states != cache.states {
+            cache.texts = [None, None];
+            cache.states = states;
+        }
+        let at = usize::from(format == Format::Text);
+        let text = cache.texts[at]
+            .get_or_insert_with(|| metrics::text(hosts, &self.options, format).into());
+        text.clone()
+    }
+
+    /// Waits until each host has sent a complete sample or cannot be reached. Returns true if at least one host has GPUs.
+    pub async fn wait_complete(&self, timeout: Duration) -> bool {
+        let wait = async {
+            for (_, latest) in &self.hosts {
+                let mut latest = latest.clone();
+                let is_complete = |status: &HostStatus| {
+                    status.is_disconnected
+                        || status.state() == HostState::NoGpus
+                        || status.frames >= COMPLETE_FRAMES && status.state() == HostState::Up
+                };
+                let _ = latest.wait_for(is_complete).await;
+            }
+        };
+        let _ = tokio::time::timeout(timeout, wait).await;
+        let mut hosts = self.hosts.iter();
+        hosts.any(|(_, latest)| latest.borrow().state() == HostState::Up)
+    }
+}
+
+fn host_metrics((name, latest): &Host) -> HostMetrics {
+    let status = latest.borrow();
+    HostMetrics {
+        name: name.clone(),
+        state: status.state(),
+        frame: status.frame.clone(),
+        incidents: status.incidents.clone(),
+    }
+}

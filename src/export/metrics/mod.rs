@@ -1,0 +1,676 @@
+//! Frames as metrics for Prometheus, in OpenMetrics and in the older text format.
+//!
+//! A missing value has no sample and is never written as 0. The values of a GPU that does not respond, and of a host that
+//! sends no frames, are missing as well; `gputop_gpu_up` and `gputop_up` have the reason in the label `state`.
+//!
+//! Figures of a GPU have the names and units of NVIDIA's DCGM. Samples of processes and pools have short labels. The labels
+//! that describe a process are on `gputop_process_info` only, and queries join them by `pid`.
+
+mod labels;
+mod rows;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeGaugeValue, GaugeValueEncoder, NoLabelSet,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+pub use self::labels::{PROCESS_LABELS, ProcessLabel};
+use self::rows::{
+    POOL_FIGURES, PROCESS_FIGURES, Row, largest, pool_rows, process_rows, summed, write_rows,
+};
+use crate::model::accounting::account;
+use crate::model::frame::Frame;
+use crate::model::gpu::{GPU_FIGURES, Gpu, HealthState, Memory, Value};
+use crate::model::process::Process;
+use crate::model::reading::Reading;
+use crate::model::text::visible;
+use crate::model::units::{Bytes, Millis, Mono};
+
+/// Maximum length of a label's value in characters.
+const MAX_LABEL_CHARS: usize = 64;
+
+/// Format of the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+    /// Prometheus text format 0.0.4, which the textfile collector of the node exporter requires.
+    Text,
+}
+
+impl Format {
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
+/// The choices of the user.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub labels: Vec<&'static ProcessLabel>,
+    /// Maximum number of processes of a host that have samples of their own.
+    pub max_processes: usize,
+}
+
+/// Connection state of a host, the label `state` of `gputop_up`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HostState {
+    Up,
+    /// No frame has arrived yet.
+    #[default]
+    Waiting,
+    /// The host has no GPU, or its driver is not loaded.
+    NoGpus,
+    /// No frame has arrived for several intervals.
+    Stale,
+    Disconnected,
+}
+
+impl HostState {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Waiting => "waiting",
+            Self::NoGpus => "no_gpus",
+            Self::Stale => "stale",
+            Self::Disconnected => "disconnected",
+        }
+    }
+}
+
+/// Incidents of one host that one card explains.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IncidentCount {
+    pub card: String,
+    pub severity: &'static str,
+    pub count: u64,
+    /// Time of the latest one in seconds since 1970.
+    pub last: f64,
+}
+
+/// The data of one host.
+#[derive(Debug, Clone)]
+pub struct HostMetrics {
+    /// Value of the label `host`. `None` without remote hosts.
+    pub name: Option<String>,
+    pub state: HostState,
+    /// The latest frame. Its values are used only in the state [`HostState::Up`].
+    pub frame: Option<Arc<Frame>>,
+    pub incidents: Vec<IncidentCount>,
+}
+
+/// Returns the metrics of all hosts.
+pub fn text(hosts: Vec<HostMetrics>, options: &Options, format: Format) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Exposition {
+        hosts,
+        options: options.clone(),
+        format,
+    }));
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = encode_registry(&mut text, &registry);
+    if format == Format::OpenMetrics {
+        let _ = encode_eof(&mut text);
+    }
+    text
+}
+
+#[derive(Debug)]
+struct Exposition {
+    hosts: Vec<HostMetrics>,
+    options: Options,
+    format: Format,
+}
+
+impl Collector for Exposition {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut out = Families {
+            encoder,
+            format: self.format,
+        };
+        write_health(&mut out, &self.hosts)?;
+        let hosts: Vec<HostRows<'_>> = self
+            .hosts
+            .iter()
+            .filter_map(|host| HostRows::new(host, &self.options))
+            .collect();
+        write_gpus(&mut out, &hosts)?;
+        let processes = hosts.iter().flat_map(|host| &host.processes);
+        write_rows(&mut out, &PROCESS_FIGURES, processes)?;
+        write_process_info(&mut out, &hosts, &self.options.labels)?;
+        let pools = hosts.iter().flat_map(|host| &host.pools);
+        write_rows(&mut out, &POOL_FIGURES, pools)?;
+        write_unreadable(&mut out, &hosts)?;
+        write_incidents(&mut out, &self.hosts)
+    }
+}
+
+type Labels<'a> = Vec<(&'static str, Cow<'a, str>)>;
+
+/// A number without a decimal point if it is whole.
+#[derive(Debug, Clone, Copy)]
+struct Number(f64);
+
+impl EncodeGaugeValue for Number {
+    fn encode(&self, encoder: &mut GaugeValueEncoder<'_>) -> fmt::Result {
+        // Whole numbers up to 2^53 are exact.
+        if self.0.fract() == 0.0 && self.0.abs() < 9.0e15 {
+            (self.0 as i64).encode(encoder)
+        } else {
+            self.0.encode(encoder)
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Gauge,
+    Counter,
+}
+
+struct Families<'a> {
+    encoder: DescriptorEncoder<'a>,
+    format: Format,
+}
+
+impl Families<'_> {
+    /// Writes the samples of one family, or nothing if there are none. The name of a counter ends with `_total`.
+    fn write<'l>(
+        &mut self,
+        name: &str,
+        kind: Kind,
+        help: &str,
+        samples: impl IntoIterator<Item = (Labels<'l>, f64)>,
+    ) -> fmt::Result {
+        let mut samples = samples.into_iter().peekable();
+        if samples.peek().is_none() {
+            return Ok(());
+        }
+        let is_suffixed = kind == Kind::Counter && self.format == Format::OpenMetrics;
+        // OpenMetrics names the family without the suffix of its samples; the older format names it like the samples.
+        let family = match name.strip_suffix("_total") {
+            Some(stem) if is_suffixed => stem,
+            _ => name,
+        };
+        let metric_type = match kind {
+            Kind::Gauge => MetricType::Gauge,
+            Kind::Counter => MetricType::Counter,
+        };
+        let mut encoder = self
+            .encoder
+            .encode_descriptor(family, help, None, metric_type)?;
+        for (labels, value) in samples {
+            let mut sample = encoder.encode_family(&labels)?;
+            if is_suffixed {
+                sample.encode_counter::<NoLabelSet, _, f64>(&(value as u64), None)?;
+            } else {
+                sample.encode_gauge(&Number(value))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn gauge<'l>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (Labels<'l>, f64)>,
+    ) -> fmt::Result {
+        self.write(name, Kind::Gauge, help, samples)
+    }
+}
+
+/// Returns the label's value, limited in length. The text may come from another user or host.
+fn label(value: &str) -> Cow<'_, str> {
+    let is_plain =
+        value.len() <= MAX_LABEL_CHARS && value.bytes().all(|b| (b' '..0x7f).contains(&b));
+    if is_plain {
+        Cow::Borrowed(value)
+    } else {
+        Cow::Owned(visible(value.as_bytes(), MAX_LABEL_CHARS))
+    }
+}
+
+fn with<'a>(
+    labels: &Labels<'a>,
+    more: impl IntoIterator<Item = (&'static str, Cow<'a, str>)>,
+) -> Labels<'a> {
+    labels.iter().cloned().chain(more).collect()
+}
+
+fn host_labels(name: Option<&String>) -> Labels<'_> {
+    name.map(|name| ("host", label(name))).into_iter().collect()
+}
+
+/// The rows of a host that sends frames.
+struct HostRows<'a> {
+    labels: Labels<'a>,
+    frame: &'a Frame,
+    /// GPUs that respond, with their labels.
+    gpus: Vec<(Labels<'a>, &'a Gpu)>,
+    processes: Vec<Row<'a, 2>>,
+    pools: Vec<Row<'a, 8>>,
+    /// Processes with samples of their own, in the order of the frame.
+    described: Vec<&'a Process>,
+}
+
+impl<'a> HostRows<'a> {
+    fn new(host: &'a HostMetrics, options: &Options) -> Option<Self> {
+        let frame = host.frame.as_deref()?;
+        if host.state != HostState::Up {
+            return None;
+        }
+        let labels = host_labels(host.name.as_ref());
+        let gpus: Vec<(Labels<'a>, &Gpu)> = frame
+            .gpus
+            .iter()
+            .filter(|gpu| gpu.health.state == HealthState::Answering)
+            .map(|gpu| (with(&labels, [gpu_label(gpu)]), gpu))
+            .collect();
+        let pools = pool_rows(frame, &labels);
+        let processes = process_rows(&gpus);
+        let shown = largest(&processes, &pools, options.max_processes);
+        let list = frame.processes.iter();
+        let list = list.filter(|list| is_fresh(frame, list.at));
+        let described = list
+            .flat_map(|list| &*list.list)
+            .filter(|process| shown.contains(&process.key.pid.0))
+            .collect();
+        Some(Self {
+            processes: summed(processes, &shown, &PROCESS_FIGURES),
+            pools: summed(pools, &shown, &POOL_FIGURES),
+            labels,
+            frame,
+            gpus,
+            described,
+        })
+    }
+}
+
+/// Returns true if a section of the frame was read in the last two intervals.
+fn is_fresh(frame: &Frame, at: Mono) -> bool {
+    frame.mono.since(at) <= Millis(frame.interval.0.saturating_mul(2).saturating_add(500))
+}
+
+fn gpu_label<'a>(gpu: &Gpu) -> (&'static str, Cow<'a, str>) {
+    ("gpu", gpu.index.to_string().into())
+}
+
+fn write_health(out: &mut Families<'_>, hosts: &[HostMetrics]) -> fmt::Result {
+    let version = ("version", Cow::Borrowed(env!("CARGO_PKG_VERSION")));
+    out.gauge(
+        "gputop_build_info",
+        "Version of the exporter",
+        [(vec![version], 1.0)],
+    )?;
+    out.gauge(
+        "gputop_up",
+        "1 if the host sends frames with GPUs; the label state has the reason for 0",
+        hosts.iter().map(|host| {
+            let state = ("state", host.state.word().into());
+            let is_up = host.state == HostState::Up;
+            let labels = with(&host_labels(host.name.as_ref()), [state]);
+            (labels, f64::from(u8::from(is_up)))
+        }),
+    )?;
+    let frames = || {
+        let with_frame = hosts.iter().filter_map(|host| {
+            let frame = host.frame.as_deref()?;
+            Some((host_labels(host.name.as_ref()), frame))
+        });
+        with_frame.collect::<Vec<_>>()
+    };
+    out.gauge(
+        "gputop_frame_timestamp_seconds",
+        "Time of the latest frame",
+        frames()
+            .into_iter()
+            .map(|(labels, frame)| (labels, frame.time.0 as f64 / 1_000.0)),
+    )?;
+    let gpus = frames().into_iter().flat_map(|(labels, frame)| {
+        let gpus = frame.gpus.iter().map(move |gpu| {
+            let (state, is_up) = match gpu.health.state {
+                HealthState::Answering => ("answering", 1.0),
+                HealthState::Silent => ("silent", 0.0),
+                HealthState::Lost => ("lost", 0.0),
+                HealthState::Unknown => ("unknown", 0.0),
+            };
+            let state = ("state", Cow::Borrowed(state));
+            (with(&labels, [gpu_label(gpu), state]), is_up)
+        });
+        gpus.collect::<Vec<_>>()
+    });
+    out.gauge(
+        "gputop_gpu_up",
+        "1 if the GPU responds; the label state has the reason for 0",
+        gpus,
+    )
+}
+
+fn write_gpus(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
+    let gpus = || hosts.iter().flat_map(|host| &host.gpus);
+    let drivers = hosts.iter().filter_map(|host| {
+        let driver = host.frame.driver.as_ref()?;
+        let version = |name, version: &'_ Reading<String>| {
+            let version = version.value()?.clone();
+            Some((
+                name,
+                Cow::Owned(visible(version.as_bytes(), MAX_LABEL_CHARS)),
+            ))
+        };
+        let versions = [
+            version("version", &driver.version),
+            version("cuda", &driver.cuda),
+        ];
+        Some((with(&host.labels, versions.into_iter().flatten()), 1.0))
+    });
+    out.gauge("gputop_driver_info", "Versions of the driver", drivers)?;
+    let info = gpus().map(|(labels, gpu)| {
+        let own = [("UUID", label(&gpu.uuid.0)), ("model", label(&gpu.name))];
+        let texts = GPU_FIGURES.iter().filter_map(|figure| {
+            let Ok(Value::Text(text)) = figure.field.read(gpu) else {
+                return None;
+            };
+            Some((figure.name, label(text)))
+        });
+        (with(labels, own.into_iter().chain(texts)), 1.0)
+    });
+    out.gauge("gputop_gpu_info", "Identity of the GPU", info)?;
+    for figure in GPU_FIGURES {
+        let Some(name) = figure.dcgm else { continue };
+        let values = gpus().filter_map(|(labels, gpu)| {
+            let value = figure.field.read(gpu).ok()?.dcgm_number()?;
+            Some((labels.clone(), value))
+        });
+        let help = format!("GPU {}{}", figure.label(), figure.dcgm_unit());
+        out.gauge(name, &help, values)?;
+    }
+    let reasons = gpus().flat_map(|(labels, gpu)| {
+        let reasons = gpu.throttle.value().into_iter().flatten();
+        let mut words: Vec<&str> = reasons.map(|reason| reason.words()).collect();
+        words.sort_unstable();
+        words.dedup();
+        let row = |word| (with(labels, [("reason", Cow::Borrowed(word))]), 1.0);
+        words.into_iter().map(row).collect::<Vec<_>>()
+    });
+    out.gauge(
+        "gputop_gpu_throttle",
+        "1 for each reason that reduces the clocks now",
+        reasons,
+    )?;
+    let unattributed = gpus().filter_map(|(labels, gpu)| {
+        let parts = account(gpu).filter(|parts| !parts.processes_unknown)?;
+        Some((labels.clone(), parts.unattributed.0 as f64))
+    });
+    out.gauge(
+        "gputop_gpu_unattributed_bytes",
+        "Used memory that belongs to no listed process",
+        unattributed,
+    )?;
+    write_mig(out, hosts)
+}
+
+fn write_mig(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
+    type Part = fn(&Memory) -> &Reading<Bytes>;
+    let parts: [(&str, &str, Part); 3] = [
+        (
+            "gputop_mig_memory_total_bytes",
+            "Memory of the MIG instance",
+            |memory| &memory.total,
+        ),
+        (
+            "gputop_mig_memory_used_bytes",
+            "Used memory of the MIG instance",
+            |memory| &memory.used,
+        ),
+        (
+            "gputop_mig_memory_free_bytes",
+            "Free memory of the MIG instance",
+            |memory| &memory.free,
+        ),
+    ];
+    for (name, help, part) in parts {
+        let gpus = hosts.iter().flat_map(|host| &host.gpus);
+        let values = gpus.flat_map(|(labels, gpu)| {
+            let values = gpu.mig.iter().filter_map(|mig| {
+                let profile = mig
+                    .profile
+                    .value()
+                    .map(|profile| ("profile", label(profile)));
+                let own = [("mig", mig.index.to_string().into())];
+                let labels = with(labels, own.into_iter().chain(profile));
+                Some((labels, part(&mig.memory).get()?.0 as f64))
+            });
+            values.collect::<Vec<_>>()
+        });
+        out.gauge(name, help, values)?;
+    }
+    Ok(())
+}
+
+fn write_process_info(
+    out: &mut Families<'_>,
+    hosts: &[HostRows<'_>],
+    labels: &[&ProcessLabel],
+) -> fmt::Result {
+    let info = hosts.iter().flat_map(|host| {
+        host.described.iter().map(|process| {
+            let labels = labels.iter().filter_map(|label| {
+                let value = (label.value)(process)?;
+                Some((
+                    label.name,
+                    visible(value.as_bytes(), MAX_LABEL_CHARS).into(),
+                ))
+            });
+            let pid = ("pid", process.key.pid.to_string().into());
+            (with(&host.labels, [pid].into_iter().chain(labels)), 1.0)
+        })
+    });
+    out.gauge("gputop_process_info", "Description of the process", info)
+}
+
+fn write_unreadable(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
+    let unreadable = hosts.iter().filter_map(|host| {
+        let pools = host.frame.pools.as_ref()?;
+        Some((host.labels.clone(), pools.unread.len() as f64))
+    });
+    out.gauge(
+        "gputop_unreadable_allocators",
+        "Number of processes whose allocator cannot be read",
+        unreadable,
+    )
+}
+
+fn write_incidents(out: &mut Families<'_>, hosts: &[HostMetrics]) -> fmt::Result {
+    let rows = || {
+        let rows = hosts.iter().flat_map(|host| {
+            host.incidents.iter().map(|incidents| {
+                let card = ("card", label(&incidents.card));
+                let severity = ("severity", Cow::Borrowed(incidents.severity));
+                let labels = with(&host_labels(host.name.as_ref()), [card, severity]);
+                (labels, incidents)
+            })
+        });
+        rows.collect::<Vec<_>>()
+    };
+    out.write(
+        "gputop_incidents_total",
+        Kind::Counter,
+        "Incidents since the exporter was started, by the card that explains them",
+        rows()
+            .into_iter()
+            .map(|(labels, row)| (labels, row.count as f64)),
+    )?;
+    out.gauge(
+        "gputop_incident_last_timestamp_seconds",
+        "Time of the latest incident",
+        rows().into_iter().map(|(labels, row)| (labels, row.last)),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::gpu::{Field, GpuProcess, Health};
+    use crate::model::pool::{Pool, PoolStats, Pools, Sampled};
+    use crate::model::process::ProcessKey;
+    use crate::model::units::{Celsius, GpuUuid, MegaHertz, MilliWatts, Percent};
+
+    const OPTIONS: Options = Options {
+        labels: Vec::new(),
+        max_processes: 200,
+    };
+
+    fn gpu(index: u32, processes: Vec<GpuProcess>) -> Gpu {
+        let mut gpu = Gpu {
+            index,
+            uuid: GpuUuid(format!("GPU-fa4e0000-0000-4000-8000-00000000000{index}").into()),
+            name: "NVIDIA H200".into(),
+            health: Health {
+                state: HealthState::Answering,
+                ..Health::default()
+            },
+            processes: processes.into(),
+            ..Gpu::default()
+        };
+        for figure in GPU_FIGURES.iter().filter(|figure| figure.dcgm.is_some()) {
+            match figure.field {
+                Field::Bytes(_, field) => *field(&mut gpu) = Bytes(143_771 << 20).into(),
+                Field::Percent(_, field) => *field(&mut gpu) = Percent(97.0).into(),
+                Field::Power(_, field) => *field(&mut gpu) = MilliWatts(131_512).into(),
+                Field::Temperature(_, field) => *field(&mut gpu) = Celsius(61).into(),
+                Field::Clock(_, field) => *field(&mut gpu) = MegaHertz(1_980).into(),
+                Field::Count(_, field) | Field::Lanes(_, field) => *field(&mut gpu) = 16.into(),
+                Field::LongCount(_, field) => *field(&mut gpu) = 100.into(),
+                Field::PState(_, field) => *field(&mut gpu) = 0.into(),
+                Field::Flag(_, field) | Field::Switch(_, field) => *field(&mut gpu) = true.into(),
+                _ => panic!("no value for {}", figure.name),
+            }
+        }
+        gpu.memory.free = Bytes::gib(9).into();
+        gpu
+    }
+
+    /// Returns a frame with a pool for each process.
+    fn frame(gpus: u32, processes: u32) -> Frame {
+        let key = |n| ProcessKey::new(1_000_000 + n, 7);
+        let on = |index| {
+            let listed = (0..processes)
+                .filter(|n| n % gpus == index)
+                .map(|n| GpuProcess {
+                    pid: key(n).pid,
+                    process: Some(key(n)),
+                    vram: Bytes::gib(12).into(),
+                    sm: Percent(12.5).into(),
+                    ..GpuProcess::default()
+                });
+            gpu(index, listed.collect())
+        };
+        let size = |gib| Sampled::new(Bytes(Bytes::gib(gib).0 + 1_536));
+        let pool = |n: u32| Pool {
+            process: key(n),
+            gpu: gpu(n % gpus, Vec::new()).uuid.into(),
+            stats: PoolStats {
+                allocated: size(7),
+                reserved: size(11),
+                active: size(8),
+                inactive_split: Bytes::gib(1),
+                largest_free_block: Bytes::gib(1).into(),
+                num_alloc_retries: 12,
+                ..PoolStats::default()
+            },
+            ..Pool::default()
+        };
+        let described = |n| Process {
+            key: key(n),
+            user: "alice".to_owned().into(),
+            command: format!("python train.py --rank {n}").into(),
+            rank: n.into(),
+            job: "81234".to_owned().into(),
+            container: "train".to_owned().into(),
+            ..Process::default()
+        };
+        Frame {
+            interval: Millis(1_000),
+            gpus: (0..gpus).map(on).collect(),
+            processes: Some(crate::model::frame::ProcessList {
+                list: Arc::new((0..processes).map(described).collect()),
+                ..Default::default()
+            }),
+            pools: Some(Pools {
+                list: Arc::new((0..processes).map(pool).collect()),
+                ..Pools::default()
+            }),
+            ..Frame::default()
+        }
+    }
+
+    fn written(frame: Frame, options: &Options) -> String {
+        let host = HostMetrics {
+            name: None,
+            state: HostState::Up,
+            frame: Some(Arc::new(frame)),
+            incidents: Vec::new(),
+        };
+        text(vec![host], options, Format::OpenMetrics)
+    }
+
+    #[test]
+    fn scrape_of_8_gpus_and_64_pools_is_small_and_fast() {
+        const MAX_BYTES: usize = 60 << 10;
+        let options = Options {
+            labels: PROCESS_LABELS.iter().collect(),
+            ..OPTIONS
+        };
+        let frame = frame(8, 64);
+        let begun = std::time::Instant::now();
+        let text = written(frame, &options);
+        println!("{} bytes in {:?}", text.len(), begun.elapsed());
+        assert_eq!(text.matches("gputop_pool_stuck_bytes{").count(), 64);
+        assert!(text.len() <= MAX_BYTES, "{} bytes", text.len());
+    }
+
+    #[test]
+    fn outdated_pools_and_the_room_on_a_silent_gpu_are_missing() {
+        let mut frame = frame(1, 2);
+        let fits = "gputop_pool_fits_bytes{gpu=\"0\",pid=\"1000000\"}";
+        let reserved = "gputop_pool_reserved_bytes{gpu=\"0\",pid=\"1000000\"}";
+        assert!(written(frame.clone(), &OPTIONS).contains(fits));
+        frame.gpus[0].health.state = HealthState::Silent;
+        let silent = written(frame.clone(), &OPTIONS);
+        assert!(
+            !silent.contains(fits) && silent.contains(reserved),
+            "{silent}"
+        );
+        frame.mono = Mono(60_000);
+        let outdated = written(frame, &OPTIONS);
+        assert!(!outdated.contains("pid="), "{outdated}");
+    }
+
+    #[test]
+    fn label_values_are_escaped_and_limited() {
+        let mut frame = frame(1, 1);
+        frame.gpus[0].name = "a\"} 1\nevil\\\u{202e}".to_owned() + &"x".repeat(100);
+        let text = written(frame, &OPTIONS);
+        let line = text
+            .lines()
+            .find(|line| line.contains("model="))
+            .unwrap_or_default();
+        assert!(
+            line.contains(r#"model="a\"} 1^Jevil\\\\u{202e}xxx"#),
+            "{line}"
+        );
+        assert!(line.contains("x…\"}"), "{line}");
+    }
+}

@@ -1,0 +1,75 @@
+//! The summary as one HTML file that loads nothing else.
+
+use std::fmt::Write as _;
+
+use super::Report;
+
+/// A chart, drawn by the same code as on the screen.
+#[derive(Debug)]
+pub struct Chart {
+    pub title: String,
+    pub svg: String,
+}
+
+/// The policy makes browsers refuse every request.
+const HEAD: &str = "<!DOCTYPE html>
+<html lang=\"en\">
+<meta charset=\"utf-8\">
+<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'nonce-gputop'\">
+<meta name=\"viewport\" content=\"width=device-width\">
+<link rel=\"icon\" href=\"data:,\">
+<style nonce=\"gputop\">
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #1c2128; background: #fff }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums }
+th, td { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid #d8dee4; white-space: nowrap }
+th.text, td.text { text-align: left; white-space: normal }
+div { overflow-x: auto }
+svg { max-width: 100% }
+@media (prefers-color-scheme: dark) { body { color: #d5d8dd; background: #16191d } th, td { border-color: #3a4048 } }
+</style>
+";
+
+/// Returns the report with its charts.
+pub fn html(report: &Report, charts: &[Chart]) -> String {
+    let (title, sections) = report.sections();
+    let title = escaped(&title);
+    let mut out = format!("{HEAD}<title>{title}</title>\n<h1>{title}</h1>\n");
+    for section in sections {
+        if !section.title.is_empty() {
+            let _ = writeln!(out, "<h2>{}</h2>", escaped(&section.title));
+        }
+        let class = |at: usize| match section.columns[at].is_text {
+            true => " class=\"text\"",
+            false => "",
+        };
+        if !section.rows.is_empty() {
+            out.push_str("<div><table>\n<tr>");
+            for (at, column) in section.columns.iter().enumerate() {
+                let _ = write!(out, "<th{}>{}</th>", class(at), column.name);
+            }
+            out.push_str("</tr>\n");
+            for row in &section.rows {
+                out.push_str("<tr>");
+                for (at, cell) in row.iter().enumerate() {
+                    let _ = write!(out, "<td{}>{}</td>", class(at), escaped(cell));
+                }
+                out.push_str("</tr>\n");
+            }
+            out.push_str("</table></div>\n");
+        }
+        for note in &section.notes {
+            let _ = writeln!(out, "<p>{}</p>", escaped(note));
+        }
+    }
+    for chart in charts {
+        let _ = writeln!(out, "<h2>{}</h2>\n{}", escaped(&chart.title), chart.svg);
+    }
+    out
+}
+
+/// Escapes text for an element.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}

@@ -1,0 +1,136 @@
+//! The summary as text in a table for each part, and as a few lines.
+
+use std::fmt::Write as _;
+
+use super::Report;
+use super::table::{Column, Section, duration, energy, fit_words, incident, overview_words};
+use crate::model::units::{Bytes, Percent};
+use crate::summary::{GpuSummary, ProcessSummary, RunSummary};
+
+/// Maximum number of lines that `gputop run --summary` prints before the name of the recording.
+const SHORT_LINES: usize = 9;
+/// Spaces between columns.
+const GAP: usize = 1;
+
+/// Returns the report with lines of at most `width` columns.
+pub fn text(report: &Report, width: usize) -> String {
+    let (title, sections) = report.sections();
+    let mut out = cut(&title, width) + "\n";
+    for section in sections {
+        if !section.title.is_empty() {
+            let _ = writeln!(out, "\n{}", cut(&section.title, width));
+        }
+        write_table(&mut out, &section, width);
+        for note in &section.notes {
+            write_wrapped(&mut out, note, width);
+        }
+    }
+    out
+}
+
+fn write_table(out: &mut String, section: &Section, width: usize) {
+    if section.rows.is_empty() {
+        return;
+    }
+    let widths: Vec<usize> = section
+        .columns
+        .iter()
+        .enumerate()
+        .map(|(at, column)| {
+            let cells = section.rows.iter().map(|row| row[at].chars().count());
+            cells.max().unwrap_or(0).max(column.name.len())
+        })
+        .collect();
+    let names: Vec<&str> = section.columns.iter().map(|column| column.name).collect();
+    let mut line = |cells: &[&str]| {
+        let cells = cells.iter().zip(&widths).zip(&section.columns);
+        let line = cells.fold(String::new(), |line, ((cell, width), column)| {
+            line + &aligned(cell, *width, *column)
+        });
+        let _ = writeln!(out, "{}", cut(line.trim_end(), width));
+    };
+    line(&names);
+    for row in &section.rows {
+        line(&row.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
+fn aligned(cell: &str, width: usize, column: Column) -> String {
+    let gap = " ".repeat(GAP);
+    match column.is_text {
+        true => format!("{gap}{cell:<width$}"),
+        false => format!("{gap}{cell:>width$}"),
+    }
+}
+
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    kept + "…"
+}
+
+/// Writes a sentence; further lines are indented.
+fn write_wrapped(out: &mut String, text: &str, width: usize) {
+    for text in text.lines() {
+        let mut line = String::from(" ");
+        for word in text.split(' ') {
+            if line.chars().count() + 1 + word.chars().count() > width && line.trim() != "" {
+                let _ = writeln!(out, "{line}");
+                line = "   ".into();
+            }
+            line.push_str(if line.ends_with(' ') { "" } else { " " });
+            line.push_str(word);
+        }
+        let _ = writeln!(out, "{line}");
+    }
+}
+
+/// Returns at most nine lines for the end of `gputop run`: the run, its GPUs, its processes and its incidents.
+pub fn short(run: &RunSummary, width: usize) -> String {
+    let mut lines = overview_words(run);
+    let mut rest: Vec<String> = run.incidents.iter().flat_map(incident).collect();
+    rest.extend(run.processes.iter().filter_map(fit_words));
+    lines.extend(run.gpus.iter().map(gpu_line));
+    lines.extend(run.processes.iter().map(process_line));
+    if run.processes.is_empty() {
+        lines.push("The command used no GPU while it was recorded.".into());
+    }
+    // Incidents matter more than the last of many GPUs and processes.
+    lines.truncate(SHORT_LINES.saturating_sub(rest.len()).max(SHORT_LINES / 2));
+    lines.extend(rest);
+    lines.truncate(SHORT_LINES);
+    lines.iter().fold(String::new(), |text, line| {
+        let line = line.lines().next().unwrap_or_default();
+        text + &cut(line, width) + "\n"
+    })
+}
+
+fn gpu_line(gpu: &GpuSummary) -> String {
+    let mut words = Vec::new();
+    let size = Bytes::short;
+    if let (Some(used), Some(total)) = (gpu.used, gpu.total) {
+        words.push(format!("peak {} of {}", size(used.peak), size(total)));
+    }
+    let share =
+        |name: &str, share: Option<Percent>| share.map(|share| format!("{name} {:.0} %", share.0));
+    words.extend(share("idle", gpu.idle_percent));
+    words.extend(share("waiting", gpu.waiting_percent));
+    words.extend(share("throttled", gpu.throttled_percent));
+    words.extend(gpu.energy.map(|e| energy(e.joules)));
+    format!("GPU {}: {}", gpu.index, words.join(", "))
+}
+
+fn process_line(process: &ProcessSummary) -> String {
+    let mut words = vec![duration(process.duration)];
+    let peak = |name: &str, peak: Bytes| format!("{name} {}", peak.short());
+    words.extend(process.vram.map(|vram| peak("peak VRAM", vram.peak)));
+    for pool in &process.pools {
+        words.extend(pool.reserved.map(|sizes| peak("reserved", sizes.peak)));
+        words.extend(pool.allocated.map(|sizes| peak("allocated", sizes.peak)));
+    }
+    words.extend(process.warnings.iter().map(|w| w.kind.to_owned()));
+    let (pid, program) = (process.process.pid, process.program());
+    format!("PID {pid} {program}: {}", words.join(", "))
+}

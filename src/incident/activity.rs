@@ -1,0 +1,284 @@
+//! Notifications about processes that exit or leave their GPU idle. They run the same command as incidents, with JSON on its
+//! standard input: `kind` is `exit` or `idle`, and `title` is one sentence, as for incidents.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+use serde::Serialize;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::on_incident::{NOTICE_LIMIT, run};
+use super::{IncidentSink, WatchResult, in_time};
+use crate::model::event::{Exit, Observation};
+use crate::model::frame::Frame;
+use crate::model::gpu::{ContextKind, Gpu, GpuProcess, HealthState};
+use crate::model::host::Hello;
+use crate::model::process::{Process, ProcessKey};
+use crate::model::text::visible;
+use crate::model::units::{Bytes, GpuUuid, Millis, Mono, UnixMillis};
+use crate::protocol::Update;
+
+/// Maximum number of notifications that wait for the command, which runs for one at a time.
+const MAX_WAITING: usize = 64;
+const MAX_COMMAND_CHARS: usize = 60;
+/// A process exits only once.
+const FOREVER: Millis = Millis(u64::MAX);
+
+/// The JSON for the command.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Activity {
+    kind: &'static str,
+    title: String,
+    host: String,
+    time: UnixMillis,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process: Option<Process>,
+    gpus: Vec<GpuUuid>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit: Option<Exit>,
+    /// Identifies the process on all hosts and boots.
+    #[serde(skip)]
+    key: String,
+    /// Time in which other observers do not report the same.
+    #[serde(skip)]
+    window: Millis,
+}
+
+/// A period in which a process has held GPU memory without using a GPU.
+struct IdlePeriod {
+    since: Mono,
+    is_reported: bool,
+}
+
+/// Detects exits and idle processes of one host.
+pub struct ActivityWatcher {
+    idle_time: Option<Millis>,
+    reports_exits: bool,
+    hello: Arc<Hello>,
+    idle: HashMap<ProcessKey, IdlePeriod>,
+    waiting: Option<SyncSender<Activity>>,
+}
+
+impl ActivityWatcher {
+    /// Starts the thread that runs the command, if the user asked for notifications.
+    pub fn start(sink: Option<&IncidentSink>, report: UnboundedSender<WatchResult>) -> Self {
+        let sink = sink.filter(|sink| sink.on_idle.is_some() || sink.on_exit);
+        let command = sink.and_then(|sink| sink.on_incident.clone());
+        let waiting = sink.zip(command).and_then(|(sink, command)| {
+            let (waiting, inbox) = sync_channel(MAX_WAITING);
+            let sink = sink.clone();
+            let thread = std::thread::Builder::new().name("activity".into());
+            let started = thread.spawn(move || notify_all(&inbox, &sink, &command, &report));
+            started.ok().map(|_| waiting)
+        });
+        Self {
+            idle_time: sink.and_then(|sink| sink.on_idle),
+            reports_exits: sink.is_some_and(|sink| sink.on_exit),
+            hello: Arc::default(),
+            idle: HashMap::new(),
+            waiting,
+        }
+    }
+
+    /// Handles an update. Never blocks. Returns an error message if too many notifications are waiting.
+    pub fn see(&mut self, update: &Update) -> Option<String> {
+        self.waiting.as_ref()?;
+        let found = match update {
+            Update::Hello(hello) => {
+                self.hello = Arc::clone(hello);
+                Vec::new()
+            }
+            Update::Frame(frame) => self.idle(frame),
+            Update::Event(event) => match (&event.observation, event.process) {
+                (Observation::Exit(exit), Some(key)) if self.reports_exits => {
+                    vec![self.exit(key, exit, event.time)]
+                }
+                _ => Vec::new(),
+            },
+            _ => Vec::new(),
+        };
+        let waiting = self.waiting.as_ref()?;
+        let sent: Result<(), _> = found.into_iter().try_for_each(|one| waiting.try_send(one));
+        matches!(sent, Err(TrySendError::Full(_)))
+            .then(|| "on_incident: too many processes exited at once; some were skipped".to_owned())
+    }
+
+    fn exit(&self, key: ProcessKey, exit: &Exit, time: UnixMillis) -> Activity {
+        let last = exit.last.as_deref();
+        let end = match (exit.signal.get(), exit.status.get()) {
+            _ if exit.oom.killed.get() == Some(true) => {
+                "was killed by the kernel: out of memory".into()
+            }
+            (Some(signal), _) => format!("was killed by signal {signal}"),
+            (None, Some(code)) => format!("exited with code {code}"),
+            (None, None) => "exited".to_owned(),
+        };
+        Activity {
+            kind: "exit",
+            title: format!("{} {end}", described(key, last)),
+            host: self.hello.host.clone(),
+            time,
+            process: last.cloned(),
+            gpus: exit.gpus.clone(),
+            exit: Some(Exit {
+                last: None,
+                ..exit.clone()
+            }),
+            key: self.key("exit", key),
+            window: FOREVER,
+        }
+    }
+
+    /// Returns the processes that have been idle for long enough since this frame.
+    fn idle(&mut self, frame: &Frame) -> Vec<Activity> {
+        let Some(idle_time) = self.idle_time else {
+            return Vec::new();
+        };
+        let idle = idle_processes(frame);
+        self.idle.retain(|key, _| idle.contains_key(key));
+        let mut found = Vec::new();
+        for (key, held) in idle {
+            let period = self.idle.entry(key).or_insert(IdlePeriod {
+                since: frame.mono,
+                is_reported: false,
+            });
+            let length = frame.mono.since(period.since);
+            if length < idle_time || std::mem::replace(&mut period.is_reported, true) {
+                continue;
+            }
+            let process = frame.process(key);
+            let bytes = Bytes(held.iter().map(|(_, bytes)| bytes.0).sum());
+            let title = format!(
+                "{} has held {bytes} of GPU memory for {} min without using the GPU",
+                described(key, process),
+                length.0 / 60_000
+            );
+            found.push(Activity {
+                kind: "idle",
+                title,
+                host: self.hello.host.clone(),
+                time: frame.time,
+                process: process.cloned(),
+                gpus: held.into_iter().map(|(gpu, _)| gpu).collect(),
+                exit: None,
+                key: self.key("idle", key),
+                window: idle_time,
+            });
+        }
+        found
+    }
+
+    fn key(&self, kind: &str, process: ProcessKey) -> String {
+        let ProcessKey { pid, start } = process;
+        format!("{kind}:{}:{pid}:{}", self.hello.boot_id, start.0)
+    }
+}
+
+fn described(key: ProcessKey, process: Option<&Process>) -> String {
+    let command = process.map(|process| process.command.value().unwrap_or(&process.name));
+    let command = command.map_or("a process", String::as_str);
+    let user = process.and_then(|process| process.user.value());
+    let user = user.map_or(String::new(), |user| format!(", {user}"));
+    let command = visible(command.as_bytes(), MAX_COMMAND_CHARS);
+    format!("{command} (PID {}{user})", key.pid)
+}
+
+/// Returns the processes that hold memory on GPUs and use none of them, with the memory on each. A process whose use is
+/// unknown is not idle.
+fn idle_processes(frame: &Frame) -> HashMap<ProcessKey, Vec<(GpuUuid, Bytes)>> {
+    let mut idle: HashMap<ProcessKey, Vec<(GpuUuid, Bytes)>> = HashMap::new();
+    let mut busy = Vec::new();
+    for gpu in &frame.gpus {
+        let listed = gpu.processes.value().into_iter().flatten();
+        for listed in listed.filter(|listed| listed.kind != ContextKind::Graphics) {
+            let Some(key) = listed.process else { continue };
+            match listed.vram.get().filter(|_| is_idle(gpu, listed)) {
+                Some(bytes) => idle.entry(key).or_default().push((gpu.uuid.clone(), bytes)),
+                None => busy.push(key),
+            }
+        }
+    }
+    for key in busy {
+        idle.remove(&key);
+    }
+    idle
+}
+
+fn is_idle(gpu: &Gpu, listed: &GpuProcess) -> bool {
+    let share = listed.sm.get().or(gpu.sm.get());
+    gpu.health.state == HealthState::Answering && share.is_some_and(|share| share.0 <= 0.0)
+}
+
+/// Runs the command for each notification that no other gputop of this user has reported.
+fn notify_all(
+    inbox: &Receiver<Activity>,
+    sink: &IncidentSink,
+    command: &str,
+    report: &UnboundedSender<WatchResult>,
+) {
+    for activity in inbox {
+        let (store, key, window) = (sink.store.clone(), activity.key.clone(), activity.window);
+        let claimed = in_time(move || store.claim_activity(&key, window));
+        let result = match claimed {
+            Ok(false) => continue,
+            Ok(true) => serde_json::to_vec(&activity)
+                .map_err(|error| error.to_string())
+                .and_then(|json| run(command, json, NOTICE_LIMIT, &AtomicBool::new(false))),
+            Err(why) => Err(why),
+        };
+        if let Err(why) = result {
+            let _ = report.send(WatchResult::Trouble(format!("on_incident: {why}")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::gpu::Health;
+    use crate::model::reading::Reading;
+    use crate::model::units::Percent;
+
+    const KEY: ProcessKey = ProcessKey::new(418, 7);
+
+    fn frame(seconds: u64, sm: impl Into<Reading<Percent>>) -> Frame {
+        let listed = GpuProcess {
+            pid: KEY.pid,
+            process: Some(KEY),
+            vram: Bytes::gib(2).into(),
+            sm: sm.into(),
+            ..GpuProcess::default()
+        };
+        let gpu = Gpu {
+            health: Health {
+                state: HealthState::Answering,
+                ..Health::default()
+            },
+            processes: vec![listed].into(),
+            ..Gpu::default()
+        };
+        Frame {
+            mono: Mono(seconds * 1_000),
+            gpus: vec![gpu],
+            ..Frame::default()
+        }
+    }
+
+    #[test]
+    fn reports_each_idle_period_once_and_never_an_unknown_share() {
+        let (report, _results) = tokio::sync::mpsc::unbounded_channel();
+        let mut watcher = ActivityWatcher::start(None, report);
+        watcher.idle_time = Some(Millis(60_000));
+        let mut reported = |seconds, sm: f64| watcher.idle(&frame(seconds, Percent(sm))).len();
+        assert_eq!((reported(0, 0.0), reported(59, 0.0)), (0, 0));
+        assert_eq!((reported(60, 0.0), reported(200, 0.0)), (1, 0));
+        assert_eq!((reported(201, 5.0), reported(202, 0.0)), (0, 0));
+        assert_eq!((reported(261, 0.0), reported(262, 0.0)), (0, 1));
+        for seconds in [300, 400] {
+            let unknown = frame(seconds, Reading::default());
+            assert!(watcher.idle(&unknown).is_empty());
+        }
+    }
+}

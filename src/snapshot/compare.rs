@@ -1,0 +1,365 @@
+//! Two snapshots compared: the memory of each device, and the memory that each stack holds.
+//!
+//! Stacks are the same if all of their frames are. When a program was edited, line numbers change, so a stack that only
+//! one snapshot contains is compared with the only such stack of the other one that differs in line numbers alone.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::history::{Amount, ByStack};
+use super::stacks::Stacks;
+use super::{Device, Snapshot, StackId, Study};
+use crate::model::stack::StackFrame;
+use crate::model::units::Bytes;
+
+/// What happened to the memory of a stack from the first snapshot to the second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    New,
+    Grew,
+    Shrank,
+    Vanished,
+}
+
+impl ChangeKind {
+    pub const ALL: [Self; 4] = [Self::New, Self::Grew, Self::Shrank, Self::Vanished];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Grew => "grew",
+            Self::Shrank => "shrank",
+            Self::Vanished => "vanished",
+        }
+    }
+}
+
+/// The memory that a stack holds in both snapshots.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StackChange {
+    pub kind: ChangeKind,
+    pub before: Amount,
+    pub after: Amount,
+    /// The stack in the second snapshot, or in the first one if it vanished.
+    pub stack: StackId,
+    /// The program's own frames on one line; empty if the stack is unknown.
+    pub words: String,
+}
+
+impl StackChange {
+    pub fn bytes(&self) -> i64 {
+        self.after.bytes.saturating_sub(self.before.bytes)
+    }
+
+    pub fn blocks(&self) -> i64 {
+        self.after.blocks.saturating_sub(self.before.blocks)
+    }
+
+    /// Returns the frames, innermost first.
+    pub fn frames<'s>(&self, stacks: &'s [Stacks; 2]) -> Vec<&'s StackFrame> {
+        self.stacks(stacks).frames(self.stack).collect()
+    }
+
+    /// Returns the stacks of the snapshot that contains the stack.
+    pub fn stacks<'s>(&self, stacks: &'s [Stacks; 2]) -> &'s Stacks {
+        let [first, second] = stacks;
+        match self.kind {
+            ChangeKind::Vanished => first,
+            _ => second,
+        }
+    }
+}
+
+/// Memory of a device in one snapshot, named as in `torch.cuda.memory_stats()`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct DeviceFigures {
+    pub allocated_bytes: Bytes,
+    pub requested_bytes: Bytes,
+    pub reserved_bytes: Bytes,
+    /// Reserved bytes that are not allocated.
+    pub idle_bytes: Bytes,
+    /// Idle bytes in segments that also hold a live block.
+    pub stuck_bytes: Bytes,
+    pub largest_free_block: Bytes,
+}
+
+impl DeviceFigures {
+    fn of(device: &Device, study: &Study) -> Self {
+        let found = &study.fragmentation;
+        Self {
+            allocated_bytes: found.allocated,
+            requested_bytes: device.requested(),
+            reserved_bytes: device.reserved(),
+            idle_bytes: found.free,
+            stuck_bytes: found.stuck,
+            largest_free_block: found.largest,
+        }
+    }
+
+    /// Returns names and values for a table.
+    pub fn named(&self) -> [(&'static str, Bytes); 6] {
+        [
+            ("allocated", self.allocated_bytes),
+            ("  requested", self.requested_bytes),
+            ("reserved", self.reserved_bytes),
+            ("idle", self.idle_bytes),
+            ("  stuck", self.stuck_bytes),
+            ("largest free block", self.largest_free_block),
+        ]
+    }
+}
+
+/// One device in both snapshots.
+#[derive(Debug, Default)]
+pub struct DeviceChange {
+    pub ordinal: u32,
+    /// All zero in a snapshot that does not contain the device.
+    pub figures: [DeviceFigures; 2],
+    /// Stacks whose memory changed, the largest difference first.
+    pub changes: Vec<StackChange>,
+}
+
+impl DeviceChange {
+    /// Returns the number of changed stacks of a kind and the sum of their differences.
+    pub fn total(&self, kind: ChangeKind) -> (usize, i64) {
+        let changes = self.changes.iter().filter(|change| change.kind == kind);
+        changes.fold((0, 0), |(count, bytes), change| {
+            (count + 1, bytes.saturating_add(change.bytes()))
+        })
+    }
+}
+
+/// Two snapshots.
+#[derive(Debug)]
+pub struct Comparison {
+    pub devices: Vec<DeviceChange>,
+    pub stacks: [Stacks; 2],
+}
+
+/// Memory by stack in one snapshot.
+#[derive(Debug, Default)]
+struct DeviceMemory {
+    figures: DeviceFigures,
+    stacks: Vec<ByStack>,
+}
+
+/// One snapshot, reduced to what a comparison needs.
+#[derive(Debug)]
+pub struct SnapshotMemory {
+    devices: Vec<(u32, DeviceMemory)>,
+    stacks: Stacks,
+}
+
+impl SnapshotMemory {
+    pub fn of(snapshot: Snapshot) -> Self {
+        let devices = snapshot.devices.iter().map(|device| {
+            let study = Study::of(device);
+            let memory = DeviceMemory {
+                figures: DeviceFigures::of(device, &study),
+                stacks: study.by_stack(device),
+            };
+            (device.ordinal, memory)
+        });
+        Self {
+            devices: devices.collect(),
+            stacks: snapshot.stacks,
+        }
+    }
+
+    fn take(&mut self, ordinal: u32) -> DeviceMemory {
+        let mut devices = self.devices.iter_mut();
+        let device = devices.find(|(number, _)| *number == ordinal);
+        device.map_or_else(DeviceMemory::default, |(_, memory)| std::mem::take(memory))
+    }
+}
+
+/// Compares two snapshots.
+pub fn compare(mut first: SnapshotMemory, mut second: SnapshotMemory) -> Comparison {
+    let all = first.devices.iter().chain(&second.devices);
+    let mut ordinals: Vec<u32> = all.map(|(ordinal, _)| *ordinal).collect();
+    ordinals.sort_unstable();
+    ordinals.dedup();
+    let mut devices = Vec::new();
+    for ordinal in ordinals {
+        let (before, after) = (first.take(ordinal), second.take(ordinal));
+        devices.push(DeviceChange {
+            ordinal,
+            figures: [before.figures, after.figures],
+            changes: changes(
+                (&before.stacks, &first.stacks),
+                (&after.stacks, &second.stacks),
+            ),
+        });
+    }
+    Comparison {
+        devices,
+        stacks: [first.stacks, second.stacks],
+    }
+}
+
+type Holders<'s> = (&'s [ByStack], &'s Stacks);
+
+fn changes(before: Holders<'_>, after: Holders<'_>) -> Vec<StackChange> {
+    let mut pairs = Vec::new();
+    let (first, second) = matched(
+        before.0.iter().collect(),
+        after.0.iter().collect(),
+        |by| key(before.1, by.stack, true),
+        |by| key(after.1, by.stack, true),
+        &mut pairs,
+    );
+    let (first, second) = matched(
+        first,
+        second,
+        |by| key(before.1, by.stack, false),
+        |by| key(after.1, by.stack, false),
+        &mut pairs,
+    );
+    let vanished = first.into_iter().map(|by| (Some(by), None));
+    let new = second.into_iter().map(|by| (None, Some(by)));
+    let all = pairs.into_iter().chain(vanished).chain(new);
+    let mut changes: Vec<StackChange> = all
+        .filter_map(|(first, second)| change((first, before.1), (second, after.1)))
+        .collect();
+    changes.sort_by_cached_key(|change| {
+        let size = change.bytes().unsigned_abs();
+        (std::cmp::Reverse(size), change.kind, change.words.clone())
+    });
+    changes
+}
+
+type Pair<'s> = (Option<&'s ByStack>, Option<&'s ByStack>);
+
+/// Moves stacks whose key occurs once in each list to `pairs`, and returns the others.
+fn matched<'s>(
+    first: Vec<&'s ByStack>,
+    second: Vec<&'s ByStack>,
+    first_key: impl Fn(&ByStack) -> String,
+    second_key: impl Fn(&ByStack) -> String,
+    pairs: &mut Vec<Pair<'s>>,
+) -> (Vec<&'s ByStack>, Vec<&'s ByStack>) {
+    let mut by_key: HashMap<String, (Vec<&ByStack>, Vec<&ByStack>)> = HashMap::new();
+    for by in first {
+        by_key.entry(first_key(by)).or_default().0.push(by);
+    }
+    for by in second {
+        by_key.entry(second_key(by)).or_default().1.push(by);
+    }
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    for (a, b) in by_key.into_values() {
+        match (&a[..], &b[..]) {
+            ([a], [b]) => pairs.push((Some(*a), Some(*b))),
+            _ => {
+                first.extend(a);
+                second.extend(b);
+            }
+        }
+    }
+    (first, second)
+}
+
+fn key(stacks: &Stacks, stack: StackId, has_lines: bool) -> String {
+    use std::fmt::Write as _;
+    stacks.frames(stack).fold(String::new(), |mut key, frame| {
+        let line = if has_lines { frame.line } else { 0 };
+        let _ = writeln!(key, "{}:{line} {}", frame.file, frame.function);
+        key
+    })
+}
+
+fn change(
+    (first, first_stacks): (Option<&ByStack>, &Stacks),
+    (second, second_stacks): (Option<&ByStack>, &Stacks),
+) -> Option<StackChange> {
+    let amount = |by: Option<&ByStack>| by.map(|by| by.amount).unwrap_or_default();
+    let (before, after) = (amount(first), amount(second));
+    let kind = match (first, second) {
+        (None, Some(_)) => ChangeKind::New,
+        (Some(_), None) => ChangeKind::Vanished,
+        _ if after.bytes > before.bytes => ChangeKind::Grew,
+        _ if after.bytes < before.bytes => ChangeKind::Shrank,
+        _ => return None,
+    };
+    let (by, stacks) = match (first, second) {
+        (_, Some(by)) => (by, second_stacks),
+        (Some(by), None) => (by, first_stacks),
+        (None, None) => return None,
+    };
+    Some(StackChange {
+        kind,
+        before,
+        after,
+        stack: by.stack,
+        words: stacks.words(by.stack),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stacks(lines: &[(&str, u32)]) -> Stacks {
+        let frames = lines.iter().map(|(function, line)| StackFrame {
+            file: "/home/ana/train.py".into(),
+            line: *line,
+            function: (*function).into(),
+        });
+        let numbers = 0..u32::try_from(lines.len()).expect("a small number");
+        Stacks {
+            frames: frames.collect(),
+            stacks: std::iter::once(Box::default())
+                .chain(numbers.map(|number| vec![number].into()))
+                .collect(),
+        }
+    }
+
+    fn by(stack: StackId, bytes: i64) -> ByStack {
+        let amount = Amount { bytes, blocks: 1 };
+        ByStack { stack, amount }
+    }
+
+    #[test]
+    fn matches_stacks_by_frames_and_sorts_by_difference() {
+        let before = stacks(&[("forward", 10), ("loss", 20), ("old", 30), ("same", 40)]);
+        // `loss` moved by a line, and the order of the stacks differs.
+        let after = stacks(&[("same", 40), ("loss", 21), ("forward", 10), ("fresh", 50)]);
+        let changes = changes(
+            (
+                &[by(1, 100), by(2, 50), by(3, 7), by(4, 9), by(0, 1)],
+                &before,
+            ),
+            (
+                &[by(1, 9), by(2, 10), by(3, 400), by(4, 3), by(0, 2)],
+                &after,
+            ),
+        );
+        let found: Vec<_> = changes
+            .iter()
+            .map(|change| (change.kind.word(), change.bytes(), change.words.as_str()))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("grew", 300, "train.py:10 forward"),
+                ("shrank", -40, "train.py:21 loss"),
+                ("vanished", -7, "train.py:30 old"),
+                ("new", 3, "train.py:50 fresh"),
+                ("grew", 1, ""),
+            ]
+        );
+    }
+
+    #[test]
+    fn does_not_guess_between_several_stacks_that_differ_in_lines() {
+        let before = stacks(&[("step", 10), ("step", 11)]);
+        let after = stacks(&[("step", 12)]);
+        let changes = changes((&[by(1, 5), by(2, 6)], &before), (&[by(1, 7)], &after));
+        let kinds: Vec<_> = changes.iter().map(|change| change.kind).collect();
+        assert_eq!(
+            kinds,
+            [ChangeKind::New, ChangeKind::Vanished, ChangeKind::Vanished]
+        );
+    }
+}

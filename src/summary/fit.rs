@@ -1,0 +1,92 @@
+//! The smallest GPU on which a program would have fitted, as proven by a replay of its allocation trace.
+
+use serde::Serialize;
+
+use super::{PoolSummary, ProcessSummary};
+use crate::allocator::config::Config;
+use crate::allocator::rules::Torch;
+use crate::allocator::trace::{Op, Trace};
+use crate::allocator::whatif::{Room, replay};
+use crate::model::units::Bytes;
+
+/// Memory sizes of GPUs in GiB.
+const CARDS: &[u64] = &[
+    4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 141, 180, 192, 256, 288,
+];
+
+/// The smallest GPU on which every request of the trace succeeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ProvenFit {
+    #[serde(rename = "card_bytes")]
+    pub card: Bytes,
+    /// Memory outside of the allocator that was set aside: the peak of the process.
+    #[serde(rename = "outside_bytes")]
+    pub outside: Bytes,
+    #[serde(rename = "peak_reserved_bytes")]
+    pub peak_reserved: Bytes,
+}
+
+/// Reason why a trace proves nothing, as a phrase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UnprovenFit {
+    #[error("the trace does not reach back to the start of the program")]
+    Incomplete,
+    #[error("an allocation failed in the trace")]
+    Failed,
+    #[error("the replay does not reproduce the recorded peak of reserved memory")]
+    Inexact,
+    #[error("no process of the recording has the peak of reserved memory of the trace")]
+    Unmatched,
+    #[error("the device memory outside of PyTorch's pools was not recorded")]
+    OutsideUnknown,
+    #[error("the program does not fit on any smaller GPU")]
+    TooLarge,
+}
+
+/// Replays a trace on GPUs of different sizes. Returns the index of the process that the trace belongs to, and the
+/// smallest GPU. `reserved` is the memory that the driver reserves for itself.
+pub fn smallest_card(
+    trace: &Trace,
+    torch: Torch,
+    processes: &[ProcessSummary],
+    reserved: Bytes,
+) -> Result<(usize, ProvenFit), UnprovenFit> {
+    let has_failed = |op: &Op| matches!(op, Op::Refused { .. });
+    if trace.ops.iter().any(has_failed) {
+        return Err(UnprovenFit::Failed);
+    }
+    let peak = trace.recorded.reserved_peak;
+    let peak = peak.filter(|_| !trace.cut && trace.start.is_empty());
+    let peak = peak.ok_or(UnprovenFit::Incomplete)?;
+    let is_same = |pool: &PoolSummary| pool.ordinal == trace.device && pool.reserved_peak == peak;
+    let at = processes
+        .iter()
+        .position(|process| process.pools.iter().any(is_same))
+        .ok_or(UnprovenFit::Unmatched)?;
+    let outside = processes[at].outside_peak;
+    let outside = outside.ok_or(UnprovenFit::OutsideUnknown)?;
+    let outside = Bytes(outside.0.saturating_add(reserved.0));
+    let conf = trace.recorded.conf.as_deref().unwrap_or_default();
+    let rules = Config::parse(conf).rules(torch);
+    if replay(trace, &rules, Room::ENDLESS).peak_reserved != peak {
+        return Err(UnprovenFit::Inexact);
+    }
+    for card in CARDS.iter().map(|gib| Bytes::gib(*gib)) {
+        if card <= outside {
+            continue;
+        }
+        let outcome = replay(trace, &rules, Room { card, outside });
+        if outcome.fits() {
+            let peak_reserved = outcome.peak_reserved;
+            return Ok((
+                at,
+                ProvenFit {
+                    card,
+                    outside,
+                    peak_reserved,
+                },
+            ));
+        }
+    }
+    Err(UnprovenFit::TooLarge)
+}

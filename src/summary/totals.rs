@@ -1,0 +1,737 @@
+//! Sums over the frames of a recording.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::distribution::Distribution;
+use super::line::{FrameLine, GpuLine};
+use super::{
+    Energy, GpuSummary, IncidentSummary, PoolSummary, ProcessSummary, RunSummary, ThrottleShare,
+    WarningSummary,
+};
+use crate::allocator::warnings::{NoteKind, PoolSamples, Sample};
+use crate::model::frame::SCHEMA;
+use crate::model::gpu::Throttle;
+use crate::model::host::Hello;
+use crate::model::incident_record::Record;
+use crate::model::pool::Allocator;
+use crate::model::process::{Process, ProcessKey};
+use crate::model::reported_pool::Framework;
+use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, UnixMillis};
+
+/// Maximum number of processes; further ones are only counted.
+const MAX_PROCESSES: usize = 4_096;
+/// Maximum number of GPUs, more than any host has.
+const MAX_GPUS: usize = 256;
+/// Maximum number of pools of a process.
+const MAX_POOLS: usize = 64;
+/// Interval of the recording at which warnings are evaluated and processes are described again.
+const CHECK_INTERVAL: Millis = Millis(10_000);
+/// Time for which samples of a pool are retained, as long as any warning looks back.
+pub const RETENTION: Millis = Millis(600_000);
+
+/// Totals over a part of a recording.
+#[derive(Debug, Default)]
+pub struct Totals {
+    recent: Recent,
+    /// Times of the first sample.
+    start: Option<(Mono, UnixMillis)>,
+    duration: Millis,
+    covered: Millis,
+    gaps: u64,
+    samples: u64,
+    gpus: BTreeMap<String, GpuTotals>,
+    processes: HashMap<ProcessKey, ProcessTotals>,
+    omitted: u64,
+    /// For each warning the time of its first occurrence, and the latest text.
+    warnings: BTreeMap<(ProcessKey, u32, NoteKind), (Mono, String)>,
+}
+
+/// State of the latest minutes, which the next frame needs.
+#[derive(Debug, Default)]
+struct Recent {
+    last: Option<Mono>,
+    checked: Mono,
+    power: HashMap<String, (Mono, f64)>,
+    pools: HashMap<(ProcessKey, u32), PoolSamples>,
+}
+
+#[derive(Debug, Default)]
+struct GpuTotals {
+    index: u32,
+    name: String,
+    total: Option<Bytes>,
+    driver_reserved: Option<Bytes>,
+    used: Distribution,
+    /// Time with a known utilisation.
+    known: u64,
+    idle: u64,
+    waiting: u64,
+    /// Time with known throttle reasons.
+    throttle_known: u64,
+    throttled: u64,
+    reasons: Vec<(Throttle, u64)>,
+    joules: f64,
+    energy_time: u64,
+}
+
+#[derive(Debug, Default)]
+struct ProcessTotals {
+    description: Option<Box<Process>>,
+    gpus: Vec<String>,
+    time: u64,
+    vram: Distribution,
+    outside_peak: Option<Bytes>,
+    known: u64,
+    waiting: u64,
+    pools: Vec<PoolTotals>,
+}
+
+#[derive(Debug)]
+struct PoolTotals {
+    /// `None` is PyTorch.
+    framework: Option<Framework>,
+    allocator: Allocator,
+    ordinal: u32,
+    gpu: Option<String>,
+    reserved: Distribution,
+    allocated: Distribution,
+    reserved_peak: Bytes,
+}
+
+/// Device memory of a process in one frame.
+#[derive(Debug, Default)]
+struct InFrame {
+    vram: Option<u64>,
+    /// Sum of reserved memory of PyTorch's pools.
+    reserved: Option<u64>,
+    /// Highest utilisation of any of its GPUs. The driver does not list the share of a process without kernels.
+    sm: Option<f64>,
+    gpus: Vec<String>,
+}
+
+impl Totals {
+    /// Returns totals that continue after these, without their sums.
+    #[must_use]
+    pub fn continued(self) -> Self {
+        Self {
+            recent: self.recent,
+            ..Self::default()
+        }
+    }
+
+    /// Adds a frame.
+    pub fn push(&mut self, frame: &FrameLine<'_>) {
+        let time = self.advance(frame);
+        self.samples += 1;
+        let mut seen: HashMap<ProcessKey, InFrame> = HashMap::new();
+        for gpu in frame.live_gpus() {
+            self.push_gpu(frame.mono, gpu, time);
+            for process in gpu.processes.value().into_iter().flatten() {
+                let seen = seen.entry(process.key()).or_default();
+                if let Some(vram) = process.vram.get() {
+                    seen.vram = Some(seen.vram.unwrap_or(0).saturating_add(vram.0));
+                }
+                if let Some(sm) = gpu.sm.get() {
+                    seen.sm = Some(seen.sm.unwrap_or(0.0).max(sm.0));
+                }
+                seen.gpus.push(gpu.uuid.clone().into_owned());
+            }
+        }
+        self.push_pools(frame, time, &mut seen);
+        let is_check_due = frame.mono < self.recent.checked
+            || frame.mono.since(self.recent.checked) >= CHECK_INTERVAL;
+        let mut is_new = false;
+        for (key, seen) in seen {
+            if let Some(process) = self.process(key) {
+                is_new |= process.description.is_none();
+                process.push(seen, time);
+            }
+        }
+        if is_check_due || is_new {
+            self.describe(frame);
+        }
+        if is_check_due {
+            self.recent.checked = frame.mono;
+            self.check_warnings();
+        }
+    }
+
+    /// Returns the time that a frame stands for: the time since the previous one, or 0 after a gap.
+    fn advance(&mut self, frame: &FrameLine<'_>) -> Millis {
+        self.start.get_or_insert((frame.mono, frame.time));
+        let Some(last) = self.recent.last.replace(frame.mono) else {
+            return Millis(0);
+        };
+        let passed = frame.mono.since(last);
+        self.duration.0 += passed.0;
+        // A single late or lost frame is bridged, as in charts.
+        let interval = frame.interval.0.clamp(1_000, 3_600_000);
+        if frame.mono < last || passed.0 > interval * 5 / 2 {
+            self.gaps += 1;
+            self.recent.power.clear();
+            return Millis(0);
+        }
+        self.covered.0 += passed.0;
+        passed
+    }
+
+    fn push_gpu(&mut self, now: Mono, gpu: &GpuLine<'_>, time: Millis) {
+        if !self.gpus.contains_key(&*gpu.uuid) {
+            if self.gpus.len() == MAX_GPUS {
+                return;
+            }
+            self.gpus
+                .insert(gpu.uuid.clone().into_owned(), GpuTotals::default());
+        }
+        let Some(totals) = self.gpus.get_mut(&*gpu.uuid) else {
+            return;
+        };
+        totals.index = gpu.index;
+        if totals.name.is_empty() {
+            totals.name = gpu.name.clone().into_owned();
+        }
+        totals.total = gpu.memory.total.get().or(totals.total);
+        let reserved = gpu.memory.reserved.get();
+        totals.driver_reserved = totals.driver_reserved.max(reserved);
+        if let Some(used) = gpu.memory.taken() {
+            totals.used.add(used, used, time);
+        }
+        if let Some(sm) = gpu.sm.get() {
+            totals.known += time.0;
+            let has_processes = gpu.processes.value().is_some_and(|list| !list.is_empty());
+            match (sm.0 > 0.0, has_processes) {
+                (true, _) => {}
+                (false, true) => totals.waiting += time.0,
+                (false, false) => totals.idle += time.0,
+            }
+        }
+        if let Some(reasons) = gpu.throttle.value() {
+            totals.add_throttle(reasons, time);
+        }
+        let power = gpu.power.get().map(|power| f64::from(power.0) / 1_000.0);
+        let recent = &mut self.recent.power;
+        match power {
+            None => drop(recent.remove(&*gpu.uuid)),
+            Some(watts) => {
+                let before = match recent.get_mut(&*gpu.uuid) {
+                    Some(before) => Some(std::mem::replace(before, (now, watts))),
+                    None => recent.insert(gpu.uuid.clone().into_owned(), (now, watts)),
+                };
+                if let Some((then, before)) = before {
+                    let passed = now.since(then).0;
+                    totals.joules += (before + watts) / 2.0 * passed as f64 / 1_000.0;
+                    totals.energy_time += passed;
+                }
+            }
+        }
+    }
+
+    fn push_pools(
+        &mut self,
+        frame: &FrameLine<'_>,
+        time: Millis,
+        seen: &mut HashMap<ProcessKey, InFrame>,
+    ) {
+        let Some(pools) = frame.live_pools() else {
+            return;
+        };
+        for pool in &*pools.list {
+            let stats = &pool.stats;
+            let uuid = pool.gpu.value().map(|uuid| uuid.to_string());
+            let of_process = seen.entry(pool.process).or_default();
+            let reserved = of_process.reserved.get_or_insert(0);
+            *reserved = reserved.saturating_add(stats.reserved.last().0);
+            let gpu = uuid.as_ref();
+            let gpu = frame
+                .gpus
+                .iter()
+                .find(|g| Some(&*g.uuid) == gpu.map(|u| &**u));
+            let free = gpu.and_then(|gpu| gpu.memory.free.get());
+            let samples = self.recent.pools.entry((pool.process, pool.ordinal));
+            samples
+                .or_default()
+                .push(Sample::new(frame.mono, stats, free));
+            let Some(totals) = self.pool(pool.process, None, pool.ordinal) else {
+                continue;
+            };
+            totals.allocator = pool.allocator;
+            totals.gpu = uuid;
+            let (reserved, allocated) = (stats.reserved, stats.allocated);
+            totals.reserved.add(reserved.last(), reserved.max(), time);
+            totals
+                .allocated
+                .add(allocated.last(), allocated.max(), time);
+            totals.reserved_peak = totals.reserved_peak.max(stats.reserved_peak);
+        }
+        for pool in &*pools.reported {
+            seen.entry(pool.process).or_default();
+            let Some(totals) = self.pool(pool.process, Some(pool.framework), pool.ordinal) else {
+                continue;
+            };
+            totals.allocator = pool.allocator;
+            totals.gpu = pool.gpu.value().map(|uuid| uuid.to_string());
+            if let Some(reserved) = pool.reserved.get() {
+                totals.reserved.add(reserved, reserved, time);
+            }
+            if let Some(allocated) = pool.allocated.get() {
+                totals.allocated.add(allocated, allocated, time);
+            }
+        }
+    }
+
+    /// Returns the totals of a process, or `None` if there are too many processes.
+    fn process(&mut self, key: ProcessKey) -> Option<&mut ProcessTotals> {
+        if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(&key) {
+            self.omitted += 1;
+            return None;
+        }
+        Some(self.processes.entry(key).or_default())
+    }
+
+    fn pool(
+        &mut self,
+        process: ProcessKey,
+        framework: Option<Framework>,
+        ordinal: u32,
+    ) -> Option<&mut PoolTotals> {
+        let pools = &mut self.process(process)?.pools;
+        let at = pools.iter().position(|pool| pool.is(framework, ordinal));
+        if at.is_none() && pools.len() < MAX_POOLS {
+            pools.push(PoolTotals::new(framework, ordinal));
+        }
+        let last = pools.len() - 1;
+        let pool = pools.get_mut(at.unwrap_or(last))?;
+        pool.is(framework, ordinal).then_some(pool)
+    }
+
+    fn describe(&mut self, frame: &FrameLine<'_>) {
+        for process in frame.described_processes() {
+            if let Some(totals) = self.processes.get_mut(&process.key) {
+                totals.description = Some(Box::new(process));
+            }
+        }
+    }
+
+    fn check_warnings(&mut self) {
+        let oldest = Mono(self.recent.checked.0.saturating_sub(RETENTION.0));
+        self.recent
+            .pools
+            .retain(|_, samples| samples.last_at().is_some_and(|at| at >= oldest));
+        for ((process, ordinal), samples) in &self.recent.pools {
+            for note in samples.notes() {
+                let key = (*process, *ordinal, note.kind);
+                let warning = self
+                    .warnings
+                    .entry(key)
+                    .or_insert((note.since, String::new()));
+                warning.1 = note.text;
+            }
+        }
+    }
+
+    /// Adds the totals of the directly following part of the recording.
+    pub fn append(&mut self, later: Self) {
+        self.check_warnings();
+        self.start = self.start.or(later.start);
+        self.duration.0 += later.duration.0;
+        self.covered.0 += later.covered.0;
+        self.gaps += later.gaps;
+        self.samples += later.samples;
+        self.omitted += later.omitted;
+        for (uuid, gpu) in later.gpus {
+            if self.gpus.len() < MAX_GPUS || self.gpus.contains_key(&uuid) {
+                self.gpus.entry(uuid).or_default().append(gpu);
+            }
+        }
+        for (key, process) in later.processes {
+            if let Some(own) = self.process(key) {
+                own.append(process);
+            }
+        }
+        for (key, (since, text)) in later.warnings {
+            let warning = self.warnings.entry(key).or_insert((since, String::new()));
+            warning.1 = text;
+        }
+        self.recent = later.recent;
+    }
+
+    /// Returns the summary. `incidents` are the conclusions of the diagnosis.
+    pub fn finish(
+        mut self,
+        recording: &str,
+        hello: &Hello,
+        damaged_minutes: u64,
+        incidents: &[Record],
+    ) -> RunSummary {
+        self.check_warnings();
+        let (mono, start) = self.start.unwrap_or_default();
+        let reserved = self.gpus.values().map(|gpu| gpu.driver_reserved);
+        let driver_reserved = reserved.max().flatten();
+        let mut gpus: Vec<GpuSummary> = self
+            .gpus
+            .into_iter()
+            .map(|(uuid, gpu)| gpu.summary(uuid))
+            .collect();
+        gpus.sort_by_key(|gpu| gpu.index);
+        let mut processes: Vec<ProcessSummary> = Vec::new();
+        for (key, totals) in self.processes {
+            let warnings = self.warnings.iter();
+            let warnings = warnings.filter(|((process, ..), _)| *process == key);
+            let warnings = warnings.map(|((_, ordinal, kind), (since, text))| WarningSummary {
+                kind: kind.word(),
+                ordinal: *ordinal,
+                after: since.since(mono),
+                text: text.clone(),
+            });
+            processes.push(totals.summary(key, warnings.collect(), &gpus));
+        }
+        let peak = |process: &ProcessSummary| process.vram.map(|vram| vram.peak);
+        processes.sort_by_key(|process| (std::cmp::Reverse(peak(process)), process.process));
+        let mut incidents: Vec<IncidentSummary> = incidents
+            .iter()
+            .map(|record| IncidentSummary::of(record, mono, &gpus))
+            .collect();
+        incidents.sort_by_key(|incident| incident.after);
+        RunSummary {
+            schema: SCHEMA,
+            recording: recording.to_owned(),
+            host: hello.host.clone(),
+            start,
+            duration: self.duration,
+            covered: self.covered,
+            gaps: self.gaps,
+            samples: self.samples,
+            damaged_minutes,
+            driver_reserved,
+            gpus,
+            processes,
+            omitted_processes: self.omitted,
+            incidents,
+        }
+    }
+}
+
+/// Returns a share in percent, or `None` if no time is known.
+fn share(part: u64, whole: u64) -> Option<Percent> {
+    (whole > 0).then(|| Percent::rounded(part as f64 * 100.0 / whole as f64))
+}
+
+impl GpuTotals {
+    fn add_throttle(&mut self, reasons: &[Throttle], time: Millis) {
+        let mut lowering = reasons
+            .iter()
+            .filter(|reason| **reason == Throttle::SwPowerCap || reason.is_trouble())
+            .peekable();
+        self.throttle_known += time.0;
+        if lowering.peek().is_some() {
+            self.throttled += time.0;
+        }
+        lowering.for_each(|reason| self.add_reason(*reason, time.0));
+    }
+
+    fn add_reason(&mut self, reason: Throttle, time: u64) {
+        match self.reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, total)) => *total += time,
+            None => self.reasons.push((reason, time)),
+        }
+    }
+
+    fn append(&mut self, later: Self) {
+        self.index = later.index;
+        if self.name.is_empty() {
+            self.name = later.name;
+        }
+        self.total = later.total.or(self.total);
+        self.driver_reserved = self.driver_reserved.max(later.driver_reserved);
+        self.used.merge(later.used);
+        self.known += later.known;
+        self.idle += later.idle;
+        self.waiting += later.waiting;
+        self.throttle_known += later.throttle_known;
+        self.throttled += later.throttled;
+        for (reason, time) in later.reasons {
+            self.add_reason(reason, time);
+        }
+        self.joules += later.joules;
+        self.energy_time += later.energy_time;
+    }
+
+    fn summary(self, uuid: String) -> GpuSummary {
+        let used = self.used.percentiles();
+        let free = |total: Bytes| Some(Bytes(total.0.saturating_sub(used?.peak.0)));
+        let mut reasons: Vec<ThrottleShare> = Vec::new();
+        for (reason, time) in self.reasons {
+            let percent = share(time, self.throttle_known);
+            reasons.extend(percent.map(|percent| ThrottleShare { reason, percent }));
+        }
+        reasons.sort_by(|a, b| b.percent.0.total_cmp(&a.percent.0));
+        GpuSummary {
+            index: self.index,
+            uuid: GpuUuid(uuid.into()),
+            name: self.name,
+            total: self.total,
+            used,
+            unused: self.total.and_then(free),
+            idle_percent: share(self.idle, self.known),
+            waiting_percent: share(self.waiting, self.known),
+            throttled_percent: share(self.throttled, self.throttle_known),
+            throttle_reasons: reasons,
+            energy: (self.energy_time > 0).then_some(Energy {
+                joules: (self.joules * 10.0).round() / 10.0,
+                covered: Millis(self.energy_time),
+            }),
+        }
+    }
+}
+
+impl ProcessTotals {
+    fn push(&mut self, seen: InFrame, time: Millis) {
+        self.time += time.0;
+        for gpu in seen.gpus {
+            if !self.gpus.contains(&gpu) {
+                self.gpus.push(gpu);
+            }
+        }
+        if let Some(vram) = seen.vram.map(Bytes) {
+            self.vram.add(vram, vram, time);
+            let outside = Bytes(vram.0.saturating_sub(seen.reserved.unwrap_or(0)));
+            let outside = seen.reserved.map(|_| outside);
+            self.outside_peak = self.outside_peak.max(outside);
+        }
+        if let Some(sm) = seen.sm {
+            self.known += time.0;
+            if sm <= 0.0 {
+                self.waiting += time.0;
+            }
+        }
+    }
+
+    fn append(&mut self, later: Self) {
+        self.description = later.description.or(self.description.take());
+        for gpu in later.gpus {
+            if !self.gpus.contains(&gpu) {
+                self.gpus.push(gpu);
+            }
+        }
+        self.time += later.time;
+        self.vram.merge(later.vram);
+        self.outside_peak = self.outside_peak.max(later.outside_peak);
+        self.known += later.known;
+        self.waiting += later.waiting;
+        for pool in later.pools {
+            let is_same = |own: &&mut PoolTotals| own.is(pool.framework, pool.ordinal);
+            match self.pools.iter_mut().find(is_same) {
+                Some(own) => own.append(pool),
+                None => self.pools.push(pool),
+            }
+        }
+    }
+
+    fn summary(
+        self,
+        process: ProcessKey,
+        warnings: Vec<WarningSummary>,
+        gpus: &[GpuSummary],
+    ) -> ProcessSummary {
+        let index = |uuid: &String| {
+            let gpu = gpus.iter().find(|gpu| *gpu.uuid.0 == **uuid);
+            gpu.map(|gpu| gpu.index)
+        };
+        let mut indices: Vec<u32> = self.gpus.iter().filter_map(index).collect();
+        indices.sort_unstable();
+        let facts = self.description.as_deref();
+        let mut pools: Vec<PoolSummary> = Vec::new();
+        for pool in self.pools {
+            let gpu = pool.gpu.as_ref().and_then(index);
+            pools.push(pool.summary(gpu));
+        }
+        // PyTorch creates a pool for each visible device.
+        let is_empty = |pool: &PoolSummary| {
+            let peaks = [pool.reserved, pool.allocated].map(|sizes| sizes.map(|sizes| sizes.peak));
+            peaks.into_iter().flatten().all(|peak| peak == Bytes(0))
+        };
+        pools.retain(|pool| !is_empty(pool));
+        pools.sort_by_key(|pool| pool.ordinal);
+        ProcessSummary {
+            process,
+            command: facts.and_then(|facts| match facts.command.value() {
+                Some(command) => Some(command.clone()),
+                None => Some(facts.name.clone()).filter(|name| !name.is_empty()),
+            }),
+            user: facts.and_then(|facts| facts.user.value().cloned()),
+            rank: facts.and_then(|facts| facts.rank.get()),
+            run: facts.and_then(|facts| facts.run),
+            gpus: indices,
+            duration: Millis(self.time),
+            vram: self.vram.percentiles(),
+            outside_peak: self.outside_peak,
+            waiting_percent: share(self.waiting, self.known),
+            pools,
+            warnings,
+            fit: None,
+        }
+    }
+}
+
+impl PoolTotals {
+    fn new(framework: Option<Framework>, ordinal: u32) -> Self {
+        Self {
+            framework,
+            allocator: Allocator::default(),
+            ordinal,
+            gpu: None,
+            reserved: Distribution::default(),
+            allocated: Distribution::default(),
+            reserved_peak: Bytes(0),
+        }
+    }
+
+    fn is(&self, framework: Option<Framework>, ordinal: u32) -> bool {
+        (self.framework, self.ordinal) == (framework, ordinal)
+    }
+
+    fn append(&mut self, later: Self) {
+        self.allocator = later.allocator;
+        self.gpu = later.gpu.or(self.gpu.take());
+        self.reserved.merge(later.reserved);
+        self.allocated.merge(later.allocated);
+        self.reserved_peak = self.reserved_peak.max(later.reserved_peak);
+    }
+
+    fn summary(self, gpu: Option<u32>) -> PoolSummary {
+        let (reserved, allocated) = (self.reserved.percentiles(), self.allocated.percentiles());
+        let unused = reserved
+            .zip(allocated)
+            .map(|(reserved, allocated)| Bytes(reserved.peak.0.saturating_sub(allocated.peak.0)));
+        PoolSummary {
+            framework: self.framework.map_or("PyTorch", Framework::words),
+            allocator: self.allocator,
+            ordinal: self.ordinal,
+            gpu,
+            reserved,
+            allocated,
+            unused,
+            reserved_peak: self.reserved_peak,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::super::{RecordedLine, read};
+    use super::*;
+
+    /// Returns a line with one GPU and a process with a pool. Memory is in GiB.
+    fn line(second: u64, watts: u64, sm: u64, allocated: (u64, u64), retries: u64) -> String {
+        let gib = |gib: u64| gib << 30;
+        let (last, max) = allocated;
+        let mut line = format!(
+            r#"{{"frame":{{"time":1000,"mono":{},"interval":1000,"#,
+            second * 1_000
+        );
+        let _ = write!(
+            line,
+            r#""gpus":[{{"index":0,"uuid":"GPU-a","name":"H200","health":{{"state":"answering"}},"memory":{{"total":{},"free":{}}},
+            "sm":{sm},"power":{},"throttle":["sw_power_cap"],"processes":[{{"pid":7,"process":{{"pid":7,"start":1}},"vram":{},"sm":{sm}}}]}}],"#,
+            gib(80),
+            gib(60),
+            watts * 1_000,
+            gib(20),
+        );
+        let _ = write!(
+            line,
+            r#""processes":{{"list":[{{"key":{{"pid":7,"start":1}},"name":"python","command":"python train.py"}}]}},
+            "pools":{{"list":[{{"process":{{"pid":7,"start":1}},"gpu":"GPU-a","stats":{{"allocated":[{},{},{}],"reserved":[{r},{r},{r}],"num_alloc_retries":{retries}}}}}]}}}}}}"#,
+            gib(last),
+            gib(max),
+            gib(last),
+            r = gib(18),
+        );
+        line.replace('\n', "")
+    }
+
+    fn push(totals: &mut Totals, line: &str) {
+        match read(line.as_bytes()).expect("a line") {
+            RecordedLine::Frame(frame) => totals.push(&frame),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn summary(totals: Totals) -> RunSummary {
+        totals.finish("run", &Hello::default(), 0, &[])
+    }
+
+    #[test]
+    fn sums_one_gpu_and_one_process() {
+        let mut totals = Totals::default();
+        for second in 0..=100 {
+            let sm = if second <= 25 { 0 } else { 90 };
+            push(&mut totals, &line(second, 300, sm, (10, 16), second / 50));
+        }
+        let summary = summary(totals);
+        assert_eq!((summary.samples, summary.gaps), (101, 0));
+        assert_eq!(summary.covered, Millis(100_000));
+        let gpu = &summary.gpus[0];
+        assert_eq!(gpu.unused, Some(Bytes::gib(60)));
+        assert_eq!(gpu.idle_percent, Some(Percent(0.0)));
+        assert_eq!(gpu.waiting_percent, Some(Percent(25.0)));
+        assert_eq!(gpu.throttled_percent, Some(Percent(100.0)));
+        assert_eq!(gpu.energy.map(|energy| energy.joules), Some(30_000.0));
+        let process = &summary.processes[0];
+        assert_eq!(process.command.as_deref(), Some("python train.py"));
+        assert_eq!(process.gpus, [0]);
+        assert_eq!(process.outside_peak, Some(Bytes::gib(2)));
+        let pool = &process.pools[0];
+        let allocated = pool.allocated.expect("samples");
+        assert_eq!(
+            (allocated.peak, allocated.p50),
+            (Bytes::gib(16), Bytes::gib(10))
+        );
+        assert_eq!(pool.unused, Some(Bytes::gib(2)));
+        assert_eq!(process.warnings[0].kind, "flushing");
+        assert_eq!(process.warnings[0].after, Millis(50_000));
+    }
+
+    #[test]
+    fn a_gap_is_no_time_and_costs_no_energy() {
+        let mut totals = Totals::default();
+        for second in (0..=10).chain(1_000..=1_010) {
+            push(&mut totals, &line(second, 300, 90, (1, 1), 0));
+        }
+        let summary = summary(totals);
+        assert_eq!(summary.gaps, 1);
+        assert_eq!(summary.duration, Millis(1_010_000));
+        assert_eq!(summary.covered, Millis(20_000));
+        let energy = summary.gpus[0].energy.expect("power");
+        assert_eq!((energy.joules, energy.covered), (6_000.0, Millis(20_000)));
+    }
+
+    #[test]
+    fn parts_add_up_to_the_whole() {
+        let lines: Vec<String> = (0..400)
+            .map(|second| {
+                let gap = if second > 300 { 500 } else { 0 };
+                let size = 1 + second % 9;
+                line(
+                    second + gap,
+                    100 + second,
+                    second % 3,
+                    (size, size + 1),
+                    second / 150,
+                )
+            })
+            .collect();
+        let mut whole = Totals::default();
+        lines.iter().for_each(|line| push(&mut whole, line));
+        let mut parts = Totals::default();
+        lines[..200].iter().for_each(|line| push(&mut parts, line));
+        let mut later = Totals::default();
+        lines[..200].iter().for_each(|line| push(&mut later, line));
+        let mut later = later.continued();
+        lines[200..].iter().for_each(|line| push(&mut later, line));
+        parts.append(later);
+        assert_eq!(summary(whole), summary(parts));
+    }
+}
