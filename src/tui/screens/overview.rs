@@ -150,7 +150,7 @@ fn chart_rows(gpus: usize, free: Rect) -> u16 {
 const DRIVER_LEGEND: &str = " GiB  VRAM memory of a process on its GPU, as the driver reports it";
 
 /// The unit of all memory on this screen, and what the columns of PyTorch's allocator mean.
-const LEGEND: &str = " GiB  ALLOC tensors + IDLE cache = RESV  STUCK fragments  FITS max request";
+const LEGEND: &str = " GiB ALLOC tensors + IDLE cache = RESV  STUCK fragments  FITS max request";
 
 /// The rest of the legend while an exited process is listed.
 const PEAK_LEGEND: &str = "  ^peak";
