@@ -100,8 +100,12 @@ impl ActivityWatcher {
             _ => Vec::new(),
         };
         let waiting = self.waiting.as_ref()?;
-        let sent: Result<(), _> = found.into_iter().try_for_each(|one| waiting.try_send(one));
-        matches!(sent, Err(TrySendError::Full(_)))
+        let is_full = |one| matches!(waiting.try_send(one), Err(TrySendError::Full(_)));
+        let is_skipped = found
+            .into_iter()
+            .map(is_full)
+            .fold(false, |any, is_full| any | is_full);
+        is_skipped
             .then(|| "on_incident: too many processes exited at once; some were skipped".to_owned())
     }
 

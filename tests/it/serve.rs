@@ -448,7 +448,7 @@ fn remote_hosts_have_a_label_and_a_state() {
     fs::create_dir(&pid).unwrap();
     kill(Pid::from_raw(agent), Signal::SIGKILL).unwrap();
     exporter.wait("the figures to disappear", |metrics| {
-        metrics.with("DCGM").is_empty() && metrics.with("state=\"disconnected\"").len() == 2
+        metrics.with("gpu=").is_empty() && metrics.with("state=\"disconnected\"").len() == 2
     });
 }
 

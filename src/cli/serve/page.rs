@@ -30,6 +30,8 @@ pub struct HostStatus {
     frame: Option<Arc<Frame>>,
     received: Option<Instant>,
     frames: u64,
+    /// Number of frames and incidents.
+    updates: u64,
     is_disconnected: bool,
     incidents: Vec<IncidentCount>,
     /// Incidents that were counted already.
@@ -65,6 +67,7 @@ impl HostStatus {
                 self.frame = Some(Arc::clone(frame));
                 self.received = Some(Instant::now());
                 self.frames += 1;
+                self.updates += 1;
                 self.is_disconnected = false;
             }
             Update::Link(Link::Lost { .. }) => self.is_disconnected = true,
@@ -80,6 +83,7 @@ impl HostStatus {
         if self.counted.iter().any(|counted| counted.is_same(key)) {
             return false;
         }
+        self.updates += 1;
         self.counted.push(key.clone());
         if self.counted.len() > MAX_INCIDENTS {
             self.counted.remove(0);
@@ -139,7 +143,7 @@ pub async fn follow(
     }
 }
 
-/// A host's name, and its latest state.
+/// The value of a host's label, and its latest state.
 type Host = (Option<String>, watch::Receiver<HostStatus>);
 
 /// The page, which is formatted once for each state and shared by all scrapes.
@@ -149,45 +153,42 @@ pub struct Page {
     cache: Mutex<Cache>,
 }
 
+/// Formatted pages, and the number of frames and incidents and the state of each host that they show.
 #[derive(Default)]
 struct Cache {
-    seen: Vec<watch::Receiver<HostStatus>>,
-    states: Vec<HostState>,
-    texts: [Option<Bytes>; 2],
+    shown: Vec<(u64, HostState)>,
+    open_metrics: Option<Bytes>,
+    text: Option<Bytes>,
 }
 
 impl Page {
     pub fn new(hosts: Vec<Host>, options: Options) -> Self {
-        let seen = hosts.iter().map(|(_, latest)| latest.clone()).collect();
-        let cache = Cache {
-            seen,
-            ..Cache::default()
-        };
         Self {
             hosts,
             options,
-            cache: Mutex::new(cache),
+            cache: Mutex::default(),
         }
     }
 
     /// Returns the metrics of all hosts.
     pub fn text(&self, format: Format) -> Bytes {
+        let hosts = self.hosts.iter().map(|(_, latest)| latest.borrow());
+        let shown: Vec<(u64, HostState)> = hosts
+            .map(|status| (status.updates, status.state()))
+            .collect();
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut has_changed = false;
-        for latest in &mut cache.seen {
-            // An error means that the host's task has ended.
-            has_changed |= latest.has_changed().unwrap_or(true);
-            latest.mark_unchanged();
+        if cache.shown != shown {
+            *cache = Cache {
+                shown,
+                ..Cache::default()
+            };
         }
-        let hosts: Vec<HostMetrics> = self.hosts.iter().map(host_metrics).collect();
-        let states: Vec<HostState> = hosts.iter().map(|host| host.state).collect();
-        if has_changed || states != cache.states {
-            cache.texts = [None, None];
-            cache.states = states;
-        }
-        let at = usize::from(format == Format::Text);
-        let text = cache.texts[at]
-            .get_or_insert_with(|| metrics::text(hosts, &self.options, format).into());
+        let text = match format {
+            Format::OpenMetrics => &mut cache.open_metrics,
+            Format::Text => &mut cache.text,
+        };
+        let hosts = || self.hosts.iter().map(host_metrics).collect();
+        let text = text.get_or_insert_with(|| metrics::text(hosts(), &self.options, format).into());
         text.clone()
     }
 
