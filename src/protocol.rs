@@ -114,20 +114,20 @@ pub enum Request {
     Log(ProcessKey),
     /// Watch this file as a log of the process. A relative path starts at the working directory of the process.
     Watch { process: ProcessKey, path: String },
-    /// Send a signal to these processes. A process is skipped if its PID now belongs to another one.
+    /// Send a signal to these processes. A process is skipped if its PID has been reused.
     Signal {
         signal: Signal,
         processes: Vec<ProcessKey>,
     },
-    /// Allocate GPU memory briefly and free all of it. The user has confirmed this.
+    /// Allocate GPU memory briefly and free all of it. The user has confirmed the request.
     Probe(ProbeRequest),
-    /// Set the GPU that a screen shows alone. Its expensive values are collected until this changes.
+    /// Set the GPU that fills the screen. Its expensive values are collected until the selection changes.
     Focus(Option<GpuUuid>),
     /// Set the time between frames.
     Interval(Millis),
     /// Reconnect now after a lost connection. This request is not sent to the remote host.
     Connect,
-    /// Move in a recording.
+    /// Change the position or speed of a recording.
     Play(Play),
 }
 
@@ -171,11 +171,11 @@ pub enum RequestLine {
     Incident(String),
 }
 
-/// How to move in a recording.
+/// A playback command for a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Play {
-    /// Pause or continue. Continuing at the end starts over.
+    /// Pause or continue playback. Continuing at the end restarts the recording.
     Pause(bool),
     /// Playback speed from 1/8 to 64; 1 is the recorded speed.
     Speed(f32),
@@ -183,10 +183,10 @@ pub enum Play {
     Step(i32),
     /// Move by this many milliseconds.
     Skip(i64),
-    /// Move to a time of the recording.
+    /// Jump to a time in the recording.
     To(Mono),
     Start,
-    /// Send the quarter of an hour before this time, without moving.
+    /// Send the 15 minutes before this time without changing the playback position.
     Past(Mono),
 }
 
@@ -198,7 +198,7 @@ pub struct Position {
     pub now: Mono,
     pub speed: f32,
     pub paused: bool,
-    /// True if the last frame was shown.
+    /// True after the last frame was shown.
     pub at_end: bool,
 }
 
@@ -223,7 +223,7 @@ impl Serialize for Update {
     }
 }
 
-/// The content of `reply`.
+/// Returns the payload of `reply`.
 struct Reply<'a>(&'a Update);
 
 impl Serialize for Reply<'_> {
@@ -272,7 +272,7 @@ impl Serialize for Reply<'_> {
     }
 }
 
-/// The wire form of an answer about one process.
+/// The wire form of a reply about one process.
 #[derive(Serialize, Deserialize)]
 #[serde(bound(deserialize = "T: Deserialize<'de>"))]
 struct Answer<T> {
@@ -322,7 +322,8 @@ impl Outcomes<()> {
         let outcomes = self.outcomes.into_iter();
         Signalled {
             signal: self.signal,
-            // `()` is written as null, which reads as a missing value: without a reason, the signal was sent.
+            // `()` serializes as null, which deserializes as a missing value. A missing reason therefore means that the
+            // signal was sent.
             outcomes: outcomes
                 .map(|one| (one.process, one.missing.map_or(Ok(()), Err)))
                 .collect(),
@@ -331,7 +332,8 @@ impl Outcomes<()> {
 }
 
 impl Update {
-    /// Returns true if an agent sends this to other hosts. The others describe a recording or a connection.
+    /// Returns true if an agent sends this update to other hosts. The other updates describe a recording or a
+    /// connection.
     pub fn is_sent(&self) -> bool {
         !matches!(
             self,
@@ -348,14 +350,14 @@ impl Update {
 #[derive(Debug)]
 pub enum Line {
     Update(Update),
-    /// A map, which is expensive to parse and not always needed.
+    /// A pool map. It is parsed on demand, because parsing is expensive.
     Map(MapLine),
-    /// A line of a kind that this version does not know, or from a host other than the first.
+    /// A line of an unknown kind, or from a host other than the first.
     Unknown,
 }
 
 impl Line {
-    /// Parses an untrusted line. Rejects a line that would take far more memory than its text.
+    /// Parses an untrusted line. Rejects a line whose parsed form would take far more memory than its text.
     pub fn read(text: &[u8]) -> serde_json::Result<Self> {
         bounded_json::read(text, MAX_LINE_MEMORY).map(|(line, _)| line)
     }
@@ -409,7 +411,7 @@ impl<'de> Visitor<'de> for LineVisitor {
     }
 }
 
-/// Reads the content of a line. Returns `None` and reads nothing if the kind is unknown.
+/// Parses the payload of a line. Returns `None` without parsing it if the kind is unknown.
 fn read_update<'de, A: MapAccess<'de>>(
     kind: &str,
     line: &mut A,

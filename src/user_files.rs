@@ -1,7 +1,8 @@
-//! Directories and files of the user that gputop runs as.
+//! Directories and files of the user running gputop.
 //!
-//! [`directory`] decides which of the user's directories may be used. The other functions open files in them. They refuse
-//! symbolic links and files of other users, create files with mode 0600, and replace files atomically.
+//! [`directory`] decides which of the user's directories may be used. The other functions open files in these
+//! directories. They refuse symbolic links and files of other users, create files with mode 0600, and replace files
+//! atomically.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
@@ -26,7 +27,7 @@ pub enum Base {
     Runtime,
 }
 
-/// The reason that a directory from the user's environment is not used.
+/// The reason why a directory from the user's environment is not used.
 #[derive(Debug, Error)]
 pub enum DirectoryError {
     #[error("this user has no home directory. Set HOME")]
@@ -61,10 +62,10 @@ pub fn directory(base: Base, name: &str) -> Result<PathBuf, DirectoryError> {
     Ok(path)
 }
 
-/// Fails if gputop runs as root and another user owns this path or a directory above it.
+/// Fails if gputop runs as root and this path or a directory above it is owned by another user.
 ///
-/// `sudo -E` keeps HOME and the XDG variables of the caller. Root must not write where that user can put a symbolic link,
-/// and must not run the `on_incident` command of that user's configuration.
+/// `sudo -E` keeps the caller's HOME and XDG variables. Root must not write where that user can create a symbolic link,
+/// and must not run the `on_incident` command from that user's configuration.
 pub fn refuse_other_users(path: &Path) -> Result<(), DirectoryError> {
     if !geteuid().is_root() {
         return Ok(());
@@ -88,8 +89,8 @@ pub fn refuse_other_users(path: &Path) -> Result<(), DirectoryError> {
     Ok(())
 }
 
-/// Creates a directory that only this user can access. Fails if a user other than root or this user owns it or the
-/// directory above it, because that user could place files there.
+/// Creates a directory that only this user can access. Fails if the directory or its parent is owned by anyone other
+/// than root or this user, because the owner could place files there.
 pub fn own_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
@@ -107,7 +108,8 @@ pub fn own_folder(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Fails with `NotFound`, `NotADirectory` for a link or a file, or `PermissionDenied` for a directory of another user.
+/// Fails with `NotFound`, with `NotADirectory` for a link or a file, or with `PermissionDenied` for another user's
+/// directory.
 pub fn check_folder(folder: &Path) -> io::Result<()> {
     let found = folder.symlink_metadata()?;
     if !found.is_dir() {
@@ -123,7 +125,7 @@ fn foreign() -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, "owned by another user")
 }
 
-/// Reads a whole file of this user. Fails if it is larger than `max_bytes`.
+/// Reads a whole file owned by this user. Fails if it is larger than `max_bytes`.
 pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     let (file, _) = open(path, OpenOptions::new().read(true))?;
     let mut bytes = Vec::new();
@@ -137,7 +139,8 @@ pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens a file of this user for appending, with mode 0600. Empties it first if it is larger than `max_bytes`.
+/// Opens a file owned by this user for appending, with mode 0600. Empties the file first if it is larger than
+/// `max_bytes`.
 pub fn append(path: &Path, max_bytes: u64) -> io::Result<File> {
     own_folder(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
     let mut options = OpenOptions::new();
@@ -151,7 +154,7 @@ pub fn append(path: &Path, max_bytes: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a regular file of this user. Never follows a symbolic link, and never blocks on a named pipe.
+/// Opens a regular file owned by this user. Never follows a symbolic link, and never blocks on a named pipe.
 fn open(path: &Path, options: &mut OpenOptions) -> io::Result<(File, Metadata)> {
     let file = match options
         .custom_flags(O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
@@ -175,36 +178,36 @@ fn not_regular() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
 }
 
-/// Replaces the file at `path` atomically, by writing a temporary file and renaming it. After a crash either the old or
-/// the new file exists. On failure the temporary file is removed.
+/// Replaces the file at `path` atomically, by writing a temporary file and renaming it. After a crash, either the old
+/// or the new file exists. On failure, the temporary file is removed.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = path.with_extension(format!("{}.{PART}", std::process::id()));
-    // A process that had this PID and was killed may have left the file behind.
+    // A killed process that had the same PID may have left the file behind.
     let _ = fs::remove_file(&beside);
     let written = create_in_own_folder(&beside, bytes).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
         let _ = fs::remove_file(&beside);
     }
     written?;
-    // Without this sync, a crash may lose the rename. The file is complete either way, so an error is ignored.
+    // Without this sync, a crash may lose the rename. Errors are ignored, because the file is complete either way.
     if let Some(folder) = path.parent() {
         let _ = File::open(folder).and_then(|folder| folder.sync_all());
     }
     Ok(())
 }
 
-/// The extension of a file that is being written.
+/// The extension of an incomplete file.
 pub const PART: &str = "part";
 
-/// Blocks SIGXFSZ in this thread from now on. A write beyond the file size limit (`ulimit -f`) then fails with an
-/// error; otherwise the signal would kill the process.
+/// Blocks SIGXFSZ in this thread from now on. A write beyond the file size limit (`ulimit -f`) then returns an error;
+/// without this, the signal would kill the process.
 pub fn survive_file_limits() {
     let mut too_large = SigSet::empty();
     too_large.add(Signal::SIGXFSZ);
     let _ = too_large.thread_block();
 }
 
-/// Creates a file with mode 0600. Fails with `AlreadyExists` if it exists.
+/// Creates a file with mode 0600. Fails with `AlreadyExists` if the file exists.
 pub fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
     own_folder(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
     create_in_own_folder(path, bytes)
@@ -280,7 +283,7 @@ mod tests {
         if !geteuid().is_root() {
             return;
         }
-        // Root owns the directory, but not the one above it.
+        // Root owns the directory, but not its parent.
         fs::create_dir_all(&path).expect("made");
         chown(home.path(), Some(NOBODY), None).expect("given away");
         let why = refuse_other_users(&path).expect_err("refused").to_string();

@@ -129,7 +129,8 @@ impl Config {
         }
     }
 
-    /// Returns the maximum reserved memory on a device that offers `total` bytes to programs; `None` without a limit.
+    /// Returns the maximum reserved memory on a device with `total` bytes available to programs, or `None` if there is
+    /// no limit.
     pub fn limit(&self, total: Bytes) -> Option<Bytes> {
         self.memory_fraction
             .map(|fraction| Bytes((total.0 as f64 * fraction) as u64))
@@ -188,7 +189,7 @@ fn roundup(value: &str, torch: Torch) -> Option<Roundup> {
         let (size, value) = part.split_once(':')?;
         let value = divisions(value)?;
         if size.trim() == ">" {
-            // Up to torch 2.9, `>` also overrides the last listed size.
+            // In torch 2.9 and earlier, `>` also overrides the last listed size.
             let above = usize::from(torch >= (2, 10));
             all[last.map_or(0, |last: usize| (last + above).min(15))..].fill(value);
             continue;

@@ -28,7 +28,7 @@ pub trait Driver {
     fn free_segment(&mut self, address: u64, size: u64);
     /// Reserves address space in whole pages, slightly more than the total memory. Returns its start and size.
     fn reserve(&mut self, page: u64) -> Option<(u64, u64)>;
-    /// Maps memory to whole pages of reserved addresses: all of them or none.
+    /// Maps whole pages of reserved addresses to memory: either all of them or none.
     fn map(&mut self, address: u64, size: u64, page: u64) -> bool;
     fn unmap(&mut self, address: u64, size: u64, page: u64);
 }
@@ -36,7 +36,7 @@ pub trait Driver {
 /// A simulated driver that only counts memory and assigns addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Simulated {
-    /// Memory of the whole GPU; reservations are an eighth larger than this.
+    /// Memory of the whole GPU. Address reservations are an eighth larger.
     card: u64,
     available: u64,
     used: u64,
@@ -92,7 +92,7 @@ impl Driver for Simulated {
             self.returned.remove(&(found, address));
             return Some(address);
         }
-        // In a replay without a memory limit, even addresses may run out.
+        // In a replay without a memory limit, the addresses may run out.
         self.end = self.end.checked_sub(size)? / GRANULE.0 * GRANULE.0;
         Some(self.end)
     }

@@ -14,7 +14,7 @@
 //! smaller requests are denied blocks above that size. FITS therefore does not depend on the option, but [`serve`],
 //! which checks one particular size, does.
 //!
-//! The driver's free memory counts in full, because the driver can combine any 2 MiB pages and is not fragmented.
+//! All of the driver's free memory counts, because the driver can combine any 2 MiB pages and does not fragment.
 
 use super::config::Config;
 use super::fragmentation::{is_shared, is_whole_free, page, whole_pages};
@@ -25,12 +25,13 @@ use crate::model::pool::{Block, BlockState, Pool, PoolKind, PoolMap, PoolStats, 
 use crate::model::process::Process;
 use crate::model::units::Bytes;
 
-/// Inputs that are not part of a map: the driver's free memory, and options if known.
+/// Inputs that a map does not contain: the driver's free memory and, if known, the options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Around {
     /// Memory that the driver can hand out, if it was read.
     pub driver_free: Option<Bytes>,
-    /// Further memory that this process may reserve under `set_per_process_memory_fraction`; `None` without a limit.
+    /// Further memory that this process may reserve under `set_per_process_memory_fraction`, or `None` if there is no
+    /// limit.
     pub allowed_more: Option<Bytes>,
     /// `max_split_size_mb`, if set.
     pub max_split: Option<Bytes>,
@@ -158,8 +159,8 @@ impl Fits {
     }
 }
 
-/// Returns the bytes in wholly free segments according to the statistics: reserved − active − inactive split. `None` if
-/// no split bytes were ever counted: PyTorch does not count them for expandable segments, so these may be in use.
+/// Returns the bytes in fully free segments according to the statistics: reserved − active − inactive split. `None` if
+/// no split bytes were ever counted: PyTorch does not count them for expandable segments, so the bytes may be in use.
 pub fn returnable(stats: &PoolStats) -> Option<Bytes> {
     if stats.inactive_split.max(stats.inactive_split_peak) == Bytes(0) {
         return None;
@@ -172,7 +173,8 @@ pub fn returnable(stats: &PoolStats) -> Option<Bytes> {
     Some(Bytes(free.saturating_sub(stats.inactive_split.0)))
 }
 
-/// Returns the free bytes in segments with live blocks, according to the statistics; `None` as for [`returnable`].
+/// Returns the free bytes in segments with live blocks, according to the statistics. `None` in the same case as
+/// [`returnable`].
 pub fn stuck(stats: &PoolStats) -> Option<Bytes> {
     returnable(stats).map(|_| stats.inactive_split)
 }
@@ -340,7 +342,7 @@ pub fn flush(map: &PoolMap) -> (PoolMap, u64) {
     (after, back)
 }
 
-/// Returns an expandable segment without its whole free pages.
+/// Returns a copy of an expandable segment without its fully free pages.
 fn unmap(segment: &Segment) -> (Segment, u64) {
     let (mut blocks, mut back) = (Vec::new(), 0_u64);
     for block in &segment.blocks {
@@ -429,8 +431,8 @@ fn segment_of(size: u64, expandable: bool) -> u64 {
     }
 }
 
-/// Checks for a cached block as `get_free_block` does: best fit, but with `max_split_size` a small request must not waste
-/// a large block.
+/// Checks for a cached block as `get_free_block` does: best fit, but under `max_split_size` a small request must not
+/// waste a large block.
 fn in_cache(map: &PoolMap, max_split: Option<Bytes>, size: u64, stream: u64) -> bool {
     let pool = if size <= SMALL_REQUEST.0 {
         PoolKind::Small
@@ -598,7 +600,7 @@ mod tests {
         assert_eq!(around.max_split, Some(Bytes::mib(64)));
         let fits = Fits::of_stats(&PoolStats::default(), &around);
         assert_eq!(fits.driver, Some(Bytes::mib(100)));
-        // The pool already exceeds the limit, so it may reserve nothing more.
+        // The pool already exceeds the limit, so it must not reserve more.
         let above = Around::with_config(free, &config, total, Bytes::mib(2_100));
         assert_eq!(above.allowed_more, Some(Bytes(0)));
         // Without the device's size or the option, the limit is unknown.
@@ -610,7 +612,10 @@ mod tests {
         assert_eq!(around.expandable, Some(true));
         let off = Config::parse("expandable_segments:False");
         let around = Around::with_config(free, &off, total, Bytes(0));
-        assert_eq!(around.expandable, None, "it may have been turned on since");
+        assert_eq!(
+            around.expandable, None,
+            "expandable segments may have been turned on since"
+        );
     }
 
     #[test]
@@ -665,7 +670,7 @@ mod tests {
         fn one_more_free_segment_never_lowers_it(
             map in any_map(), driver in 0..4_000_u64, mib in 1..300_u64, expandable: bool,
         ) {
-            // The option is a setting of the process: one more segment does not change it.
+            // The option applies to the whole process, so one more segment does not change it.
             let around = Around { expandable: Some(expandable), ..free(driver) };
             let before = Fits::of_map(&map, &around);
             let mut more = map;

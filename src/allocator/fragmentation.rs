@@ -54,7 +54,7 @@ pub struct Fragmentation {
     pub allocated: Bytes,
     /// Freed blocks that another stream may still use.
     pub active: Bytes,
-    /// Bytes by which the blocks of live tensors exceed the requested sizes, where known.
+    /// Bytes by which blocks of live tensors are larger than requested, where known.
     pub rounding: Bytes,
     /// True if the map contains the requested size of at least one block.
     pub rounding_known: bool,
@@ -125,8 +125,7 @@ impl Fragmentation {
     }
 }
 
-/// Returns the share of free bytes in blocks smaller than `request`, which a tensor of that size cannot use although
-/// they are free.
+/// Returns the share of free bytes in blocks smaller than `request`, where a tensor of that size does not fit.
 pub fn unusable(map: &PoolMap, request: Bytes) -> Option<f64> {
     let (mut free, mut smaller) = (0_u64, 0_u64);
     for block in free_blocks(map) {
@@ -138,7 +137,7 @@ pub fn unusable(map: &PoolMap, request: Bytes) -> Option<f64> {
     share(smaller, free)
 }
 
-/// Returns [`unusable`] for every power of two from 512 bytes to the first that is larger than all blocks.
+/// Returns [`unusable`] for every power of two, from 512 bytes to the first that exceeds all blocks.
 pub fn unusable_curve(map: &PoolMap) -> Vec<(Bytes, f64)> {
     let mut sizes: Vec<u64> = free_blocks(map).map(|block| block.size.0).collect();
     sizes.sort_unstable();
@@ -181,8 +180,8 @@ pub(super) fn is_shared(pool: PoolKind) -> bool {
     matches!(pool, PoolKind::Large | PoolKind::Small)
 }
 
-/// Returns true if no block of the segment is live. Only then is a non-expandable segment returned to the driver
-/// (`release_blocks`: `!block->prev && !block->next`).
+/// Returns true if no block of the segment is live. A non-expandable segment is returned to the driver only in this
+/// state (`release_blocks`: `!block->prev && !block->next`).
 pub(super) fn is_whole_free(segment: &Segment) -> bool {
     segment
         .blocks
@@ -244,7 +243,8 @@ fn power(size: u64) -> u32 {
     (u64::BITS - size.saturating_sub(1).leading_zeros()).clamp(9, 63)
 }
 
-/// Returns the number of sizes and bytes for each power of two, without gaps from the smallest to the largest.
+/// Returns the number and the total bytes of the sizes for each power of two, without gaps from the smallest to the
+/// largest.
 pub fn histogram(sizes: &[u64]) -> Vec<Bucket> {
     let powers = || sizes.iter().map(|&size| power(size));
     let (Some(min), Some(max)) = (powers().min(), powers().max()) else {

@@ -22,8 +22,8 @@
 pub use crate::model::pool::PoolId;
 use crate::model::units::Bytes;
 
-/// Identifies the block of an operation: any number that no other *live* block has. If the history contains addresses,
-/// the address of the block.
+/// Identifier of an operation's block: any number that no other *live* block has. In histories that contain addresses,
+/// it is the block's address.
 pub type BlockId = u64;
 
 /// One event of a history.
@@ -81,7 +81,7 @@ pub struct Live {
 /// The history of one device.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Trace {
-    /// The device's number inside the process.
+    /// The device number inside the process.
     pub device: u32,
     /// Blocks that were already live, sorted by address, which is the best available approximation of their allocation
     /// order.

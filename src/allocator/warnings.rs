@@ -12,7 +12,7 @@ use super::gib;
 use crate::model::pool::PoolStats;
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// The part of a pool's state at one time that warnings need.
+/// The part of a pool's state at one time that the warning rules use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sample {
     pub at: Mono,
@@ -306,8 +306,7 @@ fn cache_fills_the_card(samples: &[Sample]) -> Option<Note> {
     })
 }
 
-/// Returns true if the maximum allocated of the last minute does not exceed the earlier maximum, so it is not
-/// increasing.
+/// Returns true if the maximum allocated in the last minute does not exceed the earlier maximum.
 fn is_flat(samples: &[Sample], max: Bytes) -> bool {
     let Some(last) = samples.last() else {
         return false;
@@ -324,11 +323,11 @@ fn is_flat(samples: &[Sample], max: Bytes) -> bool {
 const WINDOW: Millis = Millis(10_000);
 /// Minimum number of windows for a verdict, equal to four minutes.
 const MIN_WINDOWS: usize = 24;
-/// Number of later windows that confirm a low point: it only counts if memory did not fall below it for a minute
+/// Number of later windows that confirm a low point: it is used only if memory did not fall below it for a minute
 /// afterwards.
 const CONFIRMING_WINDOWS: usize = 6;
-/// Number of equal parts of the time. The growth must show in each of them: a single jump, such as the start of an
-/// evaluation, shows in only one.
+/// A note that the cache fills the GPU although tensors never came near that size. Other processes or larger requests
+/// could use that memory. There is no note for a cache that an evaluation filled.
 const PARTS: usize = 4;
 /// Minimum growth to report; smaller growth is noise.
 const MIN_GROWTH: Bytes = Bytes::mib(64);
@@ -361,8 +360,8 @@ pub struct Growth {
 }
 
 /// Returns the growth of memory that is retained at every step: the low points increase steadily while tensors above
-/// them come and go. Loading a model increases memory too, but frees nothing. An evaluation is a single jump that comes
-/// down again.
+/// them come and go. Loading a model also increases memory, but frees nothing. An evaluation is a single jump that
+/// comes down again.
 fn growth(windows: &[(Mono, Bytes, Bytes)]) -> Option<Growth> {
     climb(windows).filter(|_| comes_and_goes(windows))
 }
@@ -373,7 +372,7 @@ fn climb(windows: &[(Mono, Bytes, Bytes)]) -> Option<Growth> {
     if windows.len() < MIN_WINDOWS {
         return None;
     }
-    // For each window, the minimum over it and all later windows: memory never fell below that again.
+    // For each window, the minimum over it and all later windows. Memory never fell below that value again.
     let mut floor: Vec<Bytes> = windows.iter().map(|w| w.1).collect();
     for i in (0..floor.len() - 1).rev() {
         floor[i] = floor[i].min(floor[i + 1]);
@@ -412,8 +411,8 @@ fn low_water(samples: &[Sample]) -> Option<Note> {
     })
 }
 
-/// Observations on the time before a failure. They require weaker evidence than a note, which is shown although nothing
-/// has failed yet.
+/// Observations from the time before a failure. They require weaker evidence than a note, because a note is shown
+/// before anything has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Before {
     /// Length of the observed time.
@@ -422,7 +421,7 @@ pub struct Before {
     pub growth: Option<Growth>,
     /// True if the observations suffice to rule out growth.
     pub is_flat: bool,
-    /// The maximum allocated of all windows except for the last.
+    /// The maximum allocated of all windows except the last.
     pub greatest: Option<Bytes>,
     /// True if allocated memory came down at least once, so that a step was finished.
     pub came_down: bool,

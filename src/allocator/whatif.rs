@@ -1,4 +1,4 @@
-//! Replays of a history under other settings: how much memory would be reserved, and whether the requests would fit.
+//! Replays a history under other settings: how much memory would be reserved, and whether the requests would fit.
 //!
 //! [`replay`] goes through a [`Trace`] once per setting and records the peaks, the retries, the out-of-memory failures,
 //! and a [`Curve`] with a bounded number of points. If a request succeeded in the recording but fails in the replay,
@@ -24,7 +24,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Room with so much memory that no request fails.
+    /// A room so large that no request fails.
     pub const ENDLESS: Self = Self {
         card: Bytes(1 << 50),
         outside: Bytes(0),
@@ -42,7 +42,7 @@ pub struct WhatifResult {
     pub peak_reserved: Bytes,
     #[serde(rename = "peak_allocated_bytes")]
     pub peak_allocated: Bytes,
-    /// Reserved bytes that no live block used at the peak of reserved memory.
+    /// Reserved bytes that no live block used when reserved memory was at its peak.
     #[serde(rename = "idle_at_peak_bytes")]
     pub idle_at_peak: Bytes,
     pub num_alloc_retries: u64,
@@ -195,7 +195,7 @@ pub fn succeeds(model: &Model, requested: Bytes) -> bool {
     matches!(model.play(&refused), Some(Outcome::Address(_)))
 }
 
-/// Maximum memory that a request takes beyond its size: it is rounded up, and a small one gets a segment of 20 MiB.
+/// Minimum number of windows before growth is reported, equal to four minutes.
 const MAX_OVERHEAD: u64 = 20 << 20;
 
 /// Returns the total memory available to the allocator: its reserved memory plus the driver's free memory at the last
@@ -331,7 +331,7 @@ mod tests {
         assert!(native.fits() && expandable.fits());
         assert_eq!(native.peak_allocated, expandable.peak_allocated);
         assert!(native.peak_reserved.0 > 2 * expandable.peak_reserved.0);
-        // The cache consists of small blocks, and is returned only when memory runs short, as on a small GPU.
+        // The cache consists of small blocks that are returned only when memory runs short, as on a small GPU.
         let tight = replay(&trace, &rules(""), room(700));
         assert!(tight.fits() && tight.num_alloc_retries > 0);
     }

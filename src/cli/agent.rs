@@ -27,7 +27,7 @@ pub struct Args {
     allow_watch: bool,
 }
 
-/// Time between samples until the client sets it.
+/// Sampling interval until the client sets another.
 const DEFAULT_INTERVAL: Millis = Millis(1_000);
 
 pub fn run(args: &Args) -> Result<u8> {

@@ -4,7 +4,7 @@
 //! With `--pause` the map is read while the process is paused, because the allocator of a very busy program changes
 //! during every unpaused read. Nothing else in gputop stops a process.
 //!
-//! Exit codes: 0 read; 1 no allocator to read; 2 permission denied, or process not found.
+//! Exit codes: 0 allocator read; 1 no allocator found; 2 permission denied, or process not found.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -165,7 +165,7 @@ fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<Document, Failure> {
     for (stats, map) in readouts {
         let (map, stats) = match map {
             Err(error @ Failure::Memory(MemoryError::Gone)) => return Err(error),
-            // An exact map is shown with the statistics that it was checked against.
+            // Show an exact map with the statistics that it was checked against.
             Ok((map, own_stats)) if map.exact => (Ok(map), own_stats),
             other => (other.map(|(map, _)| map), stats),
         };
@@ -255,8 +255,8 @@ fn in_use(mut stats: Vec<DeviceStats>) -> Vec<DeviceStats> {
     stats
 }
 
-/// Returns the statistics of all devices. A sample omits a device that changes during each read. The dashboard gets it in
-/// a later sample, but here an idle device would be shown in place of the busy one.
+/// Returns the statistics of all devices. A sample omits a device that changes during each read. The dashboard would
+/// get that device in a later sample, but a single sample would show an idle device in its place.
 fn complete_stats(attached: &mut Attached<Live>) -> Result<Vec<DeviceStats>, Failure> {
     for _ in 0..MAX_STATS_ATTEMPTS {
         let stats = attached.stats()?;

@@ -25,7 +25,7 @@ enum Command {
     /// Check the configuration file and your themes; exit with 2 on an error
     #[command(after_help = "Example:\n  gputop config check --config new.toml")]
     Check(ConfigArgs),
-    /// Print the path of the configuration file, which need not exist
+    /// Print the path of the configuration file, even if the file does not exist
     #[command(after_help = "Example:\n  $EDITOR $(gputop config path)")]
     Path(ConfigArgs),
 }

@@ -53,7 +53,7 @@ const IS_AGENT: bool = cfg!(local);
 enum HostCheck {
     Agent,
     NoAgent(MissingAgent),
-    /// The output was not recognised. Connecting will show whether there is an agent.
+    /// The output was not recognized. Connecting will show whether there is an agent.
     Unknown,
 }
 
@@ -63,7 +63,7 @@ struct MissingAgent {
     /// Operating system and architecture as printed by `uname -sm`.
     machine: String,
     has_nvidia_smi: bool,
-    /// Version of the installed gputop if it uses another protocol.
+    /// Version of the installed gputop if it uses a different protocol.
     incompatible_version: Option<String>,
 }
 
@@ -72,12 +72,12 @@ impl MissingAgent {
     fn problem(&self, host: &str) -> String {
         match &self.incompatible_version {
             None => format!("no gputop found on {host}"),
-            Some(version) => format!("gputop {version} on {host} uses another protocol"),
+            Some(version) => format!("gputop {version} on {host} uses a different protocol"),
         }
     }
 }
 
-/// Prepares a connection so that opening it requires no prompt.
+/// Prepares a connection, so that opening it does not prompt.
 pub fn prepare(
     target: Target,
     interval: Millis,
@@ -119,7 +119,7 @@ pub fn prepare_all(
     connections.collect()
 }
 
-/// Returns the command that lets ssh prompt again after a connection was lost. The next connection shares the login.
+/// Returns the command that lets ssh prompt again after the connection was lost. The next connection shares the login.
 pub fn interactive_login(connection: &Connection) -> Option<InteractiveLogin> {
     let Target::Ssh(ssh) = connection.target.clone() else {
         return None;
@@ -181,7 +181,7 @@ fn ensure_agent(connection: &Connection, args: &PushArgs) -> Result<()> {
         ))
     };
     match result {
-        // nvidia-smi shows less, and the screen says so.
+        // nvidia-smi provides less, and the screen says so.
         Err(why) if missing.has_nvidia_smi => {
             if should_copy {
                 say(&format!(
@@ -222,8 +222,8 @@ fn shared_connection(ssh: &Ssh) -> Option<Shared> {
     }
     let socket = directory(Base::Runtime, "ssh-%C").ok()?;
     own_folder(socket.parent()?).ok()?;
-    // A socket path may have 107 bytes on Linux and 103 on macOS. ssh replaces %C by 40 characters, and appends 17 more
-    // while it creates the socket.
+    // A socket path is limited to 107 bytes on Linux and 103 on macOS. ssh replaces %C with 40 characters, and appends
+    // 17 more while it creates the socket.
     let is_short = socket.as_os_str().len() + 38 + 17 < 103;
     is_short.then_some(Shared { socket })
 }
@@ -270,7 +270,7 @@ fn parse_check(text: &str) -> HostCheck {
             }
         }
     }
-    // An installed agent that sent no greeting reports the reason when it is connected.
+    // An installed agent that sent no greeting reports the reason when gputop connects to it.
     let is_silent = is_installed && missing.incompatible_version.is_none();
     match is_silent || missing.machine.is_empty() {
         true => HostCheck::Unknown,
@@ -296,7 +296,7 @@ fn confirm_copy(problem: &str) -> bool {
 /// The glibc that released programs need, see dist/build.
 const PORTABLE_GLIBC: (u32, u32) = (2, 17);
 
-/// Copies `file`, or this program, to a host of the type `machine`.
+/// Copies `file`, or this program, to a host of type `machine`.
 fn push(ssh: &Ssh, shared: Option<&Shared>, file: Option<&Path>, machine: &str) -> Result<()> {
     let host = &ssh.host;
     let program = match file {

@@ -170,7 +170,7 @@ fn expect_terminal() -> Result<()> {
     Ok(())
 }
 
-/// Returns the greeting to show before the host has sent one: only its name.
+/// Returns a placeholder greeting that contains only the host's name, for the time before the host has sent its own.
 fn pending_hello(target: &Target) -> Hello {
     Hello {
         host: visible(target.name().as_bytes(), 60),

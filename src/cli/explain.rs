@@ -1,7 +1,7 @@
 //! `gputop explain`: finds GPU failures in logs, and explains what went wrong and what to change.
 //!
-//! A path is a file or a directory. In a directory the logs of the ranks of one job are judged together. Files are read in chunks, so logs may be of
-//! any size. `.gz` and `.zst` files are decompressed.
+//! A path is a file or a directory. The logs in a directory are explained together, as the ranks of one job. Files are
+//! read in chunks, so logs may be of any size. `.gz` and `.zst` files are decompressed.
 //!
 //! The output is often pasted into issue trackers and chats. It is redacted like saved incidents unless `--raw` is given.
 
@@ -169,7 +169,7 @@ fn no_incident(catalogue: &Catalogue, logs: &[LogFindings], raw: bool) -> String
         if let Some(server) = Workloads::embedded().recognise(innermost, "").server() {
             let _ = writeln!(
                 out,
-                "This is a software fault in {server}, not in the GPU: update it, or report it with this log."
+                "This is a bug in {server}, not in the GPU: update it, or report it with this log."
             );
         }
     }

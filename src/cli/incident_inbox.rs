@@ -1,4 +1,4 @@
-//! Connects a dashboard with the incident store: sends saved incidents to the screen, and marks opened ones as read.
+//! Connects a dashboard to the incident store: sends saved incidents to the screen, and marks opened ones as read.
 //!
 //! The inbox runs on its own thread, because the home directory may be slow or unavailable. The thread checks the
 //! directory for changes every two seconds, to notice incidents that another `gputop` saved or opened.
@@ -24,7 +24,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Waits until the last opened incidents are marked as read. The dashboard must have dropped its inbox.
+    /// Waits until the last opened incidents are marked as read. The dashboard must drop its inbox first.
     pub fn finish(self) {
         // Nothing is ever sent. The channel closes when the thread exits.
         let _ = self.exited.recv_timeout(FINISH_TIMEOUT);

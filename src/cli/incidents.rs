@@ -194,7 +194,7 @@ fn show(store: &Store, uid: &Uid, record: &Record, json: bool) -> Result<u8> {
     Ok(0)
 }
 
-/// Returns the lines that the explanation of a log lacks: time, host, command, scene and versions.
+/// Returns the lines that are not part of a log explanation: time, host, command, scene and versions.
 fn circumstances(uid: &Uid, record: &Record, width: usize) -> String {
     let when = table::local_time(&record.incident, &TimeZone::system(), "%Y-%m-%d %H:%M:%S");
     let host = record.incident.host.as_ref();
@@ -215,7 +215,7 @@ fn circumstances(uid: &Uid, record: &Record, width: usize) -> String {
     out
 }
 
-/// Returns the scene without names of processes and users, for publication.
+/// Returns the scene without process and user names, for publication.
 fn anonymous_scene(record: &Record) -> String {
     const WIDTH: usize = 100;
     let Some(scene) = &record.scene else {

@@ -1,8 +1,8 @@
-//! The log file, because messages on stderr would damage the screen.
+//! The log file. Messages on stderr would corrupt the screen.
 //!
-//! Warnings and errors go to `$XDG_STATE_HOME/gputop/gputop.log`. The variable `GPUTOP_LOG` sets another level. The file is
-//! emptied at start if it is larger than 1 MiB. If it cannot be written, gputop runs without a log, so that it works
-//! with a read-only home directory.
+//! Warnings and errors are written to `$XDG_STATE_HOME/gputop/gputop.log`. The variable `GPUTOP_LOG` sets another
+//! level. gputop truncates the file at startup if it is larger than 1 MiB, and runs without a log if the file is not
+//! writable, such as in a read-only home directory.
 
 use std::fs::File;
 use std::sync::Mutex;

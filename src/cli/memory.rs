@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> Result<u8> {
 }
 
 impl Args {
-    /// Returns true if the user wants to see the group.
+    /// Returns true if the options select the group.
     fn selects(&self, group: &HolderGroup) -> bool {
         let Some(wanted) = self.group.as_ref().map(|text| text.to_lowercase()) else {
             return true;
@@ -111,7 +111,7 @@ impl Args {
             .any(|text| text.to_lowercase().contains(&wanted))
     }
 
-    /// Returns false, with a message, if `--group` selects no group.
+    /// Returns false and prints a message if `--group` matches no group.
     fn has_match(&self, holders: &Holders) -> bool {
         let Some(wanted) = &self.group else {
             return true;
@@ -140,7 +140,7 @@ impl Args {
         Ok(Escaped(&(text + separator)).to_string())
     }
 
-    /// Returns the summary, the growing groups, the table of the groups, and the total.
+    /// Returns the summary, the growing groups, the group table and the total.
     fn text(
         &self,
         holders: &Holders,

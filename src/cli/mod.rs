@@ -2,7 +2,7 @@
 //!
 //! Exit codes: 0 success; 1 nothing to show (such as no NVIDIA driver or no terminal); 2 usage error or failure; 128 +
 //! N if signal N terminated the dashboard. `run` returns the exit code of its command.
-// The command line prints its output.
+// This module prints to stdout and stderr.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 #[cfg(local)]
@@ -100,7 +100,7 @@ enum Command {
     /// Serve metrics of this host, or of remote hosts, to Prometheus
     #[command(after_help = "Example:\n  gputop serve --listen 127.0.0.1:9836 --labels user,job")]
     Serve(serve::Args),
-    /// Play recordings, several of them side by side
+    /// Play one or more recordings side by side
     #[command(after_help = "Example:\n  gputop replay --speed 8 night.gpt.zst")]
     Replay(replay::Args),
     /// Play the built-in recording of a training run
@@ -200,7 +200,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
     let is_agent = matches!(cli.command, Some(Command::Agent(_)));
     #[cfg(not(local))]
     let is_agent = false;
-    // The command of `gputop run` must inherit the original limit.
+    // The command run by `gputop run` must inherit the original limit.
     #[cfg(local)]
     if !matches!(cli.command, Some(Command::Run(_) | Command::ProbeChild)) {
         crate::open_files::raise();
@@ -211,7 +211,8 @@ pub fn run(cli: &Cli) -> Result<u8> {
     }
     // Options before the subcommand apply as well: `gputop --config FILE once`.
     let before = || cli.settings.flags();
-    // Only subcommands that use settings read them, so a broken configuration does not prevent an explanation.
+    // Only subcommands that use settings read them, so a broken configuration does not prevent `gputop explain` from
+    // working.
     let settings = |flags: Flags| {
         let settings = Settings::read(&flags.or(before()))?;
         if let Some(why) = &settings.unread {
@@ -233,7 +234,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Replay(args)) => replay::run(args, &settings(args.view.flags())?),
         Some(Command::Demo(args)) => demo::run(args, &settings(args.view.flags())?),
         Some(Command::Generate(args)) => generate::run(args, || {
-            // A broken configuration has no groups to complete.
+            // A broken configuration has no host groups to complete.
             settings(Flags::default()).map_or_else(|_| Vec::new(), |settings| settings.groups)
         }),
         #[cfg(local)]
@@ -264,7 +265,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
     }
 }
 
-/// Prints text to standard output, escaped: file names, arguments and stored text cannot control the terminal.
+/// Prints escaped text to standard output, so that file names, arguments and stored text cannot control the terminal.
 fn print(text: &str) -> Result<()> {
     print_styled(&Escaped(text).to_string())
 }
@@ -274,8 +275,8 @@ fn print_json(json: &str) -> Result<()> {
     print_styled(&json_escaped(json))
 }
 
-/// Prints text that contains gputop's own escape sequences. The caller has escaped all other text. A closed pipe is not
-/// a failure.
+/// Prints text that contains gputop's own escape sequences. The caller must escape everything else. A closed pipe is
+/// not a failure.
 fn print_styled(text: &str) -> Result<()> {
     write_out(text).map(drop)
 }
@@ -296,12 +297,13 @@ fn write_out(text: &str) -> Result<bool> {
     }
 }
 
-/// Prints a message to standard error, escaped as by `print`. A closed standard error is not a failure.
+/// Prints a message to standard error, escaped as in `print`. A closed standard error is not a failure.
 pub fn say(text: &str) {
     say_styled(&Escaped(text).to_string());
 }
 
-/// Prints a message that contains gputop's own escape sequences. The caller has escaped all other text.
+/// Prints a message that contains gputop's own escape sequences to standard error. The caller must escape everything
+/// else.
 fn say_styled(text: &str) {
     use std::io::Write;
     let _ = std::io::stderr().write_all(text.as_bytes());
@@ -312,16 +314,16 @@ fn erase_line() {
     say_styled("\r\x1b[2K");
 }
 
-/// Parses the command line. Returns the exit code as an error after it printed help, the version or a usage error.
+/// Parses the command line. After printing help, the version or a usage error, returns the exit code as the error.
 ///
-/// Clap quotes arguments and environment variables unchanged. A message that quotes a control character is printed
-/// escaped, without colours.
+/// Clap prints arguments and environment variables unchanged. A message that contains a control character is therefore
+/// printed escaped and without colours.
 pub fn parse() -> Result<Cli, u8> {
     parsed(std::env::args_os()).map_err(|error| {
         let plain = error.to_string();
         let escaped = Escaped(&plain).to_string();
         if escaped == plain {
-            // Standard output or error may be closed.
+            // Standard output or standard error may be closed.
             let _ = error.print();
         } else {
             say(&plain);
@@ -346,7 +348,7 @@ fn parsed<T: Into<OsString> + Clone>(
     Cli::from_arg_matches(&matches)
 }
 
-/// Returns the first option before the subcommand that neither it nor its own subcommands accept.
+/// Returns the first option that was given before the subcommand but is not accepted by it or by a subcommand below it.
 fn unsupported_option<'c>(
     matches: &ArgMatches,
     program: &'c clap::Command,
@@ -400,7 +402,7 @@ fn exit_code(left: CloseReason) -> u8 {
     }
 }
 
-/// Returns the runtime of the main loop, which is the only task. Collectors have their own threads.
+/// Returns the async runtime. The main loop is its only task; collectors have their own threads.
 fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread()
         .enable_all()

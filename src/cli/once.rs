@@ -49,10 +49,10 @@ impl Args {
     }
 }
 
-/// Time between the two readings that rates require.
+/// Time between the two samples needed to compute rates.
 pub(super) const RATE_INTERVAL: Millis = Millis(300);
 pub(super) const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum wait for the next sample of a report. The interval is at most an hour.
+/// Maximum wait for the next sample of a report. The longest interval is one hour.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(3_700);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
@@ -158,7 +158,7 @@ async fn sample(
     None
 }
 
-/// Returns true for the second frame, which has rates, and for the first frame on a host without GPUs.
+/// Returns true for the second frame, which has rates, or for the first frame on a host without GPUs.
 fn is_complete(frame: &Frame, frames: u32) -> bool {
     if frame.gpus.is_empty() {
         return dashboard::why_no_gpus(frame).is_some();
@@ -174,7 +174,7 @@ fn is_complete(frame: &Frame, frames: u32) -> bool {
     frames >= 2 && (!is_waiting || frames > 5)
 }
 
-/// Returns the terminal's width. A pipe gets all columns.
+/// Returns the terminal's width, or enough for all columns if the output is a pipe.
 fn width() -> u16 {
     let size = if has_terminal() {
         crossterm::terminal::size().ok()

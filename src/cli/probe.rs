@@ -38,7 +38,7 @@ pub struct Args {
     /// Keep this much memory free [default: 2 % of the GPU, 10 % if other processes use it, at least 1 GiB]
     #[arg(long, value_name = "SIZE", value_parser = size_argument)]
     headroom: Option<Bytes>,
-    /// Probe a GPU in exclusive mode as well, or use half of the free memory if less than the headroom is free
+    /// Also probe a GPU in exclusive mode, and use half of the free memory if less than the headroom is free
     #[arg(long)]
     force: bool,
     /// Print JSON, with sizes in bytes
@@ -116,7 +116,7 @@ fn name(uuid: &GpuUuid, frame: &Frame) -> String {
     }
 }
 
-/// Returns the first frame with the GPUs and their processes, and with the allocator of `pid` if it is given.
+/// Returns the first frame that lists the GPUs, their processes and, if `pid` is given, that process's allocator.
 pub(super) fn frame(pid: Option<Pid>) -> Result<Arc<Frame>> {
     let is_enough = |frame: &Frame, frames| {
         let is_known = pid.is_none_or(|pid| {
@@ -165,7 +165,7 @@ fn choose(name: Option<&str>, process: Option<ProcessKey>, frame: &Frame) -> Res
     first.ok_or_eyre("no GPU found on this host")
 }
 
-/// Returns the GPU or MIG device with this index or UUID. As in CUDA, a unique prefix of a UUID is enough.
+/// Returns the GPU or MIG device with this index or UUID. As in CUDA, a unique UUID prefix is enough.
 fn named(name: &str, frame: &Frame) -> Option<GpuUuid> {
     if name.is_empty() {
         return None;
@@ -183,7 +183,7 @@ fn named(name: &str, frame: &Frame) -> Option<GpuUuid> {
     found.next().is_none().then(|| uuid.clone())
 }
 
-/// Returns the GPU with the largest pool of the process, or else the first GPU that lists the process.
+/// Returns the GPU with the process's largest pool, or else the first GPU that lists the process.
 fn gpu_of(process: ProcessKey, frame: &Frame) -> Option<GpuUuid> {
     let pools = frame.pools.iter().flat_map(|pools| pools.of(process));
     let largest = pools

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use crate::model::units::Bytes;
 
-/// A read that finishes sooner shows no progress.
+/// Reads shorter than this show no progress.
 const SHOW_AFTER: Duration = Duration::from_secs(1);
 const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A progress line, which is erased when this value is dropped.
+/// A progress line. It is erased when dropped.
 pub struct Progress {
     name: String,
     size: Option<u64>,
@@ -19,7 +19,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Starts the progress for the input `name`. `size` is `None` if it is not known.
+    /// Starts showing progress for the input `name`. `size` is `None` if unknown.
     pub fn new(name: &str, size: Option<u64>) -> Self {
         let next = std::io::stderr()
             .is_terminal()
@@ -33,7 +33,7 @@ impl Progress {
         }
     }
 
-    /// Continues with another input. The time since the start counts, so that many small files show progress too.
+    /// Continues with the next input without restarting the timer, so that many small files also show progress.
     pub fn next_input(&mut self, name: &str, size: Option<u64>) {
         (self.name, self.size, self.read) = (name.to_owned(), size, 0);
     }

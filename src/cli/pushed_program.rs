@@ -1,4 +1,5 @@
-//! The program that is copied to a remote host: this one, or one from a file. Only its ELF header is checked here.
+//! The gputop executable to copy to a remote host: the running one, or one from a file. Only its ELF header is checked
+//! here.
 
 use std::fs::File;
 use std::io::Seek;
@@ -12,7 +13,7 @@ use color_eyre::eyre::{Context, bail};
 use crate::model::text::quoted;
 use crate::model::units::Bytes;
 
-/// A program for Linux.
+/// A Linux executable.
 #[derive(Debug)]
 pub struct Program {
     pub file: File,
@@ -22,7 +23,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Opens the running program, even if its file was replaced since it started.
+    /// Opens the running program, even if its file has been replaced since.
     pub fn own() -> Result<Self> {
         let file = File::open("/proc/self/exe")
             .wrap_err("cannot copy this program: cannot read /proc/self/exe")?;
@@ -59,7 +60,7 @@ impl Program {
     fn of(file: File, name: &str) -> Result<Self> {
         let facts = file.metadata()?;
         let mut head = [0; HEAD];
-        // This does not move the file offset, so the copy starts at the beginning.
+        // `read_exact_at` does not move the file offset, so the copy starts at the beginning.
         let read = file.read_exact_at(&mut head, 0);
         if !facts.is_file() || read.is_err() || !is_elf(&head) {
             bail!("cannot copy {name}: not a Linux program. Name a gputop executable");

@@ -1,5 +1,5 @@
-//! `gputop record`: records a host to a file until interrupted, with occasional maps of every allocator pool. Several
-//! hosts are recorded to a directory with one file for each (`record/hosts.rs`).
+//! `gputop record`: records a host to a file until interrupted, and periodically adds maps of all allocator pools.
+//! Several hosts are recorded to a directory with one file per host (`record/hosts.rs`).
 
 mod hosts;
 mod remote_incidents;
@@ -72,7 +72,7 @@ impl Args {
     }
 }
 
-/// Maximum time to diagnose and save the last observations when the recording ends.
+/// Maximum time to diagnose and save the last observations after the recording stops.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
@@ -119,7 +119,7 @@ async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result
     loop {
         let has_more = tokio::select! {
             advanced = recording.advance() => advanced.inspect_err(|_| {
-                // A file without a frame is of no use, and would require --force the next time.
+                // A file without frames is useless, and would make --force necessary next time.
                 if recording.frames == 0 {
                     discard(&path);
                 }
@@ -158,7 +158,7 @@ fn recorder(path: &Path, hello: &Hello, force: bool) -> Result<Recorder, RecordE
     }
 }
 
-/// Removes a recording without frames. The path may be a device, which stays.
+/// Removes a recording without frames. The path may be a device, which is not removed.
 fn discard(path: &Path) {
     if path.symlink_metadata().is_ok_and(|found| found.is_file()) {
         let _ = std::fs::remove_file(path);
@@ -176,7 +176,7 @@ struct HostRecording {
     remote_incidents: RemoteIncidentEvents,
     frames: u64,
     is_disconnected: bool,
-    /// The card id that was reported for each incident.
+    /// The last reported card ID of each incident.
     reported: Vec<(IncidentKey, String)>,
 }
 
@@ -298,7 +298,7 @@ async fn first_hello(source: &mut Source) -> Result<Arc<Hello>> {
     }
 }
 
-/// Reports each fatal incident above the progress line: once, and again if its diagnosis changes.
+/// Prints a fatal incident above the progress line: once, and again if its diagnosis changes.
 fn report(found: &WatchResult, name: Option<&str>, reported: &mut Vec<(IncidentKey, String)>) {
     match found {
         WatchResult::Incident(record) if record.incident.severity == Severity::Fatal => {
@@ -322,7 +322,7 @@ fn report(found: &WatchResult, name: Option<&str>, reported: &mut Vec<(IncidentK
     }
 }
 
-/// Reports once that the connection is lost, and once that it is restored.
+/// Reports once when the connection is lost, and once when it is restored.
 fn report_link(link: &Link, name: Option<&str>, is_disconnected: &mut bool) {
     match link {
         Link::Lost { why, .. } if !std::mem::replace(is_disconnected, true) => {

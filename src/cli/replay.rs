@@ -31,7 +31,7 @@ pub struct Args {
     pub view: RecordingViewArgs,
 }
 
-/// Maximum number of files that are played from one directory.
+/// Maximum number of files to play from one directory.
 const MAX_FILES: usize = 1_024;
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
@@ -93,7 +93,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     Ok(exit_code(left))
 }
 
-/// Returns an app with the initial playback position, because a key may arrive before the first update.
+/// Returns an app with the initial playback position, because a key may be pressed before the first update.
 fn app(settings: &Settings, options: Options, name: String) -> App {
     settings.app(Some(Recording {
         name,
@@ -108,7 +108,7 @@ fn app(settings: &Settings, options: Options, name: String) -> App {
     }))
 }
 
-/// Returns the name to show for a file, without the extension `ending`.
+/// Returns the display name of a file, without the extension `ending`.
 fn name(file: &Path, ending: &str) -> String {
     let name = file.file_name().unwrap_or_default().as_encoded_bytes();
     let stem = name.strip_suffix(ending.as_bytes()).unwrap_or(name);

@@ -1,6 +1,6 @@
 //! `gputop run`: runs a command unchanged, and explains its failure.
 //!
-//! The exit code is that of the command, 128 + N if signal N killed it, 127 if the command was not found, or 126 if it
+//! Returns the command's exit code, 128 + N if signal N killed the command, 127 if it was not found, or 126 if it
 //! cannot be executed.
 
 use std::ffi::OsString;
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn reports_a_panic_in_the_explanation_and_returns() {
         report(|| panic!("injected"));
-        // The failure was already reported, so no failure is left.
+        // `report` has already consumed the failure.
         assert!(recovery::take_failures().is_empty());
     }
 }

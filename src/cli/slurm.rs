@@ -13,7 +13,7 @@ use crate::source::remote::slurm::{Step, names};
 /// Output format of `squeue`. Each running task of a job array has its own line: `81234|RUNNING|None|node[1-2]`.
 const FORMAT: &str = "%A|%T|%r|%N";
 
-/// Returns each node of the job once. Fails if the job has no nodes now, or if Slurm is not available.
+/// Returns each node of the job once. Fails if the job currently has no nodes, or if Slurm is not available.
 pub fn targets(job: &str) -> Result<Vec<Target>> {
     let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     // `81234`; `81234_7` in a job array; `81234+1` in a heterogeneous job.

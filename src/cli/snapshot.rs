@@ -131,7 +131,7 @@ pub fn read(path: &Path) -> Result<Snapshot> {
         io::ErrorKind::PermissionDenied => eyre!("cannot read {name}: permission denied"),
         _ => eyre!("cannot read {name}: {error}"),
     };
-    // Checked first, because opening a pipe would wait for a writer.
+    // Check the file type first, because opening a pipe would wait for a writer.
     let kind = path.metadata().map_err(fault)?;
     if kind.is_dir() {
         bail!("cannot read {name}: it is a directory. Name the .pickle file in it");
@@ -139,7 +139,7 @@ pub fn read(path: &Path) -> Result<Snapshot> {
     if !kind.is_file() {
         bail!("cannot read {name}: not a regular file");
     }
-    // The progress counts compressed bytes, because the uncompressed size is not known.
+    // Progress counts compressed bytes, because the uncompressed size is unknown.
     let reader = WithProgress {
         reader: File::open(path).map_err(fault)?,
         progress: Progress::new(&name, Some(kind.len())),

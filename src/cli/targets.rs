@@ -1,4 +1,4 @@
-//! Hosts on the command line. Misspelled subcommands and file names are detected and reported.
+//! Hosts on the command line. Reports misspelled subcommands and file names given as hosts.
 
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
@@ -90,14 +90,14 @@ fn add(targets: &mut Vec<Target>, host: &Target) {
     }
 }
 
-/// Reads hosts from a file, one on each line. A `#` begins a comment.
+/// Reads hosts from a file, one per line. A `#` begins a comment.
 fn listed(file: &Path) -> Result<Vec<Target>> {
     let name = quoted(&file.to_string_lossy());
     let text = read_text("the list of hosts", file)?;
     let mut targets = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let word = match line.strip_prefix("via:") {
-            // A command may contain `#`.
+            // A `via:` command may contain `#`.
             Some(_) => line.trim(),
             None => line.split('#').next().unwrap_or_default().trim(),
         };
@@ -118,7 +118,7 @@ fn listed(file: &Path) -> Result<Vec<Target>> {
 /// Maximum time to look up a host name.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Returns true if the ssh configuration, `known_hosts` or DNS has the host, or `None` without an answer in time.
+/// Returns true if the host is in the ssh configuration, `known_hosts` or DNS. `None` if the lookup timed out.
 fn is_known(host: &str) -> Option<bool> {
     let host = host.to_owned();
     let look_up = move || {
@@ -138,13 +138,13 @@ fn is_known(host: &str) -> Option<bool> {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Configured {
-    /// The configuration has another name or a proxy for the host.
+    /// The ssh configuration maps the host to another name or uses a proxy.
     Address,
-    /// The files that may list the host.
+    /// The `known_hosts` files to search for the host.
     KnownHosts(Vec<PathBuf>),
 }
 
-/// Parses the output of `ssh -G HOST`, which has an option and its value on each line.
+/// Parses the output of `ssh -G HOST`, which has one option and its value per line.
 fn configured(host: &str, options: &str) -> Configured {
     let mut files = Vec::new();
     for (option, value) in options.lines().filter_map(|line| line.split_once(' ')) {
@@ -160,7 +160,7 @@ fn configured(host: &str, options: &str) -> Configured {
     Configured::KnownHosts(files)
 }
 
-/// Returns true if the file lists the host, also as a hash.
+/// Returns true if the file lists the host, in plain text or hashed.
 fn is_listed(host: &str, known_hosts: &Path) -> bool {
     let mut command = Command::new("ssh-keygen");
     command.arg("-F").arg(host).arg("-f").arg(known_hosts);
@@ -171,8 +171,8 @@ fn is_listed(host: &str, known_hosts: &Path) -> bool {
             .is_ok_and(|status| status.success())
 }
 
-/// Returns an error message if `word` is more likely a file or a misspelled subcommand than a host. `is_known` is as
-/// [`is_known`].
+/// Returns an error message if `word` is more likely a file or a misspelled subcommand than a host. See [`is_known`]
+/// for the argument `is_known`.
 fn likely_mistake(
     word: &str,
     subcommands: &[String],
@@ -192,7 +192,7 @@ fn likely_mistake(
             "`{shown}` is a file, not a host. To play a recording: `gputop replay {shown}`"
         ));
     }
-    // A user or a port makes it a host.
+    // A name with a user or a port can only be a host.
     if subcommands.is_empty() || word.contains(['@', ':']) {
         return None;
     }

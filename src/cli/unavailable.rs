@@ -1,10 +1,11 @@
-//! Subcommands that the client build lacks. Each fails with a message; otherwise its name would be taken for a host.
+//! Subcommands missing from the client build. Each fails with a message; without this, its name would be mistaken for a
+//! host.
 
 use std::ffi::OsString;
 
 use clap::Subcommand;
 
-/// Accepts any arguments of the missing subcommand.
+/// Accepts and ignores all arguments of the missing subcommand.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct AnyArgs {
@@ -35,7 +36,7 @@ pub enum Unavailable {
 }
 
 impl Unavailable {
-    /// Returns the error message, with the alternative that a client has.
+    /// Returns the error message, with an alternative that works from a client.
     pub fn message(&self) -> String {
         let (name, alternative) = match self {
             Self::Once(_) => ("once", "Use `ssh HOST gputop once`"),

@@ -1,10 +1,11 @@
-//! `gputop whatif SOURCE`: replays the allocations of a program under other settings of PyTorch's allocator. It shows the
-//! memory that each setting would have reserved and whether it would have fit, on a screen or printed.
+//! `gputop whatif SOURCE`: replays the allocations of a program under other settings of PyTorch's allocator. Shows or
+//! prints how much memory each setting would have reserved, and whether it would have fit.
 //!
-//! A source is a memory snapshot with its trace, or a running process. For a process, only the present blocks are
-//! known; the replay requests them in address order.
+//! A source is a memory snapshot with its trace, or a running process. Of a process, only the current blocks are known;
+//! the replay requests them in address order.
 //!
-//! The size of the GPU and its use by others come from the snapshot; for a process, they are read from its GPU now.
+//! For a snapshot, the size of the GPU and its use by other programs come from the file. For a process, they are read
+//! from its GPU.
 //!
 //! Exit codes: 0 replayed; 1 nothing to replay; 2 permission denied, process not found, or an invalid argument.
 
@@ -74,12 +75,13 @@ const COMMON_FIXES: &[&str] = &[
     "roundup_power2_divisions:4",
 ];
 
-/// If others held more than this fraction (1/10) of the GPU at an OOM, the OOM happened on another GPU.
+/// If the memory outside the allocator exceeds this fraction (1/10) of the GPU at an OOM, the OOM happened on another
+/// GPU.
 const MAX_OUTSIDE_FRACTION: u64 = 10;
 
 /// A setting to replay.
 struct Setting {
-    /// `present`, `default`, or empty.
+    /// `present`, `default`, or empty for other settings.
     name: &'static str,
     conf: String,
     rules: Rules,
@@ -192,7 +194,8 @@ fn room(trace: &Trace, args: &Args) -> Result<Option<Room>> {
         }));
     };
     let known = args.outside.or(trace.recorded.outside);
-    // At an OOM the rest of the GPU belongs to the CUDA context and others, if the OOM happened on this GPU.
+    // At an OOM, the rest of the GPU's memory belongs to the CUDA context and other programs, provided that the OOM
+    // happened on this GPU.
     let rest = available.and_then(|available| card.0.checked_sub(available.0).map(Bytes));
     let inferred = rest.filter(|rest| rest.0 <= card.0 / MAX_OUTSIDE_FRACTION);
     let outside = known.or(inferred).unwrap_or_default();
@@ -205,7 +208,7 @@ fn room(trace: &Trace, args: &Args) -> Result<Option<Room>> {
 }
 
 impl Setting {
-    /// Returns the reason why an option of the setting has no effect, if there is one.
+    /// Returns the reason why an option of the setting has no effect, if any.
     fn no_effect(&self) -> Option<&'static str> {
         (self.rules.garbage_collection_threshold > 0.0 && self.rules.limit(Bytes::gib(1)).is_none())
             .then_some("no effect without a memory fraction")

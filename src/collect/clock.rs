@@ -10,18 +10,18 @@ pub fn now_mono() -> Mono {
     Mono(u64::try_from(milliseconds(ClockId::CLOCK_BOOTTIME)).unwrap_or_default())
 }
 
-/// Returns the wall-clock time, for display only: it may be set back.
+/// Returns the wall-clock time. For display only, because the clock may be set back.
 pub fn now_wall() -> UnixMillis {
     UnixMillis(milliseconds(ClockId::CLOCK_REALTIME))
 }
 
-/// Returns the wall-clock time of the boot, used to convert a start time in ticks since boot to a time of day.
+/// Returns the wall-clock time at boot, for converting a start time in ticks since boot to a time of day.
 pub fn boot_time() -> UnixMillis {
     let since_boot = i64::try_from(now_mono().0).unwrap_or(i64::MAX);
     UnixMillis(now_wall().0.saturating_sub(since_boot))
 }
 
-/// Reads a clock. Both clocks exist in every kernel that the NVIDIA driver supports, so a failure returns 0.
+/// Reads a clock, or returns 0 on failure. Both clocks exist in every kernel that the NVIDIA driver supports.
 fn milliseconds(clock: ClockId) -> i64 {
     clock_gettime(clock).map_or(0, |t| t.tv_sec() * 1000 + t.tv_nsec() / 1_000_000)
 }

@@ -11,7 +11,7 @@ use crate::model::reading::{Missing, Reason};
 use crate::model::units::Pid;
 use crate::redact;
 
-/// Maximum size of the list of tensors in a message. Its line in the protocol is at most three times as long.
+/// Maximum size of the tensor list in a message. Its line in the protocol is at most three times as long.
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
 /// Reads the holders of a running process once. The names are redacted and escaped.

@@ -1,7 +1,7 @@
 //! Host metrics (CPU, memory, load) and the hello message, which describes the host once.
 //!
 //! Reads CPU usage and memory through sysinfo with the narrowest refresh. Core frequencies are skipped: reading them
-//! opens one file per core and costs a hundred times as much as the rest on a large machine.
+//! opens one file per core, which on a large machine costs a hundred times as much as everything else.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 pub struct HostReader {
     /// `None` on a system that sysinfo does not support.
     system: Option<System>,
-    /// Time of sysinfo's last CPU refresh; `None` before the first one.
+    /// Time of sysinfo's last CPU refresh, or `None` before the first.
     cpu_refreshed: Option<Mono>,
     cpu: Reading<Percent>,
 }
@@ -62,11 +62,10 @@ impl HostReader {
     }
 }
 
-/// Refreshes the CPU usage if enough time has passed. sysinfo computes the difference between two refreshes, and does
-/// not update it when they are closer together than its minimum interval. Its first value is the average since boot, so
-/// it is dropped.
+/// Refreshes the CPU usage if enough time has passed. sysinfo computes the difference between two refreshes, but only
+/// if they are at least its minimum interval apart. The first value is dropped, because it is the average since boot.
 fn refresh_cpu(system: &mut System, refreshed: &mut Option<Mono>, now: Mono) -> Option<Percent> {
-    // Strictly greater: these milliseconds are truncated, sysinfo's are not.
+    // Strictly greater, because these milliseconds are truncated and sysinfo's are not.
     let is_due = |at| u128::from(now.since(at).0) > MINIMUM_CPU_UPDATE_INTERVAL.as_millis();
     if !refreshed.is_none_or(is_due) {
         return None;
@@ -107,7 +106,7 @@ fn load() -> Reading<Vec<f64>> {
     )
 }
 
-/// Returns the facts that do not change while an agent runs.
+/// Returns the host facts that do not change while an agent is running.
 pub fn hello() -> Hello {
     Hello {
         schema: SCHEMA,
@@ -130,7 +129,7 @@ pub fn hello() -> Hello {
     }
 }
 
-/// Returns whether PIDs under this /proc are the PIDs that the driver reports.
+/// Returns true if PIDs under this /proc are the PIDs that the driver reports.
 pub fn pid_namespace(proc_root: &Path) -> PidNamespace {
     match fs::read_link(proc_root.join("self/ns/pid")) {
         Ok(link) if link.as_os_str() == INITIAL_PID_NAMESPACE => PidNamespace::Host,

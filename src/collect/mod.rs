@@ -1,9 +1,9 @@
-//! Collectors: they read the kernel, the driver and other processes of this host.
+//! Collectors, which read the kernel, the driver and other processes of this host.
 //!
-//! A collector converts one source into the model. It does not depend on screens, keep history or draw conclusions. A
-//! value that cannot be read becomes a [`Missing`](crate::model::reading::Missing) with its reason. Text from other
-//! programs is escaped ([`visible`](crate::model::text::visible)) and stripped of secrets ([`redact`](crate::redact))
-//! here.
+//! A collector converts data from one source to the model. It does not depend on screens, keep history or draw
+//! conclusions. A value that cannot be read becomes a [`Missing`](crate::model::reading::Missing) with its reason.
+//! Collectors also escape text from other programs ([`visible`](crate::model::text::visible)) and remove secrets from
+//! it ([`redact`](crate::redact)).
 
 pub mod agent;
 pub mod clock;

@@ -1,5 +1,5 @@
-//! Probes a GPU of this host: builds the request for the probe's child process from the GPU's state and the map of the
-//! selected process. A GPU that cannot be probed is rejected here, without starting a child.
+//! Probes a GPU of this host. Builds the request for the probe's child process from the state of the GPU and the map of
+//! the selected process. Rejects a GPU that cannot be probed without starting a child.
 
 use std::path::Path;
 use std::thread;
@@ -21,7 +21,7 @@ use crate::probe::pattern::{self, Pattern, TimedMap};
 use crate::probe::{ChildRequest, process_side};
 use crate::user_files::{Base, directory};
 
-/// Runs a probe and waits until all its memory is freed. Takes up to several seconds.
+/// Runs a probe and waits until all its memory is freed, which takes up to several seconds.
 pub fn probe(wanted: &ProbeRequest, frame: &Frame, proc_root: &Path) -> Probe {
     let (time, at) = (now_wall(), now_mono());
     let mut probe = match child_request(wanted, frame) {
@@ -33,8 +33,8 @@ pub fn probe(wanted: &ProbeRequest, frame: &Frame, proc_root: &Path) -> Probe {
     probe
 }
 
-/// Checks whether a probe would work on a GPU. A child loads the driver and queries the GPU; it creates no context and
-/// allocates nothing.
+/// Checks whether a probe would work on a GPU. A child process loads the driver and queries the GPU, but creates no
+/// context and allocates nothing.
 pub fn readiness(gpu: &GpuUuid, frame: &Frame) -> Result<ProbeReadiness, String> {
     let wanted = ProbeRequest {
         gpu: gpu.clone(),
@@ -62,12 +62,12 @@ pub fn readiness(gpu: &GpuUuid, frame: &Frame) -> Result<ProbeReadiness, String>
     })
 }
 
-/// Result of a successful check: a probe would work.
+/// Result of a successful check, meaning that a probe would work.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProbeReadiness {
     /// Memory that the probe would leave free.
     pub headroom: Option<Bytes>,
-    /// Policies that the probe could not run, and why.
+    /// Policies that the probe could not run, each with the reason.
     pub without: Vec<(Policy, String)>,
 }
 
@@ -103,7 +103,7 @@ fn with_process(
     probe
 }
 
-/// Number of samples of the process and the interval between them: half a second in total.
+/// Number of samples of the process, and the interval between them. Sampling takes half a second in total.
 const SAMPLES: usize = 12;
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(40);
 
@@ -122,8 +122,8 @@ fn pattern_of(process: ProcessKey, seen: &[TimedMap], arena: Bytes) -> Pattern {
     })
 }
 
-/// Returns at least one map of the process's pool on this GPU, taken while it runs. If the pool's GPU is unknown, uses
-/// the pool that reserves the most memory.
+/// Returns at least one map of the process's pool on this GPU, taken while the process runs. If the pool's GPU is
+/// unknown, uses the pool with the most reserved memory.
 fn maps_of(
     process: ProcessKey,
     gpu: &GpuUuid,
@@ -158,7 +158,8 @@ fn maps_of(
         };
         map.process = process;
         map.at = now_mono();
-        // An inexact map mixes several instants, so block lifetimes cannot be derived from it. Keep one as a fallback.
+        // An inexact map mixes several instants, so block lifetimes cannot be derived from it. One such map is used
+        // only as a fallback.
         let is_first = all.is_empty();
         if map.exact || is_first {
             let requests = u64::try_from(stats.allocation.all.allocated).unwrap_or_default();
@@ -225,7 +226,7 @@ fn not_enough_free(free: Bytes, least: Bytes, others: bool) -> String {
     )
 }
 
-/// A GPU, or a MIG device of it.
+/// A GPU or one of its MIG devices.
 struct Target<'f> {
     gpu: &'f Gpu,
     mig: Option<&'f MigInstance>,

@@ -1,10 +1,10 @@
 //! Reads the Python stack of another process with the py-spy library.
 //!
-//! By default py-spy stops the process while it reads; here it runs in its non-blocking mode. Such a read may be
+//! By default, py-spy stops the process while it reads; gputop uses the non-blocking mode. Such a read may be
 //! inconsistent, so a thread's stack is accepted only if two consecutive reads are equal. The thread `python` attaches
 //! to a process once (about 10 ms) and stays attached while the process is watched. One read takes about 1 ms.
 //!
-//! A stack for an event (a failed allocation, a new maximum) is read immediately or not at all: a stack that was taken
+//! A stack for an event (a failed allocation, a new maximum) is read immediately or not at all, because a stack taken
 //! more than a second later does not explain the event.
 
 use std::collections::BTreeMap;
@@ -26,16 +26,16 @@ use crate::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// Maximum number of comparisons of two reads before the stack is reported as changing.
+/// Maximum number of times that two reads are compared before the stack is reported as changing.
 const MAX_TRIES: usize = 5;
 const MAX_THREADS: usize = 16;
 const MAX_FRAMES: usize = 64;
 const MAX_TEXT: usize = 200;
-/// Maximum delay between an event and the stack that is taken for it.
+/// Maximum delay between an event and its stack.
 const MAX_LAG: Millis = Millis(1_000);
-/// Maximum number of attachments. Each holds a symbol table of several megabytes.
+/// Maximum number of attached processes. Each needs a symbol table of several megabytes.
 const MAX_ATTACHED: usize = 32;
-/// py-spy always reads this directory.
+/// The directory that py-spy always reads.
 const PROC: &str = "/proc";
 
 /// A request for the stack of one process.
@@ -73,7 +73,7 @@ pub struct Python {
 }
 
 impl Python {
-    /// Starts the thread. It calls `answer` for every request by the user, and for event stacks that were read in time.
+    /// Starts the thread. It calls `answer` for every user request, and for event stacks that were read in time.
     pub fn start(answer: impl Fn(ProcessKey, Stack) + Send + 'static) -> io::Result<Self> {
         let (commands, receiver) = mpsc::channel();
         std::thread::Builder::new()
@@ -94,7 +94,7 @@ impl Python {
         Ok(Self { commands })
     }
 
-    /// Sets the watched processes. Detaches from all others.
+    /// Sets the watched processes, and detaches from all others.
     pub fn watch(&self, processes: Vec<ProcessKey>) {
         let _ = self.commands.send(StackCommand::Watch(processes));
     }
@@ -104,7 +104,7 @@ impl Python {
     }
 }
 
-/// The attached processes and the work of the thread, which is separate from the thread for testing.
+/// The attached processes and the work of the thread, separate from the thread itself for testing.
 #[derive(Default)]
 pub struct PythonReader {
     attached: BTreeMap<ProcessKey, PythonSpy>,
@@ -115,7 +115,7 @@ impl PythonReader {
         self.attached.retain(|key, _| processes.contains(key));
     }
 
-    /// Reads a stack. Returns `None` if it is too late, or if reading fails and the user did not request it.
+    /// Reads a stack. Returns `None` if it is too late for an event, or if a read fails that the user did not request.
     pub fn take(&mut self, request: StackRequest) -> Option<Stack> {
         let is_by_user = request.why == StackWhy::Request;
         let is_late = |at: Mono| !is_by_user && at.since(request.since) > MAX_LAG;
@@ -145,7 +145,7 @@ impl PythonReader {
             spy = attach(key)?;
             read = read_stable(&mut spy, key);
         }
-        // The PID belonged to this process before and after the read, so the stack belongs to it.
+        // The PID belonged to this process before and after the read, so the stack does too.
         check(key)?;
         if read
             .as_ref()
@@ -184,7 +184,7 @@ fn check(key: ProcessKey) -> Result<(), Missing> {
 fn config() -> Config {
     Config {
         blocking: LockingStrategy::NonBlocking,
-        // Otherwise py-spy searches the program's directories for `__init__.py`, which may hang.
+        // Without this, py-spy searches the program's directories for `__init__.py`, which may hang.
         full_filenames: true,
         ..Config::default()
     }
@@ -197,7 +197,7 @@ fn attach(key: ProcessKey) -> Result<PythonSpy, Missing> {
     })
 }
 
-/// Calls py-spy. It may read inconsistent data, so both its errors and its panics become a reason.
+/// Calls py-spy. It may read inconsistent data, so both its errors and its panics are converted to a reason.
 fn guarded<T>(
     part: impl FnOnce() -> Result<T, Box<dyn Error + Send + Sync>>,
 ) -> Result<T, Missing> {
@@ -214,7 +214,7 @@ fn missing(error: &(dyn Error + 'static)) -> Missing {
     let mut causes = std::iter::successors(Some(error), |&error| error.source());
     let process_error = causes.find_map(|error| {
         let error = error.downcast_ref::<io::Error>()?;
-        // Inconsistent data leads to unmapped addresses, whereas these errors concern the whole process.
+        // Inconsistent data causes reads of unmapped addresses, whereas these errors concern the whole process.
         let is_process_error = [Errno::EACCES, Errno::EPERM, Errno::ESRCH, Errno::ENOENT]
             .iter()
             .any(|errno| error.raw_os_error() == Some(*errno as i32));
@@ -247,12 +247,12 @@ struct StableThreads {
 
 struct Failure {
     why: Missing,
-    /// True if the reads succeed but differ.
+    /// True if the reads succeeded but differed.
     is_changing: bool,
 }
 
-/// Reads until two consecutive reads agree on every thread. After the last try, returns the threads that agreed if the
-/// main thread is among them.
+/// Reads until two consecutive reads agree on every thread. If they never do, returns the threads that agreed in the
+/// last try, provided that the main thread is among them.
 fn read_stable(spy: &mut PythonSpy, key: ProcessKey) -> Result<StableThreads, Failure> {
     let mut partial = None;
     let mut before: Option<Vec<StackTrace>> = None;
@@ -300,10 +300,10 @@ fn is_same_stack(a: &StackTrace, b: &StackTrace) -> bool {
     a.thread_id == b.thread_id && a.frames == b.frames
 }
 
-/// The file of gputop's hook, which runs inside the program's threads and in its own thread.
+/// File name of gputop's hook, which runs in the program's threads and in its own thread.
 const HOOK: &str = "/gputop_hook.py";
 
-/// Converts a thread's stack. Frames of gputop's hook are removed; returns `None` for the hook's own thread.
+/// Converts a thread's stack, without the frames of gputop's hook. Returns `None` for the hook's own thread.
 fn thread(trace: &StackTrace, key: ProcessKey) -> Option<StackThread> {
     let name = trace.thread_name.as_deref().unwrap_or_default();
     // In a container the thread ids differ, and before Python 3.11 they are unknown.
@@ -329,7 +329,7 @@ fn frame(frame: &py_spy::Frame) -> StackFrame {
     }
 }
 
-/// Shortens a long path at its start: its end is more informative.
+/// Shortens a long path at its start, because the end is more informative.
 fn path(text: &str) -> String {
     let beyond = text.chars().count().saturating_sub(MAX_TEXT - 1);
     if beyond == 0 {

@@ -1,4 +1,4 @@
-//! Error cards: how to recognize an error, its possible causes, the evidence that decides between them, and fixes.
+//! Error cards: how to recognize an error, its possible causes, the evidence for and against each, and fixes.
 //!
 //! A card is a file in `assets/cards`: TOML between two lines of `+++`, then a description in Markdown. The TOML:
 //!
@@ -64,9 +64,9 @@
 //! text = '''...'''
 //! ```
 //!
-//! Signatures are regular expressions. They are matched against text that [`super::text`] has cleaned. A space matches
-//! any white space, including line ends, since terminals and loggers wrap lines. `{SIZE}` matches a number with its
-//! unit, and `{ASSERT}` matches the line of a failed device-side assertion. A named group is a field of
+//! Signatures are regular expressions, matched against text cleaned by [`super::text`]. A space matches any white
+//! space, including line ends, because terminals and loggers wrap lines. `{SIZE}` matches a number with its unit, and
+//! `{ASSERT}` matches the line of a failed device-side assertion. A named group is a field of
 //! [`crate::model::incident::Fields`]; its name determines its type ([`super::fields`]).
 
 use serde::Deserialize;
@@ -85,26 +85,26 @@ pub struct Card {
     pub family: String,
     /// Headline of the error in capitals: `OUT OF MEMORY`.
     pub headline: String,
-    /// Sentences with `{field}` placeholders. The first one whose fields are all known is used.
+    /// Title templates with `{field}` placeholders. The first one whose fields are all known is used.
     pub titles: Vec<String>,
     #[serde(default = "fatal")]
     pub severity: Severity,
     /// Confidence from 0 to 1.
     #[serde(default = "default_confidence")]
     pub confidence: f64,
-    /// Card whose signatures, extracts and labels this card shares. `when` decides between the two.
+    /// Card whose signatures, extracts and labels this card shares. `when` decides which of the cards applies.
     #[serde(default)]
     pub shares: Option<String>,
     /// Evidence that is required for this card.
     #[serde(default)]
     pub when: Vec<String>,
-    /// Priority among the cards whose signature matches and whose `when` holds. The lowest wins.
+    /// Priority among the cards whose signature and `when` condition match. The lowest number wins.
     #[serde(default = "default_order")]
     pub order: u32,
-    /// Workload that prints this error, used if the text around it shows none.
+    /// Workload that prints this error, used if the surrounding text does not identify one.
     #[serde(default)]
     pub workload: Option<String>,
-    /// Cards that can cause this error: an id, `nccl-*` for all ids with that prefix, or `*` for any.
+    /// Cards that can cause this error: an ID, `nccl-*` for all IDs with that prefix, or `*` for any.
     #[serde(default)]
     pub follows: Vec<String>,
     #[serde(default)]
@@ -130,7 +130,7 @@ pub struct Card {
     pub examples: Vec<Example>,
     #[serde(default, rename = "counterexample")]
     pub counterexamples: Vec<Example>,
-    /// The Markdown after the TOML.
+    /// Markdown description after the TOML.
     #[serde(skip)]
     pub text: String,
 }
@@ -139,13 +139,14 @@ pub struct Card {
 #[serde(deny_unknown_fields)]
 pub struct Signature {
     pub r#match: String,
-    /// Expressions that prevent a match if they occur between the start of its line and 400 bytes after it.
+    /// Expressions that prevent a match if they occur between the start of the matching line and 400 bytes after it.
     #[serde(default)]
     pub unless: Vec<String>,
-    /// True if prose can contain the same words. Then only machine-printed text matches.
+    /// True if ordinary prose can contain the same words. In that case, only machine-printed text matches.
     #[serde(default)]
     pub plain_words: bool,
-    /// True if the text shows the error but not its details. Another match of the same card is quoted instead.
+    /// True if the text shows the error but no details. If there is another match for the same card, that one is quoted
+    /// instead.
     #[serde(default)]
     pub weak: bool,
     /// Literals of which every match contains at least one. Computed by the build script.
@@ -153,8 +154,7 @@ pub struct Signature {
     pub needles: Option<Vec<String>>,
 }
 
-/// A field near the match. All occurrences of a repeated group are used, and only the first occurrence of any other
-/// group.
+/// A field near the match. A repeated group uses all its occurrences, and any other group only the first.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Extract {
@@ -163,7 +163,7 @@ pub struct Extract {
     pub reach: Reach,
 }
 
-/// A line for the CHECK section, optionally omitted if some evidence is present.
+/// A line for the CHECK section, which can be omitted if certain evidence is present.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub enum CheckHint {
@@ -189,7 +189,7 @@ impl CheckHint {
     }
 }
 
-/// Text that an extract searches.
+/// Range of text searched by an extract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reach {
@@ -212,10 +212,10 @@ pub struct CauseRule {
     /// Names of evidence against the cause.
     #[serde(default)]
     pub against: Vec<String>,
-    /// Text that supports the cause.
+    /// Text clues that support the cause.
     #[serde(default)]
     pub seen: Vec<TextClue>,
-    /// Text that is evidence against the cause.
+    /// Text clues against the cause.
     #[serde(default)]
     pub denied: Vec<TextClue>,
     /// Verdict without evidence: `possible`, or `unknown` for a cause that only a measurement can show.
@@ -224,10 +224,10 @@ pub struct CauseRule {
     /// Evidence that is required for the cause.
     #[serde(default)]
     pub when: Vec<String>,
-    /// Kinds of programs, or workloads, that the cause is for. Empty means all.
+    /// Kinds of programs or workloads to which the cause applies. Empty means all.
     #[serde(default)]
     pub only: Vec<String>,
-    /// Command or observation that checks the cause. Shown while the verdict is possible or unknown.
+    /// Command or observation that checks the cause. Shown while the verdict is `possible` or `unknown`.
     #[serde(default)]
     pub needs: Option<String>,
 }
@@ -241,7 +241,7 @@ pub enum Prior {
     Unknown,
 }
 
-/// A phrase that is used as evidence if its expression matches.
+/// An expression, and the phrase used as evidence if it matches.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TextClue {
@@ -259,10 +259,11 @@ pub struct FixRule {
     pub change: String,
     #[serde(default)]
     pub kind: FixKind,
-    /// Remedy of `assets/remedies.toml`, instead of `change` and `kind`. The workload knows the change.
+    /// ID of a remedy in `assets/remedies.toml`, used instead of `change` and `kind`. The workload determines the
+    /// change.
     #[serde(default)]
     pub remedy: Option<String>,
-    /// Formula of the remedy, as `values.rs` defines them.
+    /// Formula for the remedy's value, as defined in `values.rs`.
     #[serde(default)]
     pub value: Option<String>,
     /// Evidence that is required for the fix.
@@ -326,21 +327,21 @@ impl Card {
         Ok(card)
     }
 
-    /// Parses a card that the build script embedded: the TOML as JSON, and the Markdown.
+    /// Parses a card embedded by the build script, which consists of the TOML as JSON and the Markdown.
     pub fn embedded(front: &str, text: &'static str) -> Result<Self, CardError> {
         let mut card: Self = serde_json::from_str(front)?;
         text.clone_into(&mut card.text);
         Ok(card)
     }
 
-    /// Returns true if an incident of the card `other` can cause one of this card.
+    /// Returns true if an incident with the card `other` can cause an incident with this card.
     #[must_use]
     pub fn is_consequence_of(&self, other: &str) -> bool {
         self.id != other && self.follows.iter().any(|pattern| matches(pattern, other))
     }
 }
 
-/// Returns true if `pattern` is `id`, or a prefix of `id` followed by `*`.
+/// Returns true if `pattern` equals `id`, or is a prefix of `id` followed by `*`.
 fn matches(pattern: &str, id: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => id.starts_with(beginning),

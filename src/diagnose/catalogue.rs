@@ -8,7 +8,7 @@ use super::tables::Tables;
 use super::values;
 use super::workload::Workloads;
 
-/// The files in `assets/cards` as (id, front matter in JSON, text), sorted by id.
+/// The files in `assets/cards` as (ID, front matter in JSON, text), sorted by ID.
 const EMBEDDED: &[(&str, &str, &str)] = include!(concat!(env!("OUT_DIR"), "/cards.rs"));
 
 /// Error cards with their compiled signatures and tables.
@@ -24,7 +24,7 @@ impl Catalogue {
     #[must_use]
     pub fn embedded() -> &'static Self {
         static CATALOGUE: OnceLock<Catalogue> = OnceLock::new();
-        // The tests find cards that do not parse. The others remain usable.
+        // Skip cards that do not parse, so that the others remain usable. The tests report such cards.
         CATALOGUE.get_or_init(|| {
             let cards = EMBEDDED
                 .iter()
@@ -71,7 +71,7 @@ impl Catalogue {
         self.cards.iter().find(|card| card.id == id)
     }
 
-    /// Returns the cards that share the signatures of card `index`, including itself, ordered by priority.
+    /// Returns the cards that share the signatures of card `index`, including that card, ordered by priority.
     pub fn meanings(&self, index: usize) -> Vec<usize> {
         let id = &self.cards[index].id;
         let mut meanings: Vec<usize> = (0..self.cards.len())
@@ -82,7 +82,7 @@ impl Catalogue {
     }
 }
 
-/// Copies labels to cards that share the signatures of another. Returns an error for each unknown card.
+/// Copies labels to cards that share the signatures of another card. Returns an error for each unknown card.
 fn share(cards: &mut [Card]) -> Vec<String> {
     let mut errors = Vec::new();
     let labels: Vec<_> = cards
@@ -106,8 +106,8 @@ fn share(cards: &mut [Card]) -> Vec<String> {
     errors
 }
 
-/// Returns the errors in a set of card files: files that do not parse, unknown names, and cards that do not explain
-/// their own examples.
+/// Returns the errors in a set of card files: invalid files, unknown names, and cards that do not explain their own
+/// examples.
 #[must_use]
 pub fn check(files: &[(String, String)], tables: Tables) -> Vec<String> {
     let (catalogue, mut errors) = Catalogue::read(

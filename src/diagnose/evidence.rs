@@ -1,8 +1,9 @@
 //! Evidence for and against causes: named predicates over the numbers in a message, the stack above it, other incidents
-//! of the same crash, and measurements. Cards refer to them by name; each predicate provides its own sentence.
+//! of the same crash, and measurements. Cards refer to predicates by name. Each predicate returns a sentence with its
+//! evidence.
 //!
-//! A log alone provides text. A live process adds [`Measured`], which more predicates can use. A predicate without data
-//! returns [`Finding::Silent`], so that missing data rules nothing out.
+//! A log provides only text. A live process adds [`Measured`], which enables further predicates. A predicate without
+//! data returns [`Finding::Silent`], so that missing data rules nothing out.
 
 mod measured;
 mod oom;
@@ -14,7 +15,7 @@ use super::card::Card;
 use super::fields::FieldMap;
 use super::traceback::Frame;
 
-/// Everything that is known about one incident.
+/// All known facts about one incident.
 #[derive(Debug, Clone, Copy)]
 pub struct Case<'a> {
     pub found: &'a FieldMap,
@@ -22,22 +23,22 @@ pub struct Case<'a> {
     pub context: &'a str,
     /// Python frames above the message, outermost first.
     pub frames: &'a [Frame],
-    /// Ids of the cards of other incidents in the same crash.
+    /// Card IDs of other incidents in the same crash.
     pub beside: &'a [&'a str],
     /// Number of ranks that report the incident.
     pub ranks: usize,
-    /// Card that the table of assertions or Xids names for the message.
+    /// Card assigned to the message by the table of assertions or Xids.
     pub table: Option<&'a str>,
     /// The difference between the ranks of a collective operation, as a sentence.
     pub comparison: Option<&'a str>,
     pub measured: &'a Measured,
 }
 
-/// Result of a predicate: a phrase with the measured values.
+/// Result of a predicate, as a phrase with the measured values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     For(String),
-    /// Supports the cause, but does not make it likely.
+    /// Weak evidence: supports the cause without making it likely.
     Hint(String),
     Against(String),
     /// Not enough data.
@@ -57,7 +58,7 @@ pub struct Evidence {
     pub judge: fn(&Case<'_>) -> Finding,
 }
 
-/// All predicates, by the names that cards use.
+/// All predicates, with the names used in cards.
 pub const EVIDENCE: &[&[Evidence]] = &[oom::EVIDENCE, stack::EVIDENCE, measured::EVIDENCE];
 
 /// Evaluates the evidence `name` for `card`. Returns `None` for an unknown name.
@@ -85,7 +86,7 @@ pub fn judge(name: &str, card: &Card, case: &Case<'_>) -> Option<Finding> {
     }
 }
 
-/// Returns true if a condition of a card holds. `a|b` means either, `!a` means not.
+/// Evaluates a condition of a card. `a|b` means either, `!a` means not.
 #[must_use]
 pub fn holds(condition: &str, card: &Card, case: &Case<'_>) -> bool {
     condition
@@ -96,7 +97,7 @@ pub fn holds(condition: &str, card: &Card, case: &Case<'_>) -> bool {
         })
 }
 
-/// Returns true if cards can use this name.
+/// Returns true if cards can use this evidence name.
 #[must_use]
 pub fn is_known(name: &str) -> bool {
     name.starts_with("beside:")

@@ -1,7 +1,7 @@
-//! Converts captured text to values. The name of the group determines the type: sizes become bytes, ordinals numbers.
+//! Converts captured text to values. The name of the group determines the type: sizes are bytes, ordinals are numbers.
 //!
 //! PyTorch prints `2.00 GiB` for 2 x 2^30 bytes (`format_size` in CUDACachingAllocator.cpp: binary units, two
-//! decimals). Numbers with an ambiguous unit and numbers that do not parse are left out.
+//! decimals). Numbers with an ambiguous unit and numbers that do not parse are omitted.
 
 use serde_json::{Map, Value};
 
@@ -23,7 +23,7 @@ const NUMBERS: &[&str] = &[
     "exit_code",
 ];
 
-/// Returns the value of `text` for the group `name`, or `None` if it is not of the type that the name implies.
+/// Returns the value of `text` for the group `name`, or `None` if the text does not have the type implied by the name.
 #[must_use]
 pub fn read(name: &str, text: &str) -> Option<Value> {
     let text = text.trim();
@@ -45,7 +45,8 @@ pub fn read(name: &str, text: &str) -> Option<Value> {
     }
 }
 
-/// Returns a size in bytes. All units are binary, since GPU libraries print binary units whatever the spelling.
+/// Returns a size in bytes. All units are treated as binary, because GPU libraries print binary units whatever the
+/// spelling.
 #[must_use]
 pub fn size(text: &str) -> Option<u64> {
     let digits = text
@@ -61,7 +62,7 @@ pub fn size(text: &str) -> Option<u64> {
         _ => return None,
     };
     let bytes = (figure * unit).round();
-    // Sizes from 2^63 on are the result of a failed subtraction.
+    // Sizes of 2^63 and above are the result of a subtraction that underflowed.
     (bytes < 9.2e18).then_some(bytes as u64)
 }
 

@@ -1,4 +1,4 @@
-//! Chooses the fixes of an incident, and adapts its advice to the program that failed.
+//! Chooses the fixes for an incident, and adapts their advice to the program that failed.
 
 use super::card::{Card, FixRule};
 use super::evidence::{self, Case};
@@ -6,10 +6,10 @@ use super::fields::FieldMap;
 use super::workload::{self, Setting};
 use crate::model::incident::{Cause, Fix, Incident, Verdict};
 
-/// Remedies for programs to which no fix of a card applies. At least the last one applies to every program.
+/// Remedies for programs to which none of the card's fixes apply. At least the last one applies to every program.
 const LAST_RESORTS: &[&str] = &["more_output", "update", "report"];
 
-/// Returns `incident` with its causes and fixes. Advice that makes no sense for the program is left out.
+/// Returns `incident` with its causes and fixes. Advice that does not fit the program is omitted.
 pub(super) fn adapted(
     incident: Incident,
     card: &Card,
@@ -61,8 +61,8 @@ pub(super) fn adapted(
     }
 }
 
-/// Returns the fixes: those for likely causes first, without those for causes that are ruled out. The first one never
-/// affects other programs.
+/// Returns the fixes. Fixes for likely causes come first, and those for causes that are ruled out are omitted. The
+/// first fix never affects other programs.
 fn fixes(
     mut rules: Vec<&FixRule>,
     causes: &[Cause],
@@ -75,10 +75,10 @@ fn fixes(
         causes.iter().find(|cause| cause.id == *id)
     };
     rules.retain(|fix| cause(fix).is_none_or(|cause| cause.verdict != Verdict::RuledOut));
-    // Causes that are likely without evidence do not change the card's order of fixes.
+    // Causes that are likely even without evidence do not change the card's order of fixes.
     let is_proven = |cause: &Cause| cause.verdict == Verdict::Likely && !cause.r#for.is_empty();
     rules.retain(|fix| !fix.proven || cause(fix).is_some_and(is_proven));
-    // Evidence does not advance a command that affects other programs.
+    // Evidence does not move a command forward if it affects other programs.
     let is_first = |fix: &FixRule| {
         workload::warning(&fix.change).is_none()
             && (cause(fix).is_some_and(is_proven) || setting.is_of_surroundings(fix))
@@ -112,7 +112,7 @@ fn fixes(
 
 /// Replaces `python train.py` in a fix with the user's script.
 fn for_script(change: String, script: Option<&str>, setting: &Setting<'_>) -> String {
-    // Unusual names would need quoting, so such fixes stay unchanged.
+    // Unusual names would need quoting, so fixes with such names stay unchanged.
     let is_plain = |name: &&str| {
         name.bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
@@ -163,13 +163,13 @@ mod tests {
             for fix in fixes {
                 assert!(!fix.change.trim().is_empty(), "{place}: {fix:?}");
                 assert!(!fix.title.is_empty(), "{place}: {fix:?}");
-                // Fixes are sorted by evidence, so each must be readable without the one before it in the card.
+                // Fixes are sorted by evidence, so each must make sense without the one before it in the card.
                 assert!(!fix.title.starts_with("Or "), "{place}: {fix:?}");
             }
         }
     }
 
-    /// Interfaces, GPUs, addresses and files of one machine would look like the user's own values.
+    /// Interfaces, GPUs, addresses and files of one specific machine would look like the user's own values.
     #[test]
     fn fixes_contain_no_values_of_another_machine() {
         let constant = Pattern::new(concat!(
@@ -177,8 +177,8 @@ mod tests {
             r"|\b\d{1,3}(?:\.\d{1,3}){3}\b|--resume\b|[\w-]+\.(?:py|log|sh|json|yaml|safetensors|so)\b",
             r"|(?:-np|-ntasks-per-node|-nnodes|mpirun -n)[= ]\d|nproc[-_]per[-_]node[= ]\d"
         ));
-        // Files of a program itself or of every host, files that the command creates, and the name that stands for the
-        // user's script.
+        // Files of the program itself or present on every host, files created by the command, and the placeholder for
+        // the user's script.
         const OWN_FILES: &[&str] = &[
             "train.py",
             "YOUR_SCRIPT.py",
@@ -194,6 +194,7 @@ mod tests {
             "--nproc-per-node 1",
             "task-%t.log",
             "/etc/cdi/nvidia.yaml",
+            "libnvidia-opencl.so.1",
         ];
         let mut unmarked = BTreeSet::new();
         for (_, fixes) in all_fixes(true) {
@@ -207,7 +208,7 @@ mod tests {
                 }
             }
         }
-        // Neither from the log nor marked as an example.
+        // These values are neither from the log nor marked as an example.
         assert_eq!(unmarked, BTreeSet::new());
     }
 

@@ -1,4 +1,4 @@
-//! Reports of the Python hook as evidence: the state of the allocator at an out-of-memory error, which no message
+//! Reports from the Python hook as evidence: the state of the allocator at an out-of-memory error, which no message
 //! contains.
 
 use std::path::Path;
@@ -7,11 +7,11 @@ use super::evidence::Measured;
 use crate::model::event::{HookEvent, HookGauge, HookOom, Steps};
 use crate::model::incident::{DetectedBy, Incident};
 
-/// Name of the log for text that the hook reported. It cannot clash, since other logs are named by a path or are the
+/// Log name for text reported by the hook. It cannot clash, because other logs are named after a path or are the
 /// program's output.
 pub const NAME: &str = "hook report";
 
-/// Measurements of the hook at one failure.
+/// The hook's measurements at one failure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HookReport {
     pub measured: Measured,
@@ -25,7 +25,7 @@ impl HookReport {
         Self {
             measured: Measured {
                 steps: event.steps.and_then(finished_steps),
-                // Zero earlier flushes rule nothing out: the first flush can be the one that fails.
+                // Zero earlier flushes rule nothing out, because the first flush may be the one that failed.
                 retries: oom
                     .num_alloc_retries
                     .map(earlier_retries)
@@ -76,7 +76,7 @@ impl HookReport {
     }
 }
 
-/// Returns the number of finished steps, or `None` if no step began: the program may have no optimizer.
+/// Returns the number of finished steps, or `None` if no step has begun, because the program may have no optimizer.
 fn finished_steps(steps: Steps) -> Option<u64> {
     (steps.begun > 0).then_some(steps.done)
 }
@@ -86,7 +86,7 @@ fn earlier_retries(retries: u64) -> u64 {
     retries.saturating_sub(1)
 }
 
-/// Marks incidents whose text came from the hook and not from a log.
+/// Marks incidents whose text came from the hook instead of a log.
 pub fn name_source(incident: &mut Incident) {
     if incident.log.as_ref().is_some_and(|log| log.file == NAME) {
         incident.log = None;

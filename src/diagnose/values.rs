@@ -48,7 +48,7 @@ pub fn value(name: &str, found: &FieldMap, text: &str, start: &str) -> Option<Va
     formula.1(&input)
 }
 
-/// Returns true if cards can use this name.
+/// Returns true if cards can use this evidence name.
 #[must_use]
 pub fn is_known(name: &str) -> bool {
     FORMULAS.iter().any(|(known, _)| *known == name)

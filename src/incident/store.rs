@@ -29,7 +29,7 @@ const MAX_BYTES: u64 = 64 << 20;
 const MAX_FILE: u64 = 4 << 20;
 /// Maximum memory for the lists of one file while it is read.
 const MAX_MEMORY: usize = 24 << 20;
-/// Maximum number of directory entries that are examined.
+/// Maximum number of directory entries to examine.
 const MAX_ENTRIES: usize = 10_000;
 /// Timeout for another writer to finish. A write takes milliseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);

@@ -131,7 +131,7 @@ pub struct Xid {
 pub struct OomsRose {
     pub before: u64,
     pub after: u64,
-    /// The device's number inside the process.
+    /// The device number inside the process.
     pub ordinal: u32,
     /// Time of the previous sample. The failure happened between that time and the event.
     pub since: Mono,

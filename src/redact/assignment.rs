@@ -1,14 +1,14 @@
-//! Values of sensitive names: `NAME=value`, `"name": "value"` and `Name: value`, in shell scripts, Python or JSON on a
-//! command line, URL queries and HTTP headers.
+//! Redacts values of sensitive names: `NAME=value`, `"name": "value"` and `Name: value`, in shell scripts, Python or
+//! JSON on a command line, URL queries and HTTP headers.
 
 use std::ops::Range;
 
 use super::name::{self, Sensitivity};
 
-/// Maximum number of bytes that are searched after a name that may or may not be sensitive.
+/// Maximum number of bytes to search after a possibly sensitive name.
 const MAX_DOUBTFUL: usize = 1024;
 
-/// Returns the start of the value in an argument of the form `NAME=value` or `--name=value`, if it must be hidden. The
+/// Returns the start of a value that must be hidden in an argument of the form `NAME=value` or `--name=value`. The
 /// value extends to the end of the argument.
 pub fn value_of_argument(argument: &[u8]) -> Option<usize> {
     let equals = argument.iter().position(|&b| b == b'=')?;
@@ -50,7 +50,7 @@ fn value_of(text: &[u8], name: Range<usize>, quote: Option<u8>) -> Option<Range<
     let sensitivity = name::sensitivity(&text[name.clone()]);
     let text = match sensitivity {
         Sensitivity::Plain => return None,
-        // Only short values can look like a secret. Without this limit, hostile text would make the search quadratic.
+        // Only short values can look like a secret. The limit also prevents quadratic search times on hostile text.
         Sensitivity::Doubtful | Sensitivity::Login => {
             &text[..text.len().min(name.end + MAX_DOUBTFUL)]
         }
@@ -72,12 +72,12 @@ fn value_of(text: &[u8], name: Range<usize>, quote: Option<u8>) -> Option<Range<
     is_hidden.then(|| inside_quotes(text, value))
 }
 
-/// Returns true for `Bearer`, because the word after it is always a token: `Bearer 8f2c…`.
+/// Returns true for `Bearer`, which is always followed by a token: `Bearer 8f2c…`.
 fn is_bearer(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"bearer")
 }
 
-/// Returns true for headers with a value of several words: `Authorization: Basic YW5h…`, `Cookie: a=b; c=d`.
+/// Returns true for headers whose value has several words: `Authorization: Basic YW5h…`, `Cookie: a=b; c=d`.
 fn is_header(name: &[u8]) -> bool {
     [
         &b"authorization"[..],
@@ -116,7 +116,7 @@ fn end_of_name(text: &[u8], start: usize) -> usize {
         .unwrap_or(text.len())
 }
 
-/// Returns the end of a full-width colon or equals sign, as Chinese and Japanese keyboards type it.
+/// Returns the end of a full-width colon or equals sign, as typed on Chinese and Japanese keyboards.
 fn end_of_wide_separator(text: &[u8], start: usize) -> Option<usize> {
     ["\u{ff1a}", "\u{ff1d}"]
         .iter()
@@ -158,8 +158,8 @@ fn end_of_line(text: &[u8], start: usize, quote: Option<u8>) -> usize {
         .map_or(text.len(), |n| start + n)
 }
 
-/// Returns the end of a value as a shell reads a word: quoted and unquoted parts up to a blank or an operator. If a
-/// quote was opened before the name, its closing quote ends the value.
+/// Returns the end of a value by shell rules: quoted and unquoted parts up to a blank or an operator. If a quote was
+/// opened before the name, its closing quote ends the value.
 pub fn end_of_value(text: &[u8], start: usize, outer: Option<u8>) -> usize {
     if let Some(quote) = escaped_quote(&text[start..]) {
         return end_of_escaped(text, start, quote);
@@ -168,7 +168,7 @@ pub fn end_of_value(text: &[u8], start: usize, outer: Option<u8>) -> usize {
     while let Some(&byte) = text.get(at) {
         at = match byte {
             b if Some(b) == outer => return at,
-            // The closing quote of an opening quote that was not recognised, for example after an apostrophe.
+            // A closing quote whose opening quote was not recognised, for example after an apostrophe.
             b'"' | b'\'' | b'`' if at > start && !closes_on_line(text, at) => return at,
             b'"' | b'\'' | b'`' => {
                 let end = end_of_quoted(text, at);
@@ -239,7 +239,7 @@ fn inside_quotes(text: &[u8], value: Range<usize>) -> Range<usize> {
     value.start + quotes..value.end - quotes
 }
 
-/// Tracks the open quote while text is read from left to right.
+/// Tracks the open quote while scanning text from left to right.
 #[derive(Default)]
 struct Quotes {
     open: Option<u8>,

@@ -1,12 +1,12 @@
-//! A redacted command line with shell quoting. If it contains no secrets, it can be pasted into a shell.
+//! Formats a redacted command line with shell quoting. A command line without secrets can be pasted into a shell.
 
 /// Characters with a special meaning in a shell.
 const SPECIAL: &[u8] = b" \t\n'\"\\$`;&|<>()";
 
 /// Returns the redacted arguments as a command line. Arguments with blanks are quoted.
 ///
-/// A command line of one argument is not quoted, because programs that set their own title (`sshd: root@pts/0`) store
-/// it as one argument.
+/// A single argument is not quoted, because programs that set their own title (`sshd: root@pts/0`) store the whole
+/// title as one argument.
 pub fn command<'a>(arguments: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     let words = super::arguments(arguments);
     let is_alone = words.iter().filter(|word| !word.is_empty()).count() < 2;
@@ -22,7 +22,7 @@ fn quoted(word: Vec<u8>) -> Vec<u8> {
     if is_plain {
         return word;
     }
-    // A quote in the text is written outside the quotes: 'don'\''t'.
+    // Closes the quoted part around a literal quote: 'don'\''t'.
     let parts: Vec<&[u8]> = word.split(|byte| *byte == b'\'').collect();
     [b"'", parts.join(&b"'\\''"[..]).as_slice(), b"'"].concat()
 }

@@ -1,4 +1,4 @@
-//! Allow-list of environment variables that help to diagnose a GPU program and contain no secrets.
+//! Allow-list of environment variables that help diagnose a GPU program and contain no secrets.
 
 use super::{name, text};
 use crate::model::process::Variable;
@@ -7,7 +7,7 @@ use crate::model::text::visible;
 const MAX_NAME_CHARS: usize = 256;
 const MAX_VALUE_CHARS: usize = 4096;
 
-/// Prefixes of variables whose value is shown.
+/// Prefixes of variables whose values are shown.
 const PREFIXES: &[&str] = &[
     "ACCELERATE_",
     "CUBLAS_",
@@ -50,7 +50,7 @@ const PREFIXES: &[&str] = &[
     "XLA_",
 ];
 
-/// Variables whose value is shown.
+/// Variables whose values are shown.
 const NAMES: &[&str] = &[
     "CONDA_DEFAULT_ENV",
     "CONDA_PREFIX",
@@ -75,7 +75,8 @@ const NAMES: &[&str] = &[
     "WORLD_SIZE",
 ];
 
-/// Prefixes of Terraform variables, which begin with `TF_` like those of TensorFlow: `TF_TOKEN_app_terraform_io`.
+/// Prefixes of Terraform variables: `TF_TOKEN_app_terraform_io`. They begin with `TF_` like TensorFlow variables, but
+/// may contain secrets.
 const SECRET_PREFIXES: &[&str] = &["TF_TOKEN_", "TF_VAR_"];
 
 /// Returns a variable for display. The value is omitted unless the name is on the allow-list and not sensitive. Shown

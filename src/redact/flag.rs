@@ -1,25 +1,24 @@
-//! Flags whose value is the next word, such as `--api-key 8f2c…`, and short password flags of a few programs.
+//! Redacts flags whose value is the next word, such as `--api-key 8f2c…`, and short password flags of some programs.
 
 use std::ops::Range;
 
 use super::name::{self, Sensitivity};
 
-/// A short flag that takes a secret in these programs only.
+/// A short flag that takes a secret, but only in the listed programs.
 struct ShortFlag {
     programs: &'static [&'static str],
     flag: &'static str,
     hides: HiddenPart,
-    /// The value can be attached: `-pSECRET`.
+    /// True if the value can be attached: `-pSECRET`.
     attached: bool,
-    /// The value can be the next word. This is not the case for mysql, where the word after a bare `-p` is the
-    /// database.
+    /// True if the value can be the next word. False for mysql, where the word after a bare `-p` is the database.
     separate: bool,
 }
 
 #[derive(Clone, Copy)]
 enum HiddenPart {
     Whole,
-    /// Only the part after this byte, such as the password of `user:password`.
+    /// Only the part after this byte: with `:`, the password in `user:password`.
     After(u8),
 }
 
@@ -152,17 +151,17 @@ pub fn hidden_in_arguments(words: &[&[u8]]) -> Vec<Option<usize>> {
     words.iter().map(|word| before.take(word, true)).collect()
 }
 
-/// The words before the current one.
+/// State from the words before the current one.
 #[derive(Default)]
 struct PrecedingWords<'a> {
     last: &'a [u8],
-    /// For each entry of [`SHORT_FLAGS`], true if one of its programs was named.
+    /// For each entry of [`SHORT_FLAGS`], true if one of its programs was found.
     named: [bool; SHORT_FLAGS.len()],
-    /// True if `wandb` was named. Its keys look like commits.
+    /// True if `wandb` was found. Its keys look like commit hashes.
     names_wandb: bool,
-    /// True if a version control program was named.
+    /// True if a version control program was found.
     names_vcs: bool,
-    /// True if a program was named for which `/p:` sets a property.
+    /// True if a program was found that uses `/p:` to set a property.
     names_msbuild: bool,
 }
 
@@ -177,7 +176,7 @@ impl<'a> PrecedingWords<'a> {
         hidden
     }
 
-    /// Starts a new line. It is read as a new command, whose first word may be the value of a flag on the previous line.
+    /// Starts a new line. Its first word may start a new command or be the value of a flag on the previous line.
     fn begin_line(&mut self) {
         *self = Self {
             last: self.last,
@@ -207,7 +206,7 @@ impl<'a> PrecedingWords<'a> {
             .find_map(|(_, short)| short.hidden_from(self.last, word))
     }
 
-    /// Handles `/p:SECRET` of Windows programs. `/p:/data` is a volume.
+    /// Handles `/p:SECRET` for Windows programs. `/p:/data` is a volume and is not redacted.
     fn after_slash_flag(&self, word: &[u8]) -> Option<usize> {
         let value = word
             .strip_prefix(b"/p:")
@@ -216,8 +215,8 @@ impl<'a> PrecedingWords<'a> {
         hides.then_some(3)
     }
 
-    /// Returns true for the key in `wandb login --relogin KEY` or `API key KEY`, and for any argument that is not known
-    /// to be a commit. In plain text, such a word is just as likely a commit.
+    /// Returns true for the key in `wandb login --relogin KEY` or `API key KEY`, and for any argument not known to be a
+    /// commit hash. In plain text, such a word is just as likely to be a commit hash.
     fn is_key(&self, word: &[u8], is_argument: bool) -> bool {
         if !name::is_hex_key(word) || name::names_revision(self.last) {
             return false;
@@ -231,7 +230,7 @@ impl<'a> PrecedingWords<'a> {
 /// Finds the values of flags in text, where words end at blanks and may be quoted.
 pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     let words = words(text);
-    // A single word has no flag before it.
+    // A single word cannot follow a flag.
     if words.len() < 2 {
         return;
     }

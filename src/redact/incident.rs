@@ -1,12 +1,12 @@
-//! Redacts the text of an incident that comes from a program, before it is stored or printed.
+//! Redacts an incident's program-supplied text before it is stored or printed.
 
 use super::text;
 use crate::model::incident::{Fields, Incident, Quote};
 use serde_json::Value;
 
-/// Redacts all text that a program can influence. Text from error cards is not changed.
+/// Redacts all text that a program can influence. Text from error cards is left unchanged.
 pub fn incident(incident: &mut Incident) {
-    // All fields are listed, so that a new field does not compile until it is handled here.
+    // Destructure all fields, so that a new field causes a compile error until it is handled here.
     let Incident {
         title,
         log,
@@ -80,8 +80,8 @@ fn without_secrets(written: &str) -> String {
     String::from_utf8_lossy(&text(written.as_bytes())).into_owned()
 }
 
-/// Redacts a quote and adjusts the positions of its labels. Labels after the last change move with their text; labels
-/// in the changed part are removed.
+/// Redacts a quote and adjusts its label positions. Labels after the last change move with their text; labels inside
+/// changed text are removed.
 fn quote(quote: &mut Quote) {
     let new = without_secrets(&quote.text);
     if new == quote.text {
@@ -97,7 +97,7 @@ fn quote(quote: &mut Quote) {
     let (length, before) = (new_bytes.len(), old.len());
     quote.labels.retain_mut(|label| {
         if label.start >= tail_start {
-            // The distance from the end has not changed.
+            // The distance from the end is unchanged.
             label.start = length - (before - label.start.min(before)).min(length);
             label.end = length - (before - label.end.min(before)).min(length);
             return true;

@@ -1,14 +1,14 @@
 //! Redaction of text from other processes, before it is shown, stored or sent.
 //!
-//! Environment variables show their value only if they are on an allow-list. Command lines and log lines stay readable
-//! without their secrets: values of flags and variables with a sensitive name (`name.rs`, `flag.rs`, `assignment.rs`),
-//! input that a shell pipes to a login command (`pipe.rs`), credentials in URLs (`url.rs`), and tokens with a known
-//! prefix (`shape.rs`). `tests/data/redaction.txt` lists the forms.
+//! Environment variables show their value only if they are on an allow-list. Command lines and log lines stay readable,
+//! but without their secrets: values of flags and variables with a sensitive name (`name.rs`, `flag.rs`,
+//! `assignment.rs`), input that a shell pipes to a login command (`pipe.rs`), credentials in URLs (`url.rs`), and
+//! tokens with a known prefix (`shape.rs`). `tests/data/redaction.txt` lists the recognised forms.
 //!
 //! `--lr 3e-4 --api-key 8f2c… https://ana:pw@host/x` becomes `--lr 3e-4 --api-key *** https://***@host/x`.
 //!
-//! When in doubt, a value is hidden, because a leaked secret is worse than a hidden word. Redaction works on bytes,
-//! before text is truncated or escaped, because half a token cannot be recognised.
+//! When in doubt, a value is hidden, because a leaked secret is worse than a hidden word. Redaction works on bytes and
+//! runs before text is truncated or escaped, because a truncated token may not be recognised.
 
 mod assignment;
 mod command;
@@ -46,7 +46,7 @@ pub fn arguments<'a>(arguments: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> 
         .collect()
 }
 
-/// Redacts any text, such as a log line or a shell script in one argument.
+/// Redacts free text, such as a log line or a shell script in one argument.
 pub fn text(text: &[u8]) -> Vec<u8> {
     let mut hidden = Vec::new();
     flag::find(text, &mut hidden);

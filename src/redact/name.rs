@@ -1,12 +1,12 @@
-//! Classifies the names of flags and variables by the sensitivity of their value.
+//! Classifies flag and variable names by the sensitivity of their values.
 
 /// Sensitivity of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sensitivity {
     Plain,
-    /// `--key`, `sig`: often a file name or a sort key, so the value decides whether it is hidden.
+    /// `--key`, `sig`: often a file name or a sort key. The value decides whether it is hidden.
     Doubtful,
-    /// `--auth ana:8f2c`: user and password, or the name of a method.
+    /// `--auth ana:8f2c`: a user and password, or the name of an authentication method.
     Login,
     Secret,
 }
@@ -98,7 +98,7 @@ const DOUBTFUL_ENDINGS: &[&str] = &[
     "ключ",
 ];
 
-/// Words before `key` that denote the key of an account: `--kaggle-key`.
+/// Words before `key` that denote an account key: `--kaggle-key`.
 const ACCOUNTS: &[&str] = &[
     "anthropic",
     "aws",
@@ -122,12 +122,13 @@ const ACCOUNTS: &[&str] = &[
     "wandb",
 ];
 
-/// Words before `pin` that denote a secret number. `pin` alone is also secret. `I_MPI_PIN` pins ranks to cores.
+/// Words before `pin` that denote a secret number. `pin` alone also denotes a secret, but `I_MPI_PIN` pins ranks to
+/// cores.
 const PIN_OWNERS: &[&str] = &[
     "", "account", "card", "login", "piv", "sim", "so", "token", "user",
 ];
 
-/// Words before `token` that denote a token of a tokenizer.
+/// Words before `token` that denote a tokenizer's token, not a secret.
 const VOCABULARY: &[&str] = &[
     "add",
     "audio",
@@ -166,7 +167,7 @@ const VOCABULARY: &[&str] = &[
     "end",
 ];
 
-/// Words before `pass` that denote a pass over data.
+/// Words before `pass` that denote a pass over data, not a password.
 const RUNS: &[&str] = &[
     "backward", "bypass", "first", "forward", "multi", "second", "single", "third",
 ];
@@ -174,8 +175,7 @@ const RUNS: &[&str] = &[
 /// Names that end like a secret but are not sensitive.
 const PLAIN: &[&str] = &["pwd", "oldpwd"];
 
-/// Returns true for flags without a value, after which the next argument is unrelated: `--use-auth-token`,
-/// `--no-password`.
+/// Returns true for boolean flags, which do not apply to the next argument: `--use-auth-token`, `--no-password`.
 pub fn is_switch(name: &[u8]) -> bool {
     const SWITCHES: &[&str] = &[
         "disable", "enable", "no", "require", "skip", "use", "with", "without",
@@ -220,7 +220,7 @@ pub fn sensitivity(name: &[u8]) -> Sensitivity {
     }
 }
 
-/// Returns true if the value of a name with this sensitivity must be hidden.
+/// Returns true if a value must be hidden, given the sensitivity of its name.
 pub fn hides(sensitivity: Sensitivity, value: &[u8]) -> bool {
     match sensitivity {
         Sensitivity::Plain => false,
@@ -252,12 +252,12 @@ fn is_login(value: &[u8]) -> bool {
     colon > 0 && !is_port && !password.starts_with(b"//")
 }
 
-/// Returns true for forty hexadecimal digits: a Weights & Biases key or a commit. The context decides which it is.
+/// Returns true for 40 hexadecimal digits: a Weights & Biases key or a commit hash, depending on the context.
 pub fn is_hex_key(value: &[u8]) -> bool {
     value.len() == 40 && value.iter().all(u8::is_ascii_hexdigit) && is_mixed(value)
 }
 
-/// Returns true if the name implies that its value is a commit or a checksum.
+/// Returns true if the name implies that its value is a commit hash or a checksum.
 pub fn names_revision(name: &[u8]) -> bool {
     const REVISIONS: &[&str] = &[
         "blob", "branch", "checkout", "checksum", "commit", "digest", "etag", "hash", "id", "ref",
@@ -292,7 +292,7 @@ fn ends_in(name: &str, endings: &[&str]) -> bool {
     endings.iter().any(|ending| name.ends_with(ending))
 }
 
-/// Returns the words of a name in lower case: `--apiKey`, `API_KEY` and `wandb.api-key` all end in `api`, `key`.
+/// Returns the lowercase words of a name: `--apiKey`, `API_KEY` and `wandb.api-key` all end in `api`, `key`.
 fn words(name: &[u8]) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();

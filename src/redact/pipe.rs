@@ -1,12 +1,12 @@
-//! Secrets that a shell passes to standard input:
-//! `echo 8f2c… | docker login --password-stdin`, `docker login --password-stdin <<< 8f2c…`.
+//! Redacts secrets that a shell passes to standard input: `echo 8f2c… | docker login --password-stdin`, `docker login
+//! --password-stdin <<< 8f2c…`.
 
 use std::ops::Range;
 
 use super::assignment::{end_of_value, is_reference};
 
-/// Maximum number of bytes around a pipe that are searched for its commands. Without a limit, hostile text would make
-/// the search quadratic.
+/// Maximum number of bytes to search around a pipe for its commands. Without a limit, hostile text would make the
+/// search quadratic.
 const MAX_COMMAND: usize = 1024;
 
 /// Words that occur in commands that read a secret.
@@ -62,7 +62,7 @@ fn printed(text: &[u8], pipe: usize) -> Option<Range<usize>> {
     not_reference(&text[..end], start).map(|value| value.start..end)
 }
 
-/// Returns the word at `start`, unless it is a reference to a variable.
+/// Returns the word at `start`, unless it is a variable reference.
 fn not_reference(text: &[u8], start: usize) -> Option<Range<usize>> {
     let value = start..end_of_value(text, start, None);
     let bare = text[value.clone()].trim_ascii();

@@ -1,4 +1,4 @@
-//! Tokens that are recognized by the prefix of their issuer.
+//! Redacts tokens recognised by their issuer's prefix.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ struct Shape {
     prefix: &'static [u8],
     /// A token must contain a run of letters and digits of at least this length after the prefix.
     min_run: usize,
-    /// Other characters that the token may contain.
+    /// Other characters allowed in the token.
     also: &'static [u8],
 }
 
@@ -18,8 +18,8 @@ const fn shape(prefix: &'static str, min_run: usize, also: &'static str) -> Shap
     }
 }
 
-/// Tokens of Hugging Face, OpenAI and Anthropic, Stripe, GitHub, GitLab, AWS, Slack, Google, npm, PyPI, Docker,
-/// SendGrid, DigitalOcean, Replicate, NVIDIA, Groq, Weights & Biases, JSON web tokens.
+/// Token formats of Hugging Face, OpenAI, Anthropic, Stripe, GitHub, GitLab, AWS, Slack, Google, npm, PyPI, Docker,
+/// SendGrid, DigitalOcean, Replicate, NVIDIA, Groq, Weights & Biases, and JSON web tokens.
 const SHAPES: &[Shape] = &[
     shape("hf_", 16, ""),
     shape("api_org_", 16, ""),
@@ -55,8 +55,8 @@ const SHAPES: &[Shape] = &[
     shape("eyJ", 16, "-_.="),
 ];
 
-/// Maximum number of bytes after a prefix that are searched for a run. Without a limit, hostile text would make the
-/// search quadratic.
+/// Maximum number of bytes to search for a run after a prefix. Without a limit, hostile text would make the search
+/// quadratic.
 const MAX_LOOK_AHEAD: usize = 512;
 
 impl Shape {
@@ -100,8 +100,8 @@ fn starts_at(text: &[u8], at: usize) -> Option<usize> {
     })
 }
 
-/// Finds the bodies of PEM keys. If the end is missing, the body extends to the end of the text. If the beginning is
-/// missing, the body extends backwards over all base64 text.
+/// Finds the bodies of PEM keys. Without an end marker, the body extends to the end of the text. Without a begin
+/// marker, it extends backwards over all base64 text.
 fn private_keys(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     let mut from = 0;
     while let Some(marker) = position(&text[from..], PRIVATE_KEY).map(|at| from + at) {
@@ -113,13 +113,13 @@ fn private_keys(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         }
         let end = position(&text[start..], b"-----END").map_or(text.len(), |at| start + at);
         hidden.push(start..end);
-        // The end marker contains the same words, but does not begin another key.
+        // The end marker contains the same words but does not begin another key.
         from = position(&text[end..], PRIVATE_KEY)
             .map_or(text.len(), |at| end + at + PRIVATE_KEY.len());
     }
 }
 
-/// Returns the start of the incomplete `-----END RSA ` marker that ends this text.
+/// Returns the start of a truncated `-----END RSA ` marker at the end of the text.
 fn end_marker(text: &[u8]) -> Option<usize> {
     const MAX_KIND: usize = 40;
     let from = text.len().saturating_sub(MAX_KIND);
@@ -128,7 +128,7 @@ fn end_marker(text: &[u8]) -> Option<usize> {
     (begin < Some(end)).then_some(from + end)
 }
 
-/// Returns the first position after `from` such that all bytes from there to `end` can belong to a key.
+/// Returns the first position after `from` such that all bytes from there to `end` can be part of a key.
 fn body_before(text: &[u8], from: usize, end: usize) -> usize {
     let may_be_key = |b: &&u8| b.is_ascii_alphanumeric() || b"+/=\\\r\n".contains(b);
     let body = text[from..end].iter().rev().take_while(may_be_key);

@@ -326,7 +326,7 @@ fn hostile_text_is_searched_in_linear_time() {
     }
 }
 
-/// Returns command lines with the secret in every known form.
+/// Returns command lines that contain the secret in every known form.
 fn planted(secret: &str) -> Vec<Vec<String>> {
     let templates = [
         "x|--api-key|§",

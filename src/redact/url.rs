@@ -1,4 +1,4 @@
-//! Credentials in URLs: `scheme://user:password@host`, and webhooks whose path is the secret.
+//! Redacts credentials in URLs: `scheme://user:password@host`, and webhooks whose path is the secret.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ const WEB_HOOKS: &[&[u8]] = &[
     b"discordapp.com/api/webhooks/",
 ];
 
-/// Maximum number of bytes of a URL that are searched. Without a limit, hostile text would make the search quadratic.
+/// Maximum number of bytes to search in a URL. Without a limit, hostile text would make the search quadratic.
 const MAX_URL: usize = 2048;
 
 pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
@@ -43,7 +43,8 @@ fn credentials(url: &[u8], scheme: &[u8]) -> Option<usize> {
     }
 }
 
-/// Returns true for `ssh://git@host`, where the part before `@` is only a user name. In a web address it is a token.
+/// Returns true for `ssh://git@host`, where the part before `@` is only a user name. In a web URL, that part is a
+/// token.
 fn is_only_a_user(user: &[u8], scheme: &[u8]) -> bool {
     let is_web = scheme.ends_with(b"http") || scheme.ends_with(b"https");
     !user.contains(&b':') && !is_web && user.len() < 20

@@ -30,7 +30,7 @@ pub struct CommandLine {
     pub environment: Vec<(OsString, OsString)>,
 }
 
-/// Reason why a command could not be started, with the message and the exit code that a shell would use.
+/// Reason why a command could not be started: the message and the exit code that a shell would use.
 #[derive(Debug, Error)]
 pub enum NotStarted {
     #[error("{0}: command not found")]
@@ -65,8 +65,8 @@ impl CommandLine {
         visible(name.as_encoded_bytes(), 60)
     }
 
-    /// Starts the command in the process group of gputop, or replaces gputop with it. Streams that were the terminal
-    /// are replaced with the slave of the pty, and pipes with those of gputop.
+    /// Starts the command in gputop's process group, or replaces gputop with the command. Terminal output streams are
+    /// replaced with the pty's slave end, and pipes with gputop's own pipes.
     pub(super) fn spawn(
         &self,
         streams: &Streams,
@@ -106,7 +106,7 @@ impl CommandLine {
         command
     }
 
-    /// Replaces this process with the command, which then runs without gputop. Returns only if that fails too.
+    /// Replaces this process with the command, which then runs without gputop. Returns only if the exec also fails.
     pub(super) fn exec(&self, signals: Option<&Signals>) -> NotStarted {
         let mut command = self.command();
         if let Some(signals) = signals {
@@ -151,7 +151,7 @@ impl ChildCommand {
         Pid::from_raw(self.child.id().cast_signed())
     }
 
-    /// Sends a signal. If gputop may not signal the process (setuid), the user could not either.
+    /// Sends a signal. If gputop is not permitted to signal the process (setuid), the user is not either.
     pub(super) fn signal(&self, signal: Signal) {
         let _ = kill(self.pid(), signal);
     }
@@ -192,12 +192,12 @@ pub(super) fn identity(pid: u32) -> Option<ProcessKey> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitOutcome {
     Exited(i32),
-    /// Killed by the signal with this number; real-time signals have no name.
+    /// Killed by the signal with this number. Real-time signals have no name.
     Killed(i32),
 }
 
 impl ExitOutcome {
-    /// Returns the exit code that a shell would report: 128 plus the signal number for a signal.
+    /// Returns the exit code that a shell would report: 128 plus the signal number if a signal killed the command.
     #[must_use]
     pub fn code(self) -> u8 {
         let code = match self {

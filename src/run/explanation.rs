@@ -1,4 +1,4 @@
-//! The explanation printed after a failure. Nothing is printed if the command succeeded or no cause was found.
+//! Explains a failed command. Nothing is printed if the command succeeded or no cause was found.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
@@ -31,12 +31,12 @@ use crate::redact;
 pub enum Explanation {
     /// The incident to print and the record to save.
     Whole(Box<Incident>, Box<Record>),
-    /// One line to print, because another rank prints the explanation.
+    /// One line to print if another rank prints the explanation.
     Line(String),
 }
 
-/// Explains a failed command. `rank` is set if the command is one of several ranks, `hook` if it ran with the Python
-/// hook.
+/// Explains a failed command. `rank` is set if the command is one of several ranks; `hook` is set if it ran with the
+/// Python hook.
 #[must_use]
 pub fn explain(
     finished: Finished,
@@ -60,7 +60,7 @@ pub fn explain(
     let message = exception(&logs).or_else(|| reports.exception());
     let mut incident = incident(catalogue, &mut logs, has_line_numbers, &reports, hook)
         .or_else(|| killed(catalogue, &command.name(), exit));
-    // Redact the text, because it is printed into the command's own log, which people share.
+    // Redact the text, because it is printed to the command's own log, which users may share.
     incident.iter_mut().for_each(redact::incident);
     let whole = |mut incident: Incident| {
         if rank.is_none() {
@@ -78,7 +78,7 @@ pub fn explain(
     let Some(rank) = rank else {
         return incident.map(whole);
     };
-    // An exception without an explanation counts too: the other ranks may have waited for this one.
+    // Also report an unexplained exception: the other ranks may have been waiting for this one.
     let what = incident
         .as_ref()
         .map(|incident| incident.title.clone())
@@ -94,8 +94,8 @@ pub fn explain(
     }
 }
 
-/// Returns the cause of the failure. The logs take precedence. Hook reports are used if no log contains the cause, or
-/// if the logs only contain a consequence of it. Measurements of the hook and predicted fixes from its trace are added.
+/// Returns the cause of the failure. Logs take precedence over hook reports, unless they contain no cause or only a
+/// consequence of it. The hook's measurements and the fixes predicted from its trace are added.
 fn incident(
     catalogue: &Catalogue,
     logs: &mut Vec<LogFindings>,
@@ -154,7 +154,7 @@ fn killed(catalogue: &Catalogue, name: &str, exit: ExitOutcome) -> Option<Incide
     log.push(text.as_bytes());
     let mut incident = first(catalogue, &[log.finish()], &Measured::default())?;
     incident.log = None;
-    // gputop generated this text, and the title repeats it.
+    // gputop generated this text, and the title already says the same.
     incident.quote = Quote::default();
     incident.detected_by = DetectedBy::Exit;
     incident.fields.exit_code = Some(exit.code().into());
@@ -168,7 +168,7 @@ fn exception(logs: &[LogFindings]) -> Option<String> {
 }
 
 impl Evidence {
-    /// Returns all logs, and whether their line numbers are correct.
+    /// Returns all logs, each with a flag that is true if its line numbers are correct.
     fn read(&self, catalogue: &Catalogue) -> (Vec<LogFindings>, bool) {
         let files = self.files.iter().filter_map(|file| file.read(catalogue));
         let outputs = self.outputs.iter().map(|output| output.read(catalogue));
@@ -177,10 +177,11 @@ impl Evidence {
     }
 }
 
-/// Maximum time to replay a trace while the user waits for the explanation. The largest trace takes about a second.
+/// Maximum time for replaying a trace while the user waits for the explanation. The largest trace takes about one
+/// second.
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Adds the predicted effect to the fixes of `incident` if there is a trace, or the reason why the trace gives no
+/// If there is a trace, adds the predicted effects to the fixes of `incident`, or the reason why the trace gives no
 /// prediction.
 fn add_predictions(incident: &mut Incident, found: HookEvidence) {
     if !predicted_fixes::has_settings(incident) {
@@ -205,9 +206,9 @@ fn add_predictions(incident: &mut Incident, found: HookEvidence) {
     predicted_fixes::add_predictions(incident, &replayed);
 }
 
-/// Maximum length of the saved command line; the end of a longer one is rarely relevant.
+/// Maximum length of the saved command line. The end of a longer one is rarely relevant.
 const MAX_COMMAND_BYTES: usize = 4096;
-/// Maximum size of the text of all logs together.
+/// Maximum total size of all log text.
 const MAX_EXCERPT_BYTES: usize = 256 << 10;
 
 /// A failed command with its logs.
@@ -265,7 +266,7 @@ fn excerpt(logs: &[LogFindings]) -> Option<Excerpt> {
     })
 }
 
-/// Removes secrets, which may span lines, and then escapes control characters line by line.
+/// Removes secrets, which may span lines, then escapes control characters line by line.
 fn sanitized(piece: &str) -> String {
     let text = redact::text(piece.as_bytes());
     let lines = text.split(|byte| *byte == b'\n');

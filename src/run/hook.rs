@@ -1,5 +1,5 @@
-//! The Python hook of a command: its environment variables, and its reports as evidence: exceptions that are in no log,
-//! and the allocator state at an out-of-memory error.
+//! The Python hook for a command: its environment variables, and the reports it provides as evidence. Reports cover
+//! exceptions missing from the logs and the allocator state at an out-of-memory error.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,18 +15,18 @@ use crate::model::event::{HookEvent, HookException, HookOom};
 use crate::model::incident::Incident;
 use crate::model::process::ProcessKey;
 
-/// The Python hook of one run of a command.
+/// The Python hook for one run of a command.
 #[derive(Debug)]
 pub struct Hook {
     files: PathBuf,
     spool: Spool,
     run: String,
-    /// Directory for allocation traces, if they are enabled.
+    /// Directory for allocation traces, if tracing is enabled.
     traces: Option<PathBuf>,
 }
 
 impl Hook {
-    /// Installs the hook. Returns `None` if its files cannot be written; the command then runs without it. With
+    /// Installs the hook. Returns `None` if its files cannot be written; the command then runs without the hook. With
     /// `trace`, each Python process records its allocations.
     #[must_use]
     pub fn prepare(trace: bool) -> Option<Self> {
@@ -91,8 +91,8 @@ impl Hook {
     }
 }
 
-/// Returns true if Yama denies reading other processes (ptrace_scope 2 or higher). Then the permission that the hook
-/// grants has no effect, so the hook must report the statistics itself.
+/// Returns true if Yama denies reading other processes (ptrace_scope 2 or higher). The permission granted by the hook
+/// then has no effect, so the hook must report the statistics itself.
 fn is_reading_denied() -> bool {
     let scope = fs::read_to_string(Path::new("/proc/sys/kernel/yama/ptrace_scope"));
     match scope
@@ -109,7 +109,7 @@ fn is_reading_denied() -> bool {
 pub(super) struct HookEvidence {
     pub(super) report: HookReport,
     pub(super) process: ProcessKey,
-    /// Version of torch reported by the process: `2.8.0+cu126`.
+    /// Torch version reported by the process: `2.8.0+cu126`.
     pub(super) torch: String,
 }
 
@@ -167,7 +167,7 @@ impl HookReports {
             Some(wanted) => is_near(oom.requested_bytes.0, wanted),
             None => true,
         };
-        // Earlier errors were handled by the program; the last one was not.
+        // The program handled all errors except the last one.
         let (report, event, oom) = all.by_ref().filter(matches_request).last()?;
         Some(HookEvidence {
             report: HookReport::of(event, oom),

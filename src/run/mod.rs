@@ -1,7 +1,7 @@
 //! `gputop run`: runs a command as if it had been typed, captures its output, and explains it when it fails.
 //!
-//! The command stays in the process group of gputop and keeps its standard input, so keys, Ctrl-C, Ctrl-Z and job control
-//! reach it as they would without gputop. Only output to the terminal goes through a pty:
+//! The command stays in gputop's process group and keeps its standard input, so keys, Ctrl-C, Ctrl-Z and job control
+//! work as they would without gputop. Only terminal output goes through a pty:
 //!
 //! ```text
 //!   terminal ─────────────────── stdin ──► command
@@ -11,11 +11,11 @@
 //!          captured output ─► diagnosis, after a failure
 //! ```
 //!
-//! Changes to the modes of the pty are applied to the terminal, and when stdin is a pipe the command can read its keys
-//! from the pty. Output to a pipe goes through a pipe of gputop (`pipes`). Streams that are files are inherited by the
-//! command and read after it has failed.
+//! Changes to the pty's modes are applied to the terminal, and when stdin is a pipe the command can read keys from the
+//! pty. Piped output goes through a pipe created by gputop (`pipes`). The command inherits streams that are files;
+//! gputop reads these files after a failure.
 //!
-//! A failure in gputop must not stop the command: when no pty or process can be created, gputop replaces itself with
+//! A failure in gputop must not stop the command: if a pty or process cannot be created, gputop replaces itself with
 //! the command (`exec`).
 
 mod command;
@@ -55,8 +55,8 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// Returns the pipes that are still open in processes which the command left running. Dropping the pipes waits for
-    /// those processes, as the reader of the pipe would without gputop.
+    /// Returns the pipes still held open by processes that the command left running. Dropping the pipes waits for those
+    /// processes, as the pipe's reader would without gputop.
     pub fn take_pipes(&mut self) -> PipedStreams {
         std::mem::take(&mut self.pipes)
     }
@@ -67,7 +67,7 @@ impl Finished {
 pub enum Capture {
     /// Output to terminals, pipes and files.
     All,
-    /// Output to files. The command inherits terminals and pipes.
+    /// Output to files only. The command inherits terminals and pipes.
     Files,
 }
 
@@ -85,8 +85,8 @@ struct Evidence {
     files: Vec<FilePosition>,
 }
 
-/// Runs the command until it exits. `rank` is set if the command is one of several ranks on a terminal, whose keys then do
-/// not belong to this command alone.
+/// Runs the command until it exits. `rank` is set if the command is one of several ranks on a terminal, which then
+/// share its keys.
 pub fn run(
     command: &CommandLine,
     rank: Option<&Rank>,
@@ -111,7 +111,7 @@ pub fn run(
     };
     let mut child = command.spawn(&streams, slave, &pipes, &signals)?;
     pipes.close_writers();
-    // Only the command holds the slave from now on.
+    // From now on, only the command has the slave open.
     let opened = opened.map(|(terminal, pty, mirror)| (terminal, pty.master, mirror));
     let mut output = CapturedOutput::default();
     let exit = Relay::new(opened, &mut output).run(&signals, &mut child);

@@ -1,4 +1,4 @@
-//! Output of the command, read after a failure: the end of the text from the pty or a pipe, and standard streams that
+//! Reads the command's output after a failure: the end of the text from the pty or a pipe, and standard streams that
 //! are files.
 
 use std::collections::VecDeque;
@@ -13,7 +13,8 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use crate::diagnose::{Catalogue, LogFindings, LogReader};
 use crate::model::text::visible;
 
-/// Maximum size of the text from the pty or a pipe. The oldest text is dropped, because a log reports failures at its end.
+/// Maximum size of the text retained from the pty or a pipe. The oldest text is dropped, because failures are reported
+/// at the end of a log.
 const MAX_CAPTURED_BYTES: usize = 16 << 20;
 /// Name of this log in incidents.
 const NAME: &str = "output";
@@ -42,18 +43,18 @@ impl CapturedOutput {
         log.finish()
     }
 
-    /// Returns true if no text was dropped, so that line numbers are right.
+    /// Returns true if no text was dropped, which means that line numbers are correct.
     pub(super) fn is_whole(&self) -> bool {
         !self.has_dropped
     }
 }
 
-/// Maximum number of bytes read from the end of a file. Failures are reported at the end, and reading more would delay
-/// the explanation.
+/// Maximum number of bytes read from the end of a file. Failures are reported there, and reading more would delay the
+/// explanation.
 const MAX_READ_BYTES: u64 = 256 << 20;
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// End of the file before the command started.
+/// File length before the command started.
 pub(super) struct FilePosition {
     /// Descriptor number, the same in gputop and in the command.
     fd: u32,

@@ -1,4 +1,4 @@
-//! Standard streams of the command that are pipes, as in `gputop run CMD 2>&1 | tee log`.
+//! Handles standard streams of the command that are pipes, as in `gputop run CMD 2>&1 | tee log`.
 //!
 //! ```text
 //!   command ── pipe of gputop ──► copying thread ── inherited pipe ──► tee
@@ -29,7 +29,7 @@ use super::signals::{Received, Signals, run_until_cancelled};
 
 /// Size of one read, the default capacity of a pipe.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Interval at which signals are read while a slow reader accepts the rest of the output.
+/// Interval at which signals are read while a slow reader accepts the remaining output.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The pipes between the command and gputop.
@@ -37,18 +37,18 @@ const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 pub struct PipedStreams(Vec<PipedStream>);
 
 struct PipedStream {
-    /// Standard streams of the command that this pipe replaces: 1, 2 or both.
+    /// Standard streams of the command replaced by this pipe: 1, 2 or both.
     streams: Vec<usize>,
     /// Write end for the command. `None` once the command has inherited it.
     writer: Option<PipeWriter>,
-    /// Dropping it tells the thread that the command has exited.
+    /// Sender whose drop tells the thread that the command has exited.
     is_running: Option<PipeWriter>,
     captured: Receiver<CapturedOutput>,
     thread: JoinHandle<()>,
 }
 
 impl PipedStreams {
-    /// Replaces the standard streams that are pipes. The command inherits a pipe that cannot be replaced.
+    /// Replaces the standard streams that are pipes. A pipe that cannot be replaced is inherited by the command.
     pub(super) fn open() -> Self {
         let stdout = identity(io::stdout().as_fd());
         let stderr = identity(io::stderr().as_fd());
@@ -79,8 +79,8 @@ impl PipedStreams {
         }
     }
 
-    /// Returns the output of the exited command once its last byte is passed on. Gives up when a signal arrives,
-    /// because the reader may never accept the rest.
+    /// Returns the output of the exited command after its last byte was passed on. Gives up when a signal arrives,
+    /// because the reader may never accept the remaining output.
     pub(super) fn captured(&mut self, signals: &Signals) -> Vec<CapturedOutput> {
         let mut all = Vec::new();
         let mut waiting = Vec::new();
@@ -147,15 +147,15 @@ impl PipedStream {
     }
 }
 
-/// Returns device and inode if the stream is a pipe.
+/// Returns the device and inode if the stream is a pipe.
 fn identity(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
     let metadata = File::from(fd.try_clone_to_owned().ok()?).metadata().ok()?;
     let is_pipe = metadata.file_type().is_fifo();
     is_pipe.then(|| (metadata.dev(), metadata.ino()))
 }
 
-/// Copies until no process can write to `from`, or until `to` accepts no more. `exited` closes when the command has
-/// exited; `report` then gets the output so far.
+/// Copies until no process can write to `from`, or until `to` accepts no more data. `exited` closes when the command
+/// has exited; `report` then receives the output so far.
 fn copy(mut from: PipeReader, mut to: File, exited: PipeReader, report: Sender<CapturedOutput>) {
     let mut output = CapturedOutput::default();
     let mut exited = Some(exited);

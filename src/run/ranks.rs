@@ -1,9 +1,9 @@
-//! Ranks of a distributed job. With `gputop run` around each rank, the first rank that fails prints the explanation
-//! and the others print one line.
+//! Ranks of a distributed job. If `gputop run` wraps each rank, the first rank that fails prints the explanation and
+//! the others print one line.
 //!
-//! The ranks on a host share a file whose name identifies the job and its launcher. The rank that creates the file is
-//! the first to fail and writes its message into it. The name includes the start time of the launcher, so a file of an
-//! earlier job is never used.
+//! The ranks on a host share a file whose name identifies the job and its launcher. The first rank to fail creates the
+//! file and writes its message into it. The name includes the launcher's start time, so a file from an earlier job is
+//! never used.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ use super::command::identity;
 use crate::model::text::visible;
 use crate::user_files::{Base, create, directory, read};
 
-/// Environment variables with the rank and the number of ranks, for each launcher.
+/// Environment variables that contain the rank and the number of ranks, for each launcher.
 const RANK_VARIABLES: [(&str, &str); 5] = [
     ("RANK", "WORLD_SIZE"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
@@ -24,8 +24,8 @@ const RANK_VARIABLES: [(&str, &str); 5] = [
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
 ];
-/// Environment variables that identify a job, in addition to its launcher. A restart counts as another job, because it
-/// may fail again.
+/// Environment variables that identify a job in addition to its launcher. A restart counts as a new job, because it may
+/// fail again.
 const JOB_VARIABLES: [&str; 6] = [
     "SLURM_JOB_ID",
     "SLURM_STEP_ID",
@@ -45,7 +45,7 @@ pub struct Rank {
     job: String,
 }
 
-/// The rank that failed first.
+/// The first failed rank.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum First {
     This,
@@ -54,7 +54,7 @@ pub(super) enum First {
 }
 
 impl Rank {
-    /// Returns the rank of this process, or `None` if it is not one of several.
+    /// Returns this process's rank, or `None` if the job has only one process.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
         let pid = getppid().as_raw();
@@ -79,8 +79,8 @@ impl Rank {
         })
     }
 
-    /// Tries to become the first failed rank of the job. `line` is the message that the other ranks print. If the
-    /// file cannot be created or read, this rank counts as the first.
+    /// Tries to register this rank as the first to fail. `line` is the message that the other ranks print. If the file
+    /// cannot be created or read, this rank counts as the first.
     pub(super) fn claim(&self, folder: &Path, line: &str) -> First {
         let path = folder.join(&self.job);
         let line = format!("rank {} failed first: {line}", self.number);
@@ -95,7 +95,7 @@ impl Rank {
     }
 }
 
-/// Returns the directory with the files of this user's jobs.
+/// Returns the directory for this user's job files.
 pub(super) fn folder() -> Option<PathBuf> {
     directory(Base::Runtime, "ranks").ok()
 }
@@ -113,8 +113,8 @@ fn delete_old_files(folder: &Path) {
     }
 }
 
-/// Replaces special characters, because host and run names may contain any. Jobs whose names become equal still differ
-/// in their launcher.
+/// Replaces special characters, which host and run names may contain. Jobs whose names become equal still have
+/// different launchers.
 fn file_name(text: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     text.chars().map(plain).take(200).collect()

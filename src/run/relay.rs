@@ -1,7 +1,7 @@
-//! The relay. It copies the command's output from the pty to the terminal, and passes signals to the command, until the
-//! command exits.
+//! The relay: copies the command's output from the pty to the terminal and forwards signals to the command until it
+//! exits.
 //!
-//! One thread with one `poll`, so that signals are handled even if the terminal accepts no output.
+//! Runs as one thread with one `poll`, so that signals are handled even if the terminal accepts no output.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -20,8 +20,8 @@ use super::unsafe_calls;
 
 /// Maximum number of chunks copied before signals and keys are handled.
 const MAX_CHUNKS_PER_TURN: usize = 16;
-/// Interval at which a background command that wants keys checks whether it is in the foreground again: a shell sends no
-/// signal when it brings a running job to the foreground.
+/// Interval at which a background command that wants keys checks whether it is in the foreground again. Polling is
+/// needed because a shell sends no signal when it brings a running job to the foreground.
 const FOREGROUND_CHECK_INTERVAL_MS: u16 = 250;
 
 pub(super) struct Relay<'a> {
@@ -34,7 +34,7 @@ pub(super) struct Relay<'a> {
     output: &'a mut CapturedOutput,
 }
 
-/// The two ends between which bytes are copied.
+/// The two endpoints between which bytes are copied.
 struct Ends {
     terminal: Terminal,
     master: PtyMaster,
@@ -83,7 +83,8 @@ impl<'a> Relay<'a> {
         self.drain(signals);
         if let Some(ends) = &mut self.ends {
             ends.mirror.follow(&ends.master, &ends.terminal);
-            // A shell resets the modes only if a job dies by a signal, which it does not see here.
+            // A shell resets the modes only if a signal kills its job. gputop itself exits normally, so it must reset
+            // them.
             if let ExitOutcome::Killed(_) = exit {
                 ends.terminal.restore();
             }
@@ -132,7 +133,7 @@ impl<'a> Relay<'a> {
             let mut from = PollFlags::empty();
             from.set(PollFlags::POLLIN, self.is_open && self.screen.is_empty());
             from.set(PollFlags::POLLOUT, !self.keys.is_empty());
-            // Even with no events requested, poll would report the closed slave again and again.
+            // poll would report the closed slave repeatedly even with no events requested.
             if !from.is_empty() {
                 fds.push(PollFd::new(ends.master.as_fd(), from));
             }
@@ -159,7 +160,8 @@ impl<'a> Relay<'a> {
                 while let Some(change) = child.next_change() {
                     match change {
                         StateChange::Exited(exit) => return Some(exit),
-                        // A user who sends SIGSTOP also continues the command, and may not know about gputop.
+                        // A user who sends SIGSTOP will also send SIGCONT to the command, and may not know about
+                        // gputop.
                         StateChange::Stopped(Signal::SIGSTOP) => {}
                         StateChange::Stopped(signal) => {
                             self.copy_output();
@@ -175,11 +177,11 @@ impl<'a> Relay<'a> {
                 child.signal(Signal::SIGWINCH);
             }
             Signal::SIGCONT => self.resume(child),
-            // The kernel sends the hang-up of a terminal only to the session leader.
+            // The kernel sends a terminal's SIGHUP only to the session leader.
             Signal::SIGHUP if received.by_kernel && leads_session() => {
                 child.signal(received.signal);
             }
-            // The command has received the signal as well, because it is in the same group.
+            // The command has also received the signal, because it is in the same group.
             _ if received.by_kernel => {}
             signal => child.signal(signal),
         }
@@ -207,7 +209,7 @@ impl<'a> Relay<'a> {
 
     fn copy_keys(&mut self, are_available: bool) {
         let Some(ends) = &self.ends else { return };
-        // A terminal that cannot be read, such as another user's, has no keys.
+        // Keys cannot be read from an inaccessible terminal, such as another user's.
         if are_available {
             let _ = self.keys.read_from(&ends.terminal);
         }
@@ -251,7 +253,7 @@ impl<'a> Relay<'a> {
         is_new && self.screen.is_empty()
     }
 
-    /// Closes the pty after the terminal was closed: the command's writes then fail.
+    /// Closes the pty after the terminal was closed, which makes the command's writes fail.
     fn hang_up(&mut self) {
         self.ends = None;
     }
@@ -288,8 +290,8 @@ fn leads_session() -> bool {
     getsid(None).is_ok_and(|session| session == getpid())
 }
 
-/// Size of the buffer, larger than one read from a terminal returns (a page less one byte, `n_tty`). Each chunk is
-/// passed on immediately, because collecting more would delay the writer, and then the terminal.
+/// Size of the buffer. It exceeds the maximum that one terminal read returns (a page less one byte, `n_tty`). Each
+/// chunk is passed on immediately, because collecting more would delay the writer and the terminal.
 const CHUNK_BYTES: usize = 8 << 10;
 
 /// A buffer for copying between two non-blocking descriptors.

@@ -1,4 +1,4 @@
-//! Signals sent to gputop: blocked, read from a descriptor and passed on to the command.
+//! Signals sent to gputop. They are blocked, read from a descriptor and forwarded to the command.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::unsafe_calls;
 
-/// Signals that are relevant to a command or a terminal. All others have their default effect on gputop, as they would
-/// have on the command.
+/// Signals relevant to a command or a terminal. All others have their default effect on gputop, as they would on the
+/// command.
 const HANDLED_SIGNALS: [Signal; 11] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -37,13 +37,13 @@ pub(super) struct Signals {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Received {
     pub(super) signal: Signal,
-    /// True if the terminal sent the signal: its whole foreground group received it, including the command if it is
-    /// in that group.
+    /// True if the terminal sent the signal. In that case its whole foreground group received the signal, including the
+    /// command if it is in that group.
     pub(super) by_kernel: bool,
 }
 
 impl Received {
-    /// Returns true if the signal ends the wait for the reader of the output, after the command has exited.
+    /// Returns true if the signal should end the wait for the output reader after the command has exited.
     pub(super) fn ends_the_wait(self) -> bool {
         ![Signal::SIGCHLD, Signal::SIGWINCH, Signal::SIGCONT].contains(&self.signal)
     }
@@ -105,11 +105,11 @@ const TERMINATION_SIGNALS: [Signal; 4] = [
     Signal::SIGHUP,
     Signal::SIGQUIT,
 ];
-/// Maximum delay until the signal thread notices that the work is done.
+/// Maximum delay before the signal thread notices that the work is done.
 const POLL_INTERVAL_MS: u8 = 20;
 
-/// Runs work after the command has exited, with a flag that becomes true when a signal requests termination. These
-/// signals stay blocked and do not end the process, because gputop must exit with the exit code of the command.
+/// Runs work after the command has exited, with a flag that becomes true when a signal requests termination.
+/// Termination signals stay blocked, because gputop must exit with the command's exit code.
 pub fn run_until_cancelled<T>(work: impl FnOnce(&Arc<AtomicBool>) -> T) -> T {
     let is_cancelled = Arc::new(AtomicBool::new(false));
     let Some(signals) = termination_signals() else {
@@ -126,7 +126,7 @@ pub fn run_until_cancelled<T>(work: impl FnOnce(&Arc<AtomicBool>) -> T) -> T {
                 }
             }
         };
-        // If the thread cannot be started, the work still has its own time limit.
+        // If the thread cannot be started, the work is still bounded by its own time limit.
         let _ = thread::Builder::new().spawn_scoped(scope, watch);
         let result = work(&is_cancelled);
         is_done.store(true, Ordering::Relaxed);

@@ -1,9 +1,9 @@
 //! The user's terminal, the pty between it and the command, and the standard streams that are terminals.
 //!
-//! gputop holds the master of the pty and the command the slave. The command reads the terminal but writes to the pty. A
-//! full-screen program sets the modes of the stream it writes to, although it means the terminal, so modes are copied
-//! from the pty to the terminal ([`Mirror`]). The kernel does not report mode changes. Checking at each chunk of output
-//! is enough, because a full-screen program always draws.
+//! gputop holds the master end of the pty, and the command the slave end. The command reads the terminal but writes to
+//! the pty. A full-screen program sets modes on its output stream and expects them to affect the terminal, so modes are
+//! copied from the pty to the terminal ([`Mirror`]). The kernel does not report mode changes. Checking at each chunk of
+//! output is enough, because a full-screen program always draws.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -17,7 +17,7 @@ use nix::unistd::{getpgrp, isatty, tcgetpgrp, ttyname};
 
 use super::unsafe_calls;
 
-/// The standard streams that are terminals, by device.
+/// The standard streams that are terminals, grouped by device.
 pub(super) struct Streams([Option<u64>; 3]);
 
 impl Streams {
@@ -33,7 +33,7 @@ impl Streams {
         self.0[0].is_some()
     }
 
-    /// Returns true if standard output or error `n` of the command is the pty.
+    /// Returns true if the command's standard stream `n` (output or error) is the pty.
     pub(super) fn replaces(&self, n: usize) -> bool {
         self.0[n].is_some() && self.0[n] == self.0[1].or(self.0[2])
     }
@@ -77,7 +77,7 @@ impl Terminal {
         });
         let fd = match own {
             Ok(file) => file.into(),
-            // The terminal belongs to another user, as after `su`.
+            // The terminal is owned by another user, as after `su`.
             Err(_) => stream.as_fd().try_clone_to_owned()?,
         };
         Ok(Self { fd, modes })
@@ -88,7 +88,7 @@ impl Terminal {
         tcgetpgrp(&self.fd).is_ok_and(|group| group == getpgrp())
     }
 
-    /// Restores the modes of the shell.
+    /// Restores the modes set by the shell.
     pub(super) fn restore(&self) {
         if self.is_foreground() {
             let _ = tcsetattr(&self.fd, SetArg::TCSANOW, &self.modes);
@@ -104,7 +104,8 @@ impl AsFd for Terminal {
 
 pub(super) struct Pty {
     pub(super) master: PtyMaster,
-    /// Kept open until the command has it, because reading a master without a slave reports end of file.
+    /// Slave end, kept open until the command has inherited it, because reading a master without a slave reports end of
+    /// file.
     pub(super) slave: File,
 }
 
@@ -119,7 +120,8 @@ impl Pty {
         options.read(true).write(true);
         options.custom_flags(OFlag::O_NOCTTY.bits());
         let slave = options.open(ptsname_r(&master)?)?;
-        // The terminal itself converts line ends. OPOST stays set, so that the command turning it off can be detected.
+        // The terminal itself converts line endings. OPOST stays set on the pty to detect when the command turns it
+        // off.
         let mut modes = terminal.modes.clone();
         modes.output_flags = OutputFlags::OPOST;
         tcsetattr(&slave, SetArg::TCSANOW, &modes)?;
@@ -134,7 +136,7 @@ pub(super) struct Mirror {
     initial: Termios,
     /// Last seen modes of the pty.
     seen: Termios,
-    /// True if the command's stdin is not the terminal. Then the command may read keys from its output terminal, as
+    /// True if the command's stdin is not the terminal. The command may then read keys from its output terminal, as
     /// `less` does behind a pipe.
     copies_keys: bool,
 }
@@ -149,8 +151,8 @@ impl Mirror {
         })
     }
 
-    /// Forgets the modes after a stop. The shell has changed the terminal meanwhile, so all modes that the command has
-    /// set are copied again.
+    /// Forgets the modes after a stop. The shell has changed the terminal in the meantime, so all modes set by the
+    /// command must be copied again.
     pub(super) fn reset(&mut self) {
         self.seen = self.initial.clone();
     }
@@ -171,7 +173,7 @@ impl Mirror {
         self.seen = now;
     }
 
-    /// Returns true if the command reads keys from the pty: it has turned off line mode and echo there.
+    /// Returns true if the command reads keys from the pty, which it shows by turning off line mode and echo there.
     pub(super) fn wants_keys(&self, master: impl AsFd) -> bool {
         let line_mode = LocalFlags::ICANON | LocalFlags::ECHO;
         let is_raw = |modes: Termios| !modes.local_flags.intersects(line_mode);

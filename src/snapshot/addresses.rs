@@ -1,5 +1,5 @@
-//! A hash table keyed by address. Addresses come from a file, so the hash uses random keys: nobody can create a file
-//! whose addresses all collide. One multiplication is enough and takes a third of the standard hasher's time.
+//! A hash table keyed by address. Addresses come from a file, so hash keys are random to prevent crafted files from
+//! making all addresses collide. One multiplication is enough and takes a third of the standard hasher's time.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -28,12 +28,12 @@ impl Study {
         self.history.span(device, 0, device.events.len())
     }
 
-    /// Returns the memory held by each stack at the time of the map, largest first.
+    /// Returns the memory held by each stack at the time of the map, in descending order.
     pub fn by_stack(&self, device: &Device) -> Vec<ByStack> {
         self.history.live_at(device, device.events.len())
     }
 
-    /// Returns the microseconds from the first event to the last; `None` if the file contains no times.
+    /// Returns the microseconds between the first and last event, or `None` if the file contains no times.
     pub fn length(&self, device: &Device) -> Option<u64> {
         let last = device.events.last()?;
         device.since_first(last).filter(|_| last.time_us != NO_TIME)

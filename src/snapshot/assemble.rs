@@ -1,7 +1,7 @@
-//! Builds a [`Snapshot`] from the objects of a pickle: assigns everything to its device, in order.
+//! Builds a [`Snapshot`] from the objects of a pickle by assigning each record to its device, in order.
 //!
 //! Every part may be used only once. A file that refers to the same million events a thousand times is rejected,
-//! because it would need a thousand times its size in memory.
+//! because expanding it would take a thousand times its size in memory.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ pub fn snapshot(mut store: Store, root: Value) -> Result<Snapshot> {
         let is_only_device =
             runs.len() == 1 && runs[0] == (0, u32::try_from(events.len()).unwrap_or(0));
         let events = match is_only_device {
-            // Usually there is only one device, whose events are moved instead of copied.
+            // Usually there is only one device, so its events are moved instead of copied.
             true => std::mem::take(&mut store.events),
             false => slices.collect::<Vec<_>>().concat(),
         };
@@ -56,7 +56,7 @@ pub fn snapshot(mut store: Store, root: Value) -> Result<Snapshot> {
         device.map.exact = true;
         device.map.segments.sort_by_key(|segment| segment.address);
         device.held.sort_by_key(|held| held.address);
-        // The vectors grew by doubling, and stay in memory while the snapshot is shown.
+        // Shrink the vectors: they grew by doubling and stay in memory while the snapshot is shown.
         device.events.shrink_to_fit();
     }
     Ok(Snapshot {
@@ -71,7 +71,7 @@ fn no_snapshot(what: impl Into<String>) -> SnapshotError {
     SnapshotError::NoSnapshot(what.into())
 }
 
-/// Returns segments, traces and settings: all three from `_snapshot()`, only the segments from `memory_snapshot()`.
+/// Returns segments, traces and settings. `_snapshot()` provides all of them, `memory_snapshot()` only the segments.
 fn parts(store: &Store, root: Value) -> Result<(Value, Option<Value>, Option<Value>)> {
     if store.pairs_of(root).is_some() {
         let get = |key| store.get(root, key);
@@ -91,7 +91,7 @@ fn parts(store: &Store, root: Value) -> Result<(Value, Option<Value>, Option<Val
     }
 }
 
-/// Remaining number of records of one kind that may be used.
+/// Remaining number of records of one kind that may still be used.
 struct Uses(usize);
 
 impl Uses {
@@ -196,7 +196,7 @@ fn take_segment(
     });
 }
 
-/// Ranges of events that belong to one device.
+/// Event ranges for one device.
 type Ranges = Vec<(u32, u32)>;
 
 fn trace_runs(store: &Store, traces: Option<Value>) -> Result<Vec<(u32, Ranges)>> {

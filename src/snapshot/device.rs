@@ -1,15 +1,15 @@
-//! Data of one device in a snapshot: the map of its pool, and the trace.
+//! Data for one device in a snapshot: the map of its pool, and the trace.
 
 use super::record::{Action, Event, Lane, NO_TIME, StackId};
 use crate::model::pool::{BlockState, PoolMap};
 use crate::model::units::Bytes;
 
-/// A block of a segment that is not free.
+/// A block in a segment that is not free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
     pub address: u64,
     pub size: Bytes,
-    /// The requested size, or the block's size if the file does not contain it.
+    /// The requested size, or the block's size if the file does not contain the requested size.
     pub requested: Bytes,
     pub state: BlockState,
     pub stack: StackId,
@@ -18,23 +18,23 @@ pub struct Held {
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Device {
-    /// The device's number inside the process.
+    /// The device number inside the process.
     pub ordinal: u32,
     pub map: PoolMap,
     /// Sorted by address.
     pub held: Vec<Held>,
-    /// The last events before the time of the map, oldest first.
+    /// Last events before the map was taken, oldest first.
     pub events: Vec<Event>,
 }
 
 impl Device {
-    /// Returns the bytes in all segments.
+    /// Returns the total bytes of all segments.
     pub fn reserved(&self) -> Bytes {
         let sizes = self.map.segments.iter().map(|segment| segment.size.0);
         Bytes(sizes.fold(0, u64::saturating_add))
     }
 
-    /// Returns the sum of `requested_bytes` of all live blocks, without rounding.
+    /// Returns the sum of `requested_bytes` over all live blocks, without rounding.
     pub fn requested(&self) -> Bytes {
         let live = self
             .held
@@ -54,7 +54,7 @@ impl Device {
         self.held.get(at.ok()?)
     }
 
-    /// Returns the microseconds between the first event and this one; `None` before torch 2.1.
+    /// Returns the microseconds between the first event and this one, or `None` before torch 2.1.
     pub fn since_first(&self, event: &Event) -> Option<u64> {
         let first = self.events.first()?.time_us;
         if first == NO_TIME || event.time_us == NO_TIME {
@@ -63,7 +63,7 @@ impl Device {
         u64::try_from(event.time_us.checked_sub(first)?).ok()
     }
 
-    /// Returns the failed requests with their indices.
+    /// Returns the failed requests with their event indices.
     pub fn ooms(&self) -> impl Iterator<Item = (usize, &Event)> {
         let events = self.events.iter().enumerate();
         events.filter(|(_, event)| event.action == Action::Oom)

@@ -1,4 +1,4 @@
-//! Reasons why a file cannot be read, each in one sentence with the position and, where possible, a remedy.
+//! Reasons why a file cannot be read. Each is one sentence with the position and, where possible, a fix.
 
 use std::io;
 
@@ -25,10 +25,10 @@ pub enum SnapshotError {
     Protocol(u8),
     #[error("damaged at byte {at}: {what}")]
     Damaged { at: u64, what: String },
-    /// A limit that prevents malicious files from exhausting memory.
+    /// A limit that keeps malicious files from exhausting memory.
     #[error("limit exceeded at byte {at}: {what}")]
     TooMuch { at: u64, what: String },
-    /// Memory limit, which depends on the size of the file. A compressed file may exceed it after decompression.
+    /// Memory limit based on the file size. A compressed file may exceed it after decompression.
     #[error(
         "reading the file takes more than {} MiB, too much for {size} bytes; if it is compressed, decompress it first",
         *max_memory >> 20

@@ -1,9 +1,9 @@
-//! History of a device's memory from its trace: the allocated and reserved bytes after each event, and the memory
-//! that each stack holds at a time or gains between two times.
+//! Memory history of a device, computed from its trace: allocated and reserved bytes after each event, memory held by
+//! each stack at a given time, and each stack's change between two times.
 //!
 //! A time is expressed as a number of events: 0 is before the first event of the trace, `events.len()` after the last.
 //! The trace contains only the latest events, so everything is calculated backwards from the map, which describes the
-//! end.
+//! state after the last event.
 
 use super::addresses::ByAddress;
 use super::device::Device;
@@ -14,13 +14,13 @@ use crate::model::units::Bytes;
 /// Number of events in a chunk: small enough to process one by one, large enough to skip through a trace quickly.
 const CHUNK: usize = 4096;
 
-/// Data that is computed once per trace: 4 bytes per event.
+/// Data computed once per trace: 4 bytes per event.
 #[derive(Debug, Default)]
 pub struct History {
-    /// For each `free_requested` event, the stack that allocated the block; 0 if that was before the trace.
+    /// For each `free_requested` event, the stack that allocated the block; 0 if the allocation precedes the trace.
     allocated_by: Vec<StackId>,
     chunks: Vec<Chunk>,
-    /// Memory that each stack holds at the end, indexed by stack: requested bytes, and blocks.
+    /// Memory held by each stack at the end of the trace, indexed by stack: requested bytes, and blocks.
     live: Vec<Amount>,
 }
 
@@ -38,10 +38,10 @@ struct Level {
     reserved: i64,
 }
 
-/// Bytes over a range of events.
+/// Byte statistics over a range of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
-    /// Minimum and maximum of the requested bytes that were not freed yet.
+    /// Minimum and maximum of the live requested bytes.
     pub allocated: (Bytes, Bytes),
     /// Maximum.
     pub reserved: Bytes,
@@ -56,7 +56,7 @@ pub struct Amount {
     pub blocks: i64,
 }
 
-/// Memory that a stack holds or gains.
+/// Memory held or gained by a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByStack {
     /// The stack; 0 for memory without a known stack.
@@ -70,7 +70,7 @@ impl History {
         let mut live = Vec::new();
         for held in &device.held {
             if held.state == BlockState::Allocated {
-                // If the program recorded stacks only for events, take the stack from the event.
+                // If the program recorded stacks only for events, use the event's stack.
                 let from_event = || live_stacks.get(&held.address).copied();
                 let stack = Some(held.stack).filter(|&stack| stack > 0);
                 let stack = stack.or_else(from_event).unwrap_or(0);
@@ -84,7 +84,7 @@ impl History {
         }
     }
 
-    /// Returns the span over the events `from..to`. Without events, returns the values at `from`.
+    /// Returns the span over the events `from..to`. If the range is empty, returns the values at `from`.
     pub fn span(&self, device: &Device, from: usize, to: usize) -> Span {
         let events = &device.events;
         let (from, to) = (from.min(events.len()), to.min(events.len()).max(from));
@@ -121,7 +121,7 @@ impl History {
         Some(level)
     }
 
-    /// Returns the time of the maximum allocated memory, the first if there are several.
+    /// Returns the time of the maximum allocated memory, or the earliest if there are several.
     pub fn peak(&self, device: &Device) -> usize {
         let max = |chunk: &Chunk| chunk.span.allocated.1;
         let Some(max) = self.chunks.iter().map(max).max() else {
@@ -144,20 +144,20 @@ impl History {
         from
     }
 
-    /// Returns the memory that each stack held at a time, largest first.
+    /// Returns the memory held by each stack at a time, in descending order.
     pub fn live_at(&self, device: &Device, time: usize) -> Vec<ByStack> {
         let mut live = self.live.clone();
         for by in self.net(device, time, device.events.len()) {
             add(&mut live, by.stack, -by.amount.bytes, -by.amount.blocks);
         }
         let mut list = listed(&live);
-        // Negative amounts result from lost events.
+        // Lost events can cause negative amounts.
         list.retain(|by| by.amount.bytes > 0);
         list.sort_by_key(|by| std::cmp::Reverse(by.amount.bytes));
         list
     }
 
-    /// Returns the memory that each stack gained from `from` to `to`, largest first; losses are negative.
+    /// Returns the memory gained by each stack between `from` and `to`, in descending order. Losses are negative.
     pub fn growth(&self, device: &Device, from: usize, to: usize) -> Vec<ByStack> {
         let mut list = self.net(device, from, to);
         list.sort_by_key(|by| std::cmp::Reverse(by.amount.bytes));
@@ -320,7 +320,7 @@ mod tests {
             .iter()
             .map(|by| (by.stack, by.amount.bytes, by.amount.blocks))
             .collect();
-        // A block freed without an allocation in the trace was allocated before it.
+        // A block freed without an allocation in the trace was allocated before the trace began.
         assert_eq!(grown, [(2, 60, 2), (0, -30, -1)]);
         let shrunk = history.growth(&device, 1, 4);
         let of_first = shrunk.iter().find(|by| by.stack == 1);

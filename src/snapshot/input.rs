@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read};
 use super::error::{Result, SnapshotError};
 
 const PIECE: usize = 256 << 10;
-/// Maximum length of one string or number; the longest in real snapshots contain a compiled graph.
+/// Maximum length of one string or number. The longest strings in real snapshots contain a compiled graph.
 const MAX_AT_ONCE: usize = 64 << 20;
 
 pub struct Input<R> {
@@ -13,7 +13,7 @@ pub struct Input<R> {
     buffer: Vec<u8>,
     at: usize,
     end: usize,
-    /// Number of bytes before the buffer.
+    /// Number of bytes consumed before the buffer.
     before: u64,
     max_at_once: usize,
 }
@@ -75,7 +75,7 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Returns the text up to the next line break, which is how protocol 0 writes its values.
+    /// Returns the text up to the next line break, which terminates values in protocol 0.
     pub fn line(&mut self) -> Result<&[u8]> {
         let mut searched = 0;
         loop {
@@ -90,7 +90,7 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Reads until the buffer contains `count` bytes from `at` on.
+    /// Reads until the buffer contains `count` bytes starting at `at`.
     #[cold]
     fn fill(&mut self, count: usize) -> Result<()> {
         if self.end - self.at >= count {
@@ -107,7 +107,7 @@ impl<R: Read> Input<R> {
         self.at = 0;
         while self.end < count {
             if self.end == self.buffer.len() {
-                // Grow in steps, because a claimed length may not be real.
+                // Grow in steps, because a claimed length may be false.
                 let more = self.buffer.len().min(self.max_at_once);
                 self.buffer.resize(self.buffer.len() + more, 0);
             }

@@ -1,4 +1,4 @@
-//! The virtual machine that executes a pickle. It omits the instructions that import, call or build objects; the
+//! The virtual machine that executes a pickle. Instructions that import, call or build objects are rejected; the
 //! remaining ones create only plain data. `Lib/pickletools.py` of CPython documents each instruction.
 //!
 //! Example: `80 04 5d 94 4b 01 61 2e` means protocol 4, empty list, memoize it as number 0, integer 1, append, stop.
@@ -17,32 +17,30 @@ use super::record::{ObjectId, Value};
 use super::store::{Object, Store};
 use super::text::TextId;
 
-/// Maximum number of values on the stack. Picklers push at most a thousand per level before they add them to a
-/// container.
+/// Maximum number of values on the stack. Picklers push at most 1000 per level before they add them to a container.
 const MAX_WAITING: usize = 1 << 22;
-/// Maximum nesting depth. Python itself stops at a thousand levels.
+/// Maximum nesting depth. Python itself stops at 1000 levels.
 const MAX_LEVELS: usize = 10_000;
 /// Maximum number of objects and strings in the memo.
 const MAX_MEMO: usize = 100_000_000;
 /// Maximum number of other values in the memo. No pickler stores numbers in the memo.
 const MAX_OTHERS: usize = 1 << 20;
-/// Memory limit: a minimum for any file, plus this many bytes per byte of the file. PyTorch's pickles need about three
-/// bytes per byte.
+/// Memory limit: a base amount for any file, plus this many bytes per byte of the file. PyTorch's pickles need about
+/// three bytes per byte.
 const MIN_MEMORY: u64 = 24 << 20;
 const MEMORY_PER_BYTE: u64 = 20;
-/// Limit on uncompressed bytes: a minimum, plus this many bytes per byte of the file. PyTorch's pickles compress to a
-/// tenth of their size.
+/// Limit on uncompressed bytes: a base amount, plus this many bytes per byte of the file. PyTorch's pickles compress to
+/// a tenth of their size.
 const MIN_UNPACKED: u64 = 32 << 20;
 const UNPACKED_PER_BYTE: u64 = 40;
-/// Number of instructions between two checks of the budget. Each instruction takes about a hundred bytes, except for
-/// long strings.
+/// Number of instructions between two budget checks. Except for long strings, an instruction takes about 100 bytes.
 const STEPS: u32 = 4_096;
-/// The budget is also checked before a string of at least this length is read.
+/// Minimum string length that triggers a budget check before the read.
 const LARGE_TEXT: usize = 64 << 10;
 /// The newest supported protocol, from Python 3.8.
 const NEWEST: u8 = 5;
 
-/// A memo entry. It takes only eight bytes, because there is one for nearly every object.
+/// A memo entry. It takes only 8 bytes, because there is one for nearly every object.
 #[derive(Debug, Clone, Copy)]
 enum MemoValue {
     Text(TextId),
@@ -58,7 +56,7 @@ pub struct Machine<R> {
     /// Height of the stack at each mark.
     marks: Vec<usize>,
     memo: Vec<MemoValue>,
-    /// Memo entries whose numbers are far from the others.
+    /// Memo entries with outlying numbers.
     sparse: HashMap<u64, MemoValue>,
     others: Vec<Value>,
     budget: Budget,
@@ -108,7 +106,7 @@ pub fn read(input: impl Read, size: u64) -> Result<(Store, Value)> {
 }
 
 impl<R: Read> Machine<R> {
-    /// The bytes with which every pickle of a container starts. Other file types are recognised by their first bytes.
+    /// First bytes of every pickled container. Other file types are recognised by their first bytes.
     fn check_header(&mut self) -> Result<()> {
         let head = self.input.peek(8)?;
         let other = match head {
@@ -208,7 +206,7 @@ impl<R: Read> Machine<R> {
         }
     }
 
-    /// Executes an instruction that rarely occurs in a snapshot: a value of its own, or a reference to an earlier one.
+    /// Executes a rarely used instruction that pushes a value of its own or a reference to an earlier one.
     fn rare(&mut self, opcode: u8) -> Result<()> {
         match opcode {
             PROTO => match self.input.byte()? {
@@ -276,7 +274,7 @@ impl<R: Read> Machine<R> {
         }
     }
 
-    /// Executes an instruction that rarely occurs and works on values of the stack.
+    /// Executes a rarely used instruction that works on values of the stack.
     fn rare_on_stack(&mut self, opcode: u8) -> Result<()> {
         match opcode {
             APPEND => {
@@ -354,7 +352,8 @@ impl<R: Read> Machine<R> {
         }
     }
 
-    /// Returns the stack height below which nothing may be popped: values before a mark belong to other instructions.
+    /// Returns the stack height below which nothing may be popped, because values before a mark are operands of other
+    /// instructions.
     #[inline]
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
@@ -501,7 +500,7 @@ impl<R: Read> Machine<R> {
         }
     }
 
-    /// Reads a memo number as written by protocol 0.
+    /// Reads a memo number in protocol 0 format.
     fn key(&mut self) -> Result<u64> {
         let key = ascii(self.input.line()?).and_then(|text| text.parse().ok());
         key.ok_or_else(|| self.damaged("invalid number"))

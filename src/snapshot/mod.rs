@@ -1,21 +1,21 @@
-//! PyTorch's memory snapshots (`torch.cuda.memory._dump_snapshot`, `_snapshot()`, `memory_snapshot()`; those of
+//! PyTorch memory snapshots (`torch.cuda.memory._dump_snapshot`, `_snapshot()`, `memory_snapshot()`, and files from
 //! `gputop run --trace-allocs`), read from their pickles. They contain every segment and block of each device at one
-//! time, the last events before it, and the Python stacks of the allocations.
+//! time, the last events before that time, and the Python stacks of the allocations.
 //!
 //! The file is only read, never executed: a pickle is a program, and instructions that import, call or build objects
 //! are rejected (`machine`). Data is converted to records immediately (`store`), because a snapshot may contain ten
-//! million events. The resulting [`Snapshot`] has the records of each device in order.
+//! million events. The resulting [`Snapshot`] contains each device's records in order.
 //!
 //! ```text
 //! bytes ─► input ─► machine ─► store ─► assemble ─► Snapshot ─► history (live blocks, growth), trace (what-if)
 //! ```
 //!
-//! The content of a file depends on the version of torch (torch/csrc/cuda/Module.cpp, `memorySnapshot`). Before 2.1
-//! blocks have no address and events no time; 2.0 and earlier keep the stacks in a `history` of each block; `pool_id` of
-//! events was added in 2.9. Missing data is left out of the display, and unknown data is not read.
+//! The content of a file depends on the torch version (torch/csrc/cuda/Module.cpp, `memorySnapshot`). Before 2.1,
+//! blocks have no address and events no time; 2.0 and earlier store the stacks in a `history` of each block; `pool_id`
+//! of events was added in 2.9. Missing data is not displayed, and unknown data is not read.
 //!
-//! All sizes of events are requested sizes, before rounding. The same applies to [`Device::requested`] and to the
-//! allocated bytes of [`history`]; `memory_allocated()` is slightly larger.
+//! All event sizes are requested sizes, before rounding. The same applies to [`Device::requested`] and to the allocated
+//! bytes of [`history`]; `memory_allocated()` is slightly larger.
 
 mod addresses;
 mod analysis;
@@ -51,7 +51,7 @@ pub struct Snapshot {
     pub stacks: Stacks,
     /// Streams and pools, indexed by [`Event::lane`].
     pub lanes: Vec<Lane>,
-    /// `allocator_settings`, in the order of the file; from torch 2.0 on.
+    /// `allocator_settings` in file order; recorded by torch 2.0 and later.
     pub settings: Vec<(String, Setting)>,
 }
 
@@ -71,8 +71,8 @@ fn as_map<S: Serializer>(pairs: &[(String, f64)], serializer: S) -> Result<S::Ok
     serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
 }
 
-/// Reads a snapshot from a file of `size` bytes. The size limits memory and time; for a compressed file it is the
-/// compressed size.
+/// Reads a snapshot from a file of `size` bytes. Memory and time limits depend on this size; for a compressed file it
+/// is the compressed size.
 pub fn read(input: impl Read, size: u64) -> Result<Snapshot, SnapshotError> {
     let (store, root) = machine::read(input, size)?;
     assemble::snapshot(store, root)
@@ -86,7 +86,7 @@ impl Snapshot {
             .unwrap_or_default()
     }
 
-    /// Returns `PYTORCH_CUDA_ALLOC_CONF` of the program, if the file contains it and it is not empty.
+    /// Returns the program's `PYTORCH_CUDA_ALLOC_CONF` if it is present in the file and not empty.
     pub fn conf(&self) -> Option<&str> {
         self.settings.iter().find_map(|(name, value)| match value {
             Setting::Text(text) if name.ends_with("ALLOC_CONF") && !text.is_empty() => {

@@ -85,7 +85,7 @@ opcodes! {
     READONLY_BUFFER = 0x98,
 }
 
-/// Returns what a rejected instruction would do, for use after `it asks Python to`.
+/// Describes what a rejected instruction would do, for use after `it asks Python to`.
 pub fn intent(opcode: u8) -> &'static str {
     match opcode {
         GLOBAL | STACK_GLOBAL => "import an object",

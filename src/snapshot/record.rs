@@ -1,5 +1,4 @@
-//! The records of a snapshot, reduced to the fields that are needed: a gigabyte of pickle with ten million events
-//! becomes 320 MB.
+//! The records of a snapshot, reduced to the necessary fields. A 1 GB pickle with ten million events shrinks to 320 MB.
 
 use super::text::TextId;
 use crate::allocator::trace::PoolId;
@@ -64,9 +63,9 @@ impl Action {
 /// An entry of a device's trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// The address; for an OOM, the driver's free memory in bytes.
+    /// The address, or the driver's free memory in bytes for an OOM event.
     pub addr: u64,
-    /// Size in bytes; for an allocation the requested size, before rounding.
+    /// Size in bytes. For an allocation, the requested size before rounding.
     pub size: u64,
     /// Microseconds since 1970, from PyTorch's clock; [`NO_TIME`] before torch 2.1.
     pub time_us: i64,
@@ -101,7 +100,7 @@ pub struct Lane {
 /// A block as stored in the file.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BlockRecord {
-    /// Missing before torch 2.1, where the blocks of a segment are contiguous.
+    /// Missing before torch 2.1, when the blocks of a segment were contiguous.
     pub address: Option<u64>,
     pub size: u64,
     pub requested: Option<u64>,
@@ -119,7 +118,7 @@ pub struct SegmentRecord {
     pub pool: PoolId,
     pub is_large: Option<bool>,
     pub is_expandable: bool,
-    /// The list of its blocks, resolved at the end because several segments may refer to the same list.
+    /// The block list, resolved at the end because several segments may refer to the same list.
     pub blocks: Option<Value>,
 }
 

@@ -3,7 +3,7 @@
 use super::record::StackId;
 use crate::model::stack::StackFrame;
 
-/// Maximum number of the user's own frames in a one-line description.
+/// Maximum number of user-code frames in a one-line description.
 const MAX_NAMED: usize = 8;
 
 #[derive(Debug, Default)]
@@ -15,14 +15,14 @@ pub struct Stacks {
 }
 
 impl Stacks {
-    /// Returns the frames, innermost first; none if no stack was recorded.
+    /// Returns the frames, innermost first, or an empty slice if no stack was recorded.
     pub fn frames(&self, stack: StackId) -> impl DoubleEndedIterator<Item = &StackFrame> {
         let frames = self.stacks.get(stack as usize);
         let frames = frames.map_or(&[][..], |frames| frames).iter();
         frames.filter_map(|&frame| self.frames.get(frame as usize))
     }
 
-    /// Returns the user's own frames first, then all others; both innermost first.
+    /// Returns user-code frames first, then all others; both innermost first.
     pub fn users_first(&self, stack: StackId) -> Vec<&StackFrame> {
         let (mut users, others): (Vec<_>, Vec<_>) =
             self.frames(stack).partition(|frame| frame.is_users());
@@ -30,8 +30,8 @@ impl Stacks {
         users
     }
 
-    /// Returns the most informative frame: the innermost one in the user's own code, or else the innermost Python
-    /// frame, or else the innermost of all.
+    /// Returns the most informative frame: the innermost in user code, or else the innermost Python frame, or else the
+    /// innermost of all.
     pub fn place(&self, stack: StackId) -> Option<&StackFrame> {
         let frames = || self.frames(stack);
         let users = frames().find(|frame| frame.is_users());
@@ -39,7 +39,7 @@ impl Stacks {
         users.or_else(python).or_else(|| frames().next())
     }
 
-    /// Returns the user's own frames, innermost first: `model.py:41 attention < train.py:57 step`. If there are none,
+    /// Returns the user-code frames, innermost first: `model.py:41 attention < train.py:57 step`. If there are none,
     /// returns the most informative frame; if no stack was recorded, an empty string.
     pub fn words(&self, stack: StackId) -> String {
         let users = self.frames(stack).filter(|frame| frame.is_users());

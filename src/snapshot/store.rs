@@ -1,5 +1,5 @@
-//! The objects of a pickle while it is read. A dictionary that describes an event, a block, a segment or a frame
-//! becomes a record as soon as its type is known, so that memory never contains a tree of a hundred million nodes.
+//! The objects of a pickle while it is being read. A dictionary that describes an event, a block, a segment or a frame
+//! becomes a record as soon as its type is known, so memory never contains a tree of a hundred million nodes.
 
 use std::collections::HashMap;
 
@@ -16,12 +16,12 @@ use crate::model::stack::StackFrame;
 pub const MAX_TEXT: usize = 500;
 /// Maximum number of objects. Ten million events need twenty million.
 const MAX_OBJECTS: usize = 80_000_000;
-/// Maximum number of dictionary entries that are searched for a key, from the end. An entry of `history` has four.
+/// Maximum number of dictionary entries to search for a key, from the end. An entry of `history` has four.
 const MAX_FIELDS: usize = 64;
-/// Maximum number of frames per stack, counted from the innermost. Python's own limit is a thousand.
+/// Maximum number of frames per stack, counted from the innermost. Python's own limit is 1000.
 const MAX_STACK_FRAMES: usize = 1_024;
 
-/// Memory needed for a record and everything derived from it: the snapshot, its history and the printed text.
+/// Memory needed for a record and all data derived from it: the snapshot, its history and the printed text.
 const EVENT_BYTES: usize = 2 * size_of::<Event>() + 32;
 const BLOCK_BYTES: usize = size_of::<BlockRecord>() + size_of::<Block>() + size_of::<Held>();
 const SEGMENT_BYTES: usize = size_of::<SegmentRecord>() + size_of::<Segment>() + 320;
@@ -34,9 +34,9 @@ pub enum Object {
     Dict(u32),
     EmptyList,
     List(u32),
-    /// A list of frames that was used as a stack.
+    /// A frame list that was used as a stack.
     Stack(StackId),
-    /// A tuple of two integers; in a snapshot, these are always pool ids.
+    /// A tuple of two integers. In a snapshot, such a tuple is always a pool ID.
     Pair(PoolId32),
     Event(u32),
     Block(u32),
@@ -47,7 +47,7 @@ pub enum Object {
 /// A pool, as an index into [`Store::pairs`].
 pub type PoolId32 = u32;
 
-/// A part of a list. Records created directly one after another form one run.
+/// A part of a list. Consecutively created records form one run.
 #[derive(Debug, Clone, Copy)]
 pub enum Run {
     Value(Value),
@@ -62,7 +62,7 @@ pub struct Store {
     objects: Vec<Object>,
     dicts: Vec<Vec<(Value, Value)>>,
     lists: Vec<Vec<Run>>,
-    /// Memory of `dicts`, `lists`, `stacks` and `distinct`.
+    /// Memory used by `dicts`, `lists`, `stacks` and `distinct`.
     container_bytes: usize,
     pub events: Vec<Event>,
     pub blocks: Vec<BlockRecord>,
@@ -83,7 +83,7 @@ pub struct Store {
 const NOT_A_LIST: &str = "a value is appended to something other than a list";
 const NOT_A_DICTIONARY: &str = "an item is set in something other than a dictionary";
 
-/// Reason why a value cannot be part of a snapshot, for use after `damaged at byte 5: `.
+/// Reason why a value is not allowed in a snapshot, for use after `damaged at byte 5: `.
 pub type Fault = String;
 
 impl Store {
@@ -110,7 +110,7 @@ impl Store {
         }
     }
 
-    /// Adds an object. Returns `None` if there are too many.
+    /// Adds an object. Returns `None` if the maximum number of objects is reached.
     #[inline]
     pub fn add(&mut self, object: Object) -> Option<Value> {
         if self.objects.len() >= MAX_OBJECTS {
@@ -139,7 +139,7 @@ impl Store {
             return self.add(Object::Pair(id));
         }
         let tuple = self.add(Object::EmptyList)?;
-        // The new tuple is stored as a list, so appending cannot fail.
+        // The new tuple is stored as a list, so the append cannot fail.
         let _ = self.append(tuple, items);
         Some(tuple)
     }
@@ -197,7 +197,7 @@ impl Store {
         if matches!(object, Object::EmptyDict | Object::Dict(_))
             && let Some(record) = pairs().find_map(|(key, _)| self.record(key))
         {
-            // Protocol 0 sets items one by one: convert those that came before the identifying key.
+            // Protocol 0 sets items one by one, so convert the items that preceded the identifying key.
             let before = match object {
                 Object::Dict(at) => std::mem::take(&mut self.dicts[at as usize]),
                 _ => Vec::new(),
@@ -233,7 +233,7 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the memory that the store and everything derived from it will take.
+    /// Returns the memory that the store and all data derived from it will take.
     pub fn memory(&self) -> usize {
         self.container_bytes
             + self.texts.memory()
@@ -319,7 +319,7 @@ impl Store {
             text::REQUESTED_SIZE => self.blocks[n].requested = Some(unsigned(key, value, self)?),
             text::STATE => self.blocks[n].state = state(value),
             text::FRAMES => self.blocks[n].stack = self.stack(value),
-            // Up to torch 2.0: a list of the uses of the block, the current one first.
+            // In torch 2.0 and earlier: a list of the block's uses, the current one first.
             text::HISTORY => {
                 let Some(&Run::Value(present)) = self.runs(value).and_then(<[_]>::first) else {
                     return Ok(());
@@ -495,7 +495,7 @@ impl Store {
         }
     }
 
-    /// Returns the value of a key. If the key was set twice, the last value counts.
+    /// Returns the value of a key. If the key was set more than once, returns the last value.
     pub fn get(&self, dict: Value, key: TextId) -> Option<Value> {
         let mut pairs = self.pairs_of(dict)?.iter().rev().take(MAX_FIELDS);
         let found = pairs.find(|(k, _)| *k == Value::Text(key));
@@ -520,7 +520,7 @@ impl Store {
 }
 
 impl Run {
-    /// Extends the run by `next` if that directly follows it. Returns false otherwise.
+    /// Extends the run by `next` if `next` directly follows it. Returns false otherwise.
     #[inline]
     fn extend(&mut self, next: Self) -> bool {
         match (self, next) {
@@ -538,7 +538,7 @@ impl Run {
     }
 }
 
-/// Converts an index to `u32`. There are never more than [`MAX_OBJECTS`] of anything.
+/// Converts an index to `u32`. No collection has more than [`MAX_OBJECTS`] entries.
 #[inline]
 fn number(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)

@@ -1,4 +1,4 @@
-//! The strings of a pickle, each stored once, so that two strings can be compared by their IDs.
+//! The interned strings of a pickle. Each is stored once, so strings can be compared by their IDs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// A text, as an index into [`Texts`].
 pub type TextId = u32;
 
-/// Maximum size of all strings together. The largest snapshots have a few million bytes of them.
+/// Maximum total size of all strings. The largest snapshots contain a few million bytes of text.
 const MAX_BYTES: usize = 512 << 20;
 
 macro_rules! known {
@@ -19,7 +19,7 @@ macro_rules! known {
 }
 
 known! {
-    // Also the file name of a frame that has none.
+    // Also used as the file name of a frame without one.
     EMPTY = "",
     ACTION = "action",
     ADDR = "addr",
@@ -84,7 +84,7 @@ impl Texts {
         texts
     }
 
-    /// Returns the id of a text, adding it if necessary. `None` if there are too many.
+    /// Returns the ID of a text, adding it if necessary. Returns `None` if there are too many.
     pub fn intern(&mut self, text: &[u8]) -> Option<TextId> {
         if let Some(&id) = self.ids.get(text) {
             return Some(id);
@@ -101,7 +101,7 @@ impl Texts {
         Some(id)
     }
 
-    /// Returns the memory that all texts take.
+    /// Returns the memory used by all texts.
     pub fn memory(&self) -> usize {
         self.bytes
     }

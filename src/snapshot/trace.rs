@@ -15,7 +15,7 @@ impl Snapshot {
             ops.extend(self.op(event));
         }
         let reserved = Reserved::by(&device.events);
-        // If memory was reserved before the first event, the trace does not begin at the start of the program.
+        // If memory was already reserved before the first event, the trace does not cover the program's start.
         let cut = i128::from(device.reserved().0) != reserved.now;
         let peak = u64::try_from(reserved.peak).ok().map(Bytes);
         Trace {
@@ -60,10 +60,10 @@ impl Snapshot {
         })
     }
 
-    /// Returns the blocks that were live before the first event: blocks in the map that no event allocated, and blocks
-    /// that an event frees although no event allocated them.
+    /// Returns the blocks that were live before the first event: blocks in the map without an allocation event, and
+    /// freed blocks without an allocation event.
     fn start(&self, device: &Device) -> Vec<Live> {
-        // Maps each allocated address to whether it is live after the events so far.
+        // Maps each allocated address to true if it is live after the events so far.
         let mut made: ByAddress<bool> = ByAddress::default();
         let mut start: Vec<Live> = Vec::new();
         for event in &device.events {
@@ -98,7 +98,7 @@ impl Snapshot {
     }
 }
 
-/// Bytes reserved and returned by the events of a trace.
+/// Bytes reserved and released by the events of a trace.
 #[derive(Default)]
 struct Reserved {
     now: i128,

@@ -1,4 +1,4 @@
-//! File format of a recording: names and structures that the writer and the reader share.
+//! File format of a recording: names and structures shared by the writer and the reader.
 //!
 //! ```text
 //! skippable 0x184D2A50   {"hello":{…}}                                    one line of JSON
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Decompressors skip skippable frames, so `zstdcat FILE | jq` sees only the frames, events and maps. A note starts
-//! with an uncompressed line for readers that have no index. The index ends with its own length, so that it can be
-//! found from the end of the file. All numbers outside JSON are little-endian, as in zstd.
+//! with an uncompressed line for readers without an index. The index ends with its own length, so that readers can find
+//! it from the end of the file. All numbers outside JSON are little-endian, as in zstd.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,20 +27,21 @@ pub const SKIPPABLE_HEADER: u64 = 8;
 
 /// End marker of a finished recording, after the length of the index frame.
 pub const INDEX_END: &[u8; 8] = b"gputopIX";
-/// Size of the length (`u32`) and [`INDEX_END`].
+/// Combined size of the length (`u32`) and [`INDEX_END`].
 pub const INDEX_FOOTER: u64 = 12;
 
 /// File name extension of recordings.
 pub const ENDING: &str = ".gpt.zst";
 
-/// Time span compressed as one unit. A jump decodes at most this much.
+/// Time span compressed as one unit, which is the most that a jump must decode.
 pub const MINUTE: Millis = Millis(60_000);
-/// zstd window size for one minute: 16 MiB, which a decoder keeps in memory.
+/// zstd window size for one minute: 16 MiB of decoder memory.
 pub const WINDOW_LOG: u32 = 24;
-/// Maximum JSON size of a minute. A minute that reaches it is closed early, so that readers can limit their memory use.
+/// Maximum JSON size of a minute. A minute that reaches the limit is closed early, so that readers can limit their
+/// memory use.
 pub const MAX_MINUTE_BYTES: u64 = 64 << 20;
-/// Maximum length of a line. A reader skips the minute instead of exhausting memory. The largest supported map takes 13
-/// MiB.
+/// Maximum length of a line. A reader skips a minute with a longer line instead of exhausting memory. The largest
+/// supported map takes 13 MiB.
 pub const MAX_LINE_BYTES: u64 = 16 << 20;
 /// Maximum length of a note, compressed or not.
 pub const MAX_NOTE_BYTES: u64 = 8 << 20;
@@ -49,7 +50,7 @@ pub const MAX_NOTE_EVENT_BYTES: u64 = 4 << 20;
 /// Maximum size of the index: a year of minutes.
 pub const MAX_INDEX_BYTES: u64 = 64 << 20;
 
-/// Position of a minute and the time it covers. `bytes` counts the zstd frame only.
+/// Position of a minute and the time it covers. `bytes` is the size of the zstd frame only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Minute {
@@ -58,10 +59,10 @@ pub struct Minute {
     pub start: Mono,
     pub end: Mono,
     pub frames: u64,
-    /// Number of pool maps; zero in files of versions without maps.
+    /// Number of pool maps; 0 in files from versions without maps.
     #[serde(skip_serializing_if = "is_zero")]
     pub maps: u64,
-    /// Length of the note after the minute, header included; 0 without a note.
+    /// Length of the note after the minute, including its header; 0 if there is no note.
     pub note: u64,
 }
 
@@ -80,7 +81,7 @@ pub struct Note {
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Index {
-    /// Position of the index frame. The index is rejected if it is at another position.
+    /// Position of the index frame. An index at any other position is rejected.
     pub offset: u64,
     pub minutes: Vec<Minute>,
 }

@@ -1,4 +1,4 @@
-//! This host as a source: the threads of the agent write into a stream that a screen or a recorder reads.
+//! This host as a source: the agent's threads write into a stream that a screen or a recorder reads.
 
 use super::stream::{Source, stream};
 use crate::collect::agent::{self, Options};

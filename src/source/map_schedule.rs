@@ -1,13 +1,13 @@
-//! Schedules the pool maps of a recording: all pools in turn, one at a time, and additional maps when something
+//! Schedules the pool maps of a recording: each pool in turn, one at a time, plus additional maps when something
 //! happens.
 //!
-//! A round starts every [`DEFAULT_PERIOD`], or at the period that the user chose. A pool is read out of turn if it is
-//! new, if its `num_ooms` increased, or if its reserved memory reached a new maximum. Only one request is open at a
-//! time, because the stream between a source and its reader holds only one map.
+//! A round starts every [`DEFAULT_PERIOD`], or at a user-defined period. A pool is read out of turn if it is new, if
+//! its `num_ooms` increased, or if its reserved memory reached a new maximum. Only one request is pending at a time,
+//! because the stream between a source and its reader has room for only one map.
 //!
 //! Eight pools of a training run with 1500 blocks each take 40 kB per round, compressed. One round per minute would
 //! take 62 MB a day, two thirds of the size of that machine's frames. If the user sets no period, a budget therefore
-//! applies: [`MAX_BUDGET`] at the start, plus [`BUDGET_PER_MINUTE`]. A round waits until the budget allows it.
+//! applies: [`MAX_BUDGET`] at the start, plus [`BUDGET_PER_MINUTE`]. Each round waits until the budget allows it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,22 +18,22 @@ use crate::model::units::{Bytes, Millis, Mono};
 use crate::protocol::Request;
 
 pub const DEFAULT_PERIOD: Millis = Millis(60_000);
-/// Initial budget for maps, and its maximum.
+/// Initial and maximum budget for maps.
 pub const MAX_BUDGET: Bytes = Bytes(1 << 20);
 /// Growth of the budget: 5 MB a day.
 pub const BUDGET_PER_MINUTE: Bytes = Bytes(3_500);
 /// Minimum time between additional maps of one pool, as a fraction of the period.
 const EARLY_DIVISOR: u64 = 6;
-/// Minimum increase that counts as a new maximum, as a fraction. Otherwise every segment allocated during warm-up would
-/// count.
+/// Minimum increase, as a fraction, that counts as a new maximum. Without it, every segment allocated during warm-up
+/// would count.
 const RISE_DIVISOR: u64 = 50;
 /// Number of frames to wait for a reply before sending the next request.
 const MAX_FRAMES_WITHOUT_ANSWER: u32 = 2;
 
-/// How often the maps of all pools are recorded.
+/// How often to record the maps of all pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Every {
-    /// Every [`DEFAULT_PERIOD`], less often if the maps of a day would take too much space.
+    /// Every [`DEFAULT_PERIOD`], or less often if a day's maps would take too much space.
     #[default]
     Sparing,
     Period(Millis),
@@ -42,7 +42,7 @@ pub enum Every {
 
 type PoolKey = (ProcessKey, u32);
 
-/// Chooses the next map request of a recorder from the frames.
+/// Chooses a recorder's next map request based on the frames.
 #[derive(Debug)]
 pub struct Rounds {
     every: Every,
@@ -85,7 +85,7 @@ impl Budget {
         let passed = self.at.map_or(Millis(0), |at| now.since(at));
         let grown = passed.0.saturating_mul(BUDGET_PER_MINUTE.0) / 60_000;
         let grown = i64::try_from(grown).unwrap_or(i64::MAX);
-        // Fractions of a byte are not lost, because the time advances only when a whole byte was added.
+        // Fractions of a byte are not lost, because the time advances only after a whole byte is added.
         if grown > 0 || self.at.is_none_or(|at| now < at) {
             self.left = self.left.saturating_add(grown).min(MAX_BUDGET.0 as i64);
             self.at = Some(now);
@@ -151,15 +151,15 @@ impl Rounds {
         self.wait_or_ask()
     }
 
-    /// Returns true if this map was requested and should be recorded. The caller then calls
+    /// Returns true if this map was requested and should be recorded. The caller must then call
     /// [`ask_next`](Self::ask_next).
     pub fn takes(&mut self, map: &PoolMap) -> bool {
         self.answered((map.process, map.ordinal))
     }
 
-    /// Returns true if a map that was read because an allocation failed should be recorded, which requires some
-    /// remaining budget. Until the next round, failures in that pool cause no further requests, because each failure
-    /// comes with its own map.
+    /// Returns true if a map read because of a failed allocation should be recorded, which requires some remaining
+    /// budget. Until the next round, failures in that pool cause no further requests, because each failure comes with
+    /// its own map.
     pub fn takes_failed(&mut self, map: &PoolMap) -> bool {
         let has_budget = match self.every {
             Every::Never => false,
@@ -174,7 +174,7 @@ impl Rounds {
         has_budget
     }
 
-    /// Records that the request for a pool was answered. Returns true if it was the open request.
+    /// Records that the request for a pool received a reply. Returns true if it was the pending request.
     pub fn answered(&mut self, pool: PoolKey) -> bool {
         let is_requested = self.asked.is_some_and(|(asked, _)| asked == pool);
         if is_requested {
@@ -189,7 +189,7 @@ impl Rounds {
         self.budget.left = self.budget.left.saturating_sub(bytes);
     }
 
-    /// Returns the request for the next pool. If no pool is left, returns a request that cancels the previous one.
+    /// Returns the request for the next pool. If no pool is left, returns a request to cancel the previous one.
     pub fn ask_next(&mut self) -> Request {
         let next = self.queue.pop_front();
         self.asked = next.map(|key| (key, 0));
@@ -259,7 +259,7 @@ mod tests {
         }
     }
 
-    /// Returns the PIDs requested for one frame. Each request is answered with a map of `bytes` bytes.
+    /// Returns the PIDs requested for one frame. The reply to each request is a map of `bytes` bytes.
     fn asked(rounds: &mut Rounds, frame: &Frame, bytes: u64) -> Vec<u32> {
         let mut pids = Vec::new();
         let mut request = rounds.frame(frame);

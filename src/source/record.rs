@@ -1,12 +1,12 @@
-//! Writes the stream into a file that can be played, searched with `jq` and read while it grows.
+//! Writes the stream to a file that can be played, searched with `jq` and read while it grows.
 //!
 //! The format is described in `layout.rs`. Every frame and event is flushed as its own zstd block, so a crash loses
-//! only the data since the last call. The index at the end only makes opening faster. Process details (environment,
+//! only the data since the last flush. The index at the end only makes opening faster. Process details (environment,
 //! full command line) are replies to requests and not part of the stream, so they are never recorded.
 //!
-//! A day of 8 GPUs and 64 processes, 8 of them training with PyTorch, takes less than 100 MB (`cargo bench --bench
-//! recording`: 98.6 MB, of which 6.1 MB are maps). Every line contains a complete frame and can be read without the
-//! others. Two kinds of rounding save about 30 MB of that:
+//! A day of recording 8 GPUs and 64 processes, 8 of them training with PyTorch, takes less than 100 MB (`cargo bench
+//! --bench recording`: 98.6 MB, of which 6.1 MB are maps). Every line contains a complete frame and can be read without
+//! the others. Two kinds of rounding save about 30 MB of that:
 //!
 //! - CPU shares to a tenth of a percent. The kernel counts ticks of 10 ms, so over a second only whole percents were
 //!   measured. Further digits come from dividing by 1.0003 s, and they do not compress.
@@ -70,13 +70,13 @@ fn write_failed(source: io::Error) -> RecordError {
 /// Size of the zstd window in which repetitions are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Window {
-    /// 16 MiB, plus 18 MiB for searching it.
+    /// 16 MiB, plus 18 MiB for the match search.
     Large,
     /// 256 KiB, as for connections. A hundred recordings with this window take less memory than ten with the large one.
     Small,
 }
 
-/// Writes one recording. It cannot be used after an error, but the written part stays playable.
+/// Writes one recording. The writer cannot be used after an error, but the part already written stays playable.
 pub struct Recorder<W: Write = File> {
     out: W,
     window: Window,
@@ -87,12 +87,12 @@ pub struct Recorder<W: Write = File> {
 
 /// The minute being written.
 struct OpenMinute {
-    /// Compresses into memory. The output of each flush is written immediately.
+    /// In-memory compressor. The output of each flush is written immediately.
     encoder: Encoder<'static, Vec<u8>>,
     at: Minute,
     raw_bytes: u64,
     summary: Summarise,
-    /// Events for the note, up to a limit. Events beyond the limit are only in the minute.
+    /// Events for the note, up to a limit. Events beyond the limit are stored only in the minute.
     events: Vec<Event>,
     event_bytes: u64,
 }
@@ -132,7 +132,7 @@ impl Recorder<File> {
 }
 
 enum Existing {
-    /// No data can be lost: the path does not exist, or is an empty file, a pipe or a device.
+    /// True if no data can be lost: the path does not exist, or is an empty file, a pipe or a device.
     Nothing,
     Recording,
     Foreign,
@@ -167,7 +167,7 @@ impl<W: Write> Recorder<W> {
         Ok(recorder)
     }
 
-    /// Uses less memory and more file space, for many concurrent recordings.
+    /// Reduces memory use at the cost of file size, for many concurrent recordings.
     #[must_use]
     pub fn among_many(self) -> Self {
         Self {
@@ -197,7 +197,7 @@ impl<W: Write> Recorder<W> {
         .map_err(write_failed)
     }
 
-    /// Writes a Python stack, read at a failed allocation or a maximum.
+    /// Writes a Python stack captured at a failed allocation or a new maximum.
     pub fn stack(&mut self, stack: &PythonStack) -> Result<(), RecordError> {
         let line = json_entry("stack", stack);
         line.and_then(|line| self.write_line(stack.at, &line).map(drop))
@@ -209,7 +209,7 @@ impl<W: Write> Recorder<W> {
         self.write_map(map, None)
     }
 
-    /// Writes a map that was read because an allocation failed.
+    /// Writes a map that was captured because of a failed allocation.
     pub fn failure_map(&mut self, failed: &FailureMap) -> Result<(), RecordError> {
         self.write_map(&failed.map, Some(failed.since))
     }
@@ -330,8 +330,8 @@ impl OpenMinute {
         }
     }
 
-    /// Returns true if a frame at `now` must start a new minute. If the clock went backwards, the frame belongs to
-    /// another boot.
+    /// Returns true if a frame at `now` must start a new minute. If the clock went backwards, the frame is from another
+    /// boot.
     fn is_over(&self, now: Mono) -> bool {
         let start = self.at.start;
         now < start || now.since(start) >= MINUTE || self.raw_bytes > MAX_MINUTE_BYTES
@@ -402,7 +402,7 @@ mod tests {
         );
     }
 
-    /// Checks that a recorder does not keep a whole day in memory.
+    /// Checks that a recorder does not accumulate a whole day in memory.
     #[test]
     fn closes_a_minute_by_time_and_when_the_clock_goes_back() {
         let mut recorder = Recorder::new(io::sink(), &Hello::default()).expect("records");

@@ -1,7 +1,7 @@
-//! The queue between the threads of a source and its reader: ordered, limited in size, and without losing events.
+//! The queue between a source's threads and its reader: ordered, limited in size, and never losing events.
 //!
-//! A slow reader loses the oldest frames, since only the newest matters. It never loses an event and never makes a
-//! collector wait.
+//! A slow reader loses the oldest frames, because only the newest frame matters. It never loses an event and never
+//! blocks a collector.
 
 use std::collections::VecDeque;
 use std::mem::discriminant;
@@ -15,7 +15,7 @@ use crate::protocol::{Request, Update};
 /// Maximum number of unread frames: enough for a seek, which sends a minute at one frame per second.
 const MAX_FRAMES: usize = 128;
 
-/// Maximum number of unread stacks. A program whose allocations keep failing produces one per second.
+/// Maximum number of unread stacks. A program with constantly failing allocations produces one per second.
 const MAX_STACKS: usize = 64;
 /// Maximum number of unread maps of failed allocations. Each map describes a different failure.
 const MAX_FAILURE_MAPS: usize = 8;
@@ -46,7 +46,7 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Discards unread frames and other state that a jump makes obsolete. Otherwise they would accumulate while a seek
+    /// Discards unread frames and other state made obsolete by a jump, which would otherwise accumulate while a seek
     /// key is held.
     fn discard_states(&mut self) {
         self.updates.retain(|update| {
@@ -79,7 +79,7 @@ fn is_map(update: &Update) -> bool {
 struct Shared {
     queue: Mutex<Queue>,
     arrived: Notify,
-    /// Signalled when there is room again or the reader was dropped.
+    /// Signalled when there is room again or the reader is dropped.
     has_room: Condvar,
 }
 
@@ -90,14 +90,14 @@ impl Shared {
     }
 }
 
-/// The writing end, held by the threads of a source. The stream ends when the last one is dropped.
+/// The writing end, owned by the threads of a source. The stream ends when the last one is dropped.
 #[derive(Debug)]
 pub struct Feed {
     shared: Arc<Shared>,
 }
 
 impl Feed {
-    /// Waits while thousands of updates are unread. Sources that read a file or a connection call this, because events
+    /// Waits while thousands of updates are unread. Called by sources that read a file or a connection, because events
     /// are never dropped and would otherwise fill memory. Collectors do not wait.
     pub fn wait_for_room(&self) {
         let is_full = |queue: &mut Queue| queue.updates.len() >= MAX_WAITING && !queue.is_abandoned;
@@ -153,7 +153,7 @@ impl Drop for Feed {
     }
 }
 
-/// The reading end, held by a screen, a recorder or a printer.
+/// The reading end, owned by a screen, a recorder or a printer.
 #[derive(Debug)]
 pub struct Source {
     shared: Arc<Shared>,
@@ -161,7 +161,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Returns the next update, or `None` if the source has ended. Cancel-safe: a cancelled call does not remove an
+    /// Returns the next update, or `None` if the source has closed. Cancel-safe: a cancelled call does not remove an
     /// update.
     pub async fn next(&mut self) -> Option<Update> {
         loop {
@@ -188,7 +188,8 @@ impl Source {
         Some(update)
     }
 
-    /// Sets the maximum number of unread frames. A reader of a hundred sources cannot hold a minute of frames for each.
+    /// Sets the maximum number of unread frames. A reader of a hundred sources cannot buffer a minute of frames for
+    /// each.
     pub fn set_max_frames(&self, max_frames: usize) {
         self.shared.queue().max_frames = max_frames;
     }
@@ -198,7 +199,7 @@ impl Source {
         self.requests.clone()
     }
 
-    /// Sends a request. Requests to a source that has ended are ignored.
+    /// Sends a request. Requests to a closed source are ignored.
     pub fn send(&self, request: Request) {
         let _ = self.requests.send(request);
     }
@@ -211,7 +212,7 @@ impl Drop for Source {
     }
 }
 
-/// Creates a stream: its writing end, the receiver of requests, and its reading end.
+/// Creates a stream: the writing end, the request receiver, and the reading end.
 pub fn stream() -> (Feed, mpsc::Receiver<Request>, Source) {
     let shared = Arc::new(Shared::default());
     let (sender, requests) = mpsc::channel();

@@ -1,8 +1,8 @@
-//! The table of all actions that keys can trigger: name, default keys, scope, label, help and handler. Keymap, help screen,
-//! footer, dispatch and reference are generated from it.
+//! The table of all actions that keys can trigger: name, default keys, scope, label, help and handler. The keymap, help
+//! screen, footer, dispatch and reference are generated from this table.
 //!
-//! A screen or a menu handles an action first. The handler in the table is for what they leave, and means the same on every
-//! screen.
+//! A screen or menu gets each action first. The table's handler runs for actions they do not handle, and does the same
+//! on every screen.
 
 use super::app::App;
 use super::effect::Effect;
@@ -20,7 +20,7 @@ pub enum Scope {
     Screens,
     /// Only during the playback of a recording.
     Recording,
-    /// Everywhere, even over a menu. With Ctrl even while text is typed.
+    /// Everywhere, even over a menu. With Ctrl, even while text is typed.
     Program,
 }
 
@@ -29,7 +29,7 @@ pub enum Scope {
 pub struct ActionDef {
     pub action: Action,
     pub scope: Scope,
-    /// Name in the table `[keys]` of the configuration.
+    /// Name in the `[keys]` table of the configuration.
     pub name: &'static str,
     /// Default keys, preferred key first.
     pub keys: &'static [&'static str],
@@ -43,7 +43,7 @@ pub struct ActionDef {
 
 macro_rules! actions {
     ($($action:ident: $scope:ident, $name:literal, $keys:expr, $short:literal, $help:literal, $run:expr;)*) => {
-        /// An action of the dashboard, independent of the key bound to it.
+        /// A dashboard action, independent of its key binding.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Action {
             $($action,)*
@@ -68,7 +68,7 @@ impl Action {
     }
 }
 
-// Bindings for recordings take precedence during playback. Keys that terminate processes are not next to keys that move the
+// Recording bindings take precedence during playback. Keys that terminate processes are not next to keys that move the
 // cursor.
 actions! {
     Up: Screens, "up", ["k", "up"], "up", "Move the cursor up, or scroll",

@@ -1,7 +1,7 @@
 //! The state that screens read: the newest frame, the history, exited processes, and the user's display settings.
 //!
-//! `update` applies one [`Update`] and draws nothing. Screens borrow the state and do not change it. Therefore screens
-//! treat a recording and a live host alike.
+//! `update` applies one [`Update`] and draws nothing. Screens borrow the state and do not change it, so they treat a
+//! recording and a live host alike.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -44,14 +44,14 @@ use crate::model::stack::{PythonStack, StackWhy};
 use crate::model::units::{Millis, Mono, UnixMillis};
 use crate::protocol::{Position, Update};
 
-/// Maximum number of exited processes, which are listed for a day. Beyond it, those that used little memory and exited
-/// long ago are dropped first.
+/// Maximum number of exited processes, which are listed for a day. Beyond the maximum, processes that used little
+/// memory and exited long ago are dropped first.
 const MAX_EXITED: usize = 100;
 
-/// Samples of a pool are dropped when it has not been read for this long.
+/// Time after which the samples of a pool that is no longer read are dropped.
 const POOL_SAMPLES_TIMEOUT: Millis = Millis(60_000);
 
-/// Maximum number of Python stacks retained; the oldest are dropped.
+/// Maximum number of retained Python stacks. The oldest are dropped.
 const MAX_STACKS: usize = 100;
 
 type StackResult = Arc<Result<PythonStack, Missing>>;
@@ -67,9 +67,9 @@ pub struct App {
     /// The newest frame, or the one at which the display was paused.
     current: Arc<Frame>,
     past_frames: PastFrames,
-    /// The history as displayed. It does not change while the display is paused.
+    /// The displayed history. It does not change while the display is paused.
     pub history: History,
-    /// The history that continues to grow while `history` is paused. This is a copy and not a timestamp, because later
+    /// The history that keeps growing while `history` is paused. This is a copy and not a timestamp, because later
     /// samples would be merged into the newest bucket, and old buckets expire.
     live_history: Option<History>,
     pub ended: Vec<Arc<ExitedProcess>>,
@@ -77,65 +77,65 @@ pub struct App {
     pub all_rows: Vec<ProcessRow>,
     /// The rows of the process table, filtered and sorted.
     pub rows: Vec<ProcessRow>,
-    /// The rows as the process table shows them: in groups, as a tree or flat.
+    /// The rows as shown in the process table: in groups, as a tree or flat.
     pub lines: Vec<TableRow>,
     pub grouping: Grouping,
     /// Titles of groups that hide their processes.
     folded: BTreeSet<String>,
-    /// Columns of the process table that the user has hidden.
+    /// Process table columns hidden by the user.
     pub hidden_columns: Hidden,
-    /// Columns of the process table that are empty in every row.
+    /// Process table columns that are empty in every row.
     pub empty_columns: Hidden,
-    /// Number of rows that the filter hides.
+    /// Number of rows hidden by the filter.
     pub hidden: usize,
     /// The last valid filter.
     pub filter: Filter,
     pub tags: Tags,
-    /// Incidents of the store and live incidents.
+    /// Stored and live incidents.
     pub incidents: Incidents,
-    /// True if the terminal should report clicks and the wheel.
+    /// True if the terminal should report mouse clicks and the wheel.
     pub mouse: bool,
     /// Permission for each action that affects processes or GPUs.
     pub permissions: Permissions,
-    /// Interval at which a probe is repeated while its screen is open.
+    /// Interval between probes while the probe screen is open.
     pub probe_interval: Option<Millis>,
-    /// Index of the sort column; `None` is the default order.
+    /// Index of the sort column, or `None` for the default order.
     pub sort: Option<usize>,
     pub inverted: bool,
     /// The response to the last request for process details.
     pub detail: Option<(ProcessKey, Box<Result<ProcessDetail, Missing>>)>,
-    /// The newest pool map that a screen requested. The screen must check that the map belongs to its pool.
+    /// The newest pool map requested by a screen. The screen must check that the map is for its pool.
     pub map: Option<Arc<PoolMap>>,
     /// The reason why the map is missing, if the source reported one.
     pub no_map: Option<((ProcessKey, u32), Missing)>,
-    /// The newest log that a screen requested. The screen must check that the log belongs to its process.
+    /// The newest log requested by a screen. The screen must check that the log is for its process.
     pub log: Option<Arc<LogView>>,
     /// Readings of the holders of memory.
     pub holders: HolderReadings,
     /// Results of GPU probes.
     pub probes: Probes,
-    /// Python stacks, newest first. Each process has at most one per trigger.
+    /// Python stacks, newest first. Each process has at most one stack per trigger.
     stacks: Vec<(ProcessKey, StackResult)>,
-    /// Samples of every pool for the last minutes, for early warnings.
+    /// Samples of every pool over the last minutes, for early warnings.
     pool_samples: HashMap<(ProcessKey, u32), PoolSamples>,
     /// Name given to a remote host by the user; `None` for this host.
     pub name: Option<String>,
     /// The rows of the host list.
     pub fleet: Vec<FleetRow>,
-    /// State of the connection to a remote host; `None` for this host.
+    /// Connection state of a remote host; `None` for this host.
     pub link: Option<Link>,
     /// Set if the source is a recording.
     pub recording: Option<Recording>,
-    /// While set, new frames are not shown, but the history continues.
+    /// While this is set, new frames are not shown, but the history continues.
     pub paused: bool,
     /// The time window shown by charts.
     pub time_window: TimeWindow,
-    /// A message for the bottom line, until the next key press.
+    /// A message for the bottom line, shown until the next key press.
     pub message: Option<String>,
     /// The reason why the source has closed; `None` while it is open.
     pub source_end: Option<String>,
     newest: Arc<Frame>,
-    /// False while another host is on the screen. Rows are not built then.
+    /// False while another host is on the screen, in which case no rows are built.
     is_shown: bool,
 }
 
@@ -209,7 +209,7 @@ impl App {
             Update::Event(event) => self.take_event(&event),
             Update::Detail(key, detail) => self.detail = Some((key, detail)),
             Update::Map(map) => (self.map, self.no_map) = (Some(map), None),
-            // The diagnosis and the incident store handle these.
+            // The diagnosis code and the incident store handle these updates.
             Update::FailureMap(_) | Update::IncidentList(_) | Update::RemoteIncident(_) => {}
             Update::NoMap(pool, why) => self.no_map = Some((pool, why)),
             Update::Stacks(key, stack) => self.take_stack(key, stack),
@@ -249,7 +249,7 @@ impl App {
     }
 
     fn take_hello(&mut self, hello: Arc<Hello>) {
-        // The clock restarts at boot, so data from before and after it cannot share a chart.
+        // The clock restarts at boot, so data from before and after a reboot cannot share a chart.
         if hello.boot_id != self.hello.boot_id {
             self.forget_history();
             self.ended.clear();
@@ -344,7 +344,7 @@ impl App {
     }
 
     fn take_stack(&mut self, process: ProcessKey, stack: StackResult) {
-        // A missing stack is always the response to a request.
+        // A missing stack is always the reply to a request.
         let why = |stack: &StackResult| (**stack).as_ref().map_or(StackWhy::Request, |s| s.why);
         self.stacks
             .retain(|(key, old)| *key != process || why(old) != why(&stack));
@@ -363,7 +363,7 @@ impl App {
 
     fn take_event(&mut self, event: &Event) {
         if let Some(ended) = ExitedProcess::from_event(event) {
-            // A recording may repeat an exit after a jump.
+            // After a jump, a recording may repeat an exit.
             if self.ended.iter().any(|e| e.key == ended.key) {
                 return;
             }
@@ -391,7 +391,7 @@ impl App {
         }
     }
 
-    /// Sets whether the host is on the screen. Otherwise it processes updates but builds no rows.
+    /// Sets whether the host is on the screen. A host that is not on the screen processes updates but builds no rows.
     pub fn set_shown(&mut self, is_shown: bool) {
         self.is_shown = is_shown;
         if is_shown {
@@ -401,7 +401,7 @@ impl App {
         }
     }
 
-    /// Sets how much history is retained.
+    /// Sets how much history to retain.
     pub fn set_reach(&mut self, reach: Reach) {
         self.history.keep(reach);
         if let Some(live) = &mut self.live_history {
@@ -412,7 +412,7 @@ impl App {
         }
     }
 
-    /// Handles a result of the watcher. For a stored incident, returns the chart data around it, which is stored as
+    /// Handles a result from the watcher. For a stored incident, returns the surrounding chart data, which is stored as
     /// well.
     pub fn take_watch_result(&mut self, result: WatchResult) -> Option<(Uid, Vec<Track>)> {
         match result {
@@ -479,7 +479,7 @@ impl App {
         }
     }
 
-    /// Returns true if tables show an earlier time, like the charts.
+    /// Returns true if tables show an earlier time, as the charts do.
     pub fn is_rewound(&self) -> bool {
         self.time_window
             .end()
@@ -487,7 +487,7 @@ impl App {
             && self.frame.mono < self.current.mono
     }
 
-    /// Shows the frame at the end of the charts. Without such a frame, tables show current data.
+    /// Shows the frame at the end of the charts. If no such frame is retained, tables show current data.
     fn follow_charts(&mut self) {
         let past = self
             .time_window
@@ -505,7 +505,7 @@ impl App {
         }
     }
 
-    /// Returns the display's current time: the time of the pause if the display is paused.
+    /// Returns the display's current time, which is the pause time while the display is paused.
     pub fn now(&self) -> Mono {
         self.current.mono
     }
@@ -518,7 +518,7 @@ impl App {
         }
     }
 
-    /// Applies a filter while it is typed. If it is invalid, the previous filter stays active.
+    /// Applies a filter while the user types it. While the filter is invalid, the previous one stays active.
     pub fn set_filter(&mut self, text: &str) -> Result<(), FilterError> {
         let parsed = Filter::parse(text);
         let error = parsed.as_ref().err().cloned();
@@ -554,12 +554,12 @@ impl App {
         self.rebuild_rows();
     }
 
-    /// Returns the process row of a table line; `None` for a group.
+    /// Returns the process row of a table line, or `None` for a group.
     pub fn row_of_line(&self, line: usize) -> Option<&ProcessRow> {
         self.rows.get(self.lines.get(line)?.row()?)
     }
 
-    /// Marks the exited processes whose incident is a fatal GPU out-of-memory error.
+    /// Marks exited processes whose incident is a fatal GPU out-of-memory error.
     fn mark_gpu_ooms(&mut self) {
         let fatal = self.incidents.of_boot(&self.hello.boot_id).filter(|known| {
             known.incident.severity == Severity::Fatal && known.incident.is_gpu_oom()
@@ -573,7 +573,7 @@ impl App {
         }
     }
 
-    /// Rebuilds the rows after a change of the frame, the filter or the sort order.
+    /// Rebuilds the rows after the frame, the filter or the sort order changed.
     fn rebuild_rows(&mut self) {
         if !self.is_shown {
             return;
@@ -617,7 +617,7 @@ impl App {
                 .into_iter()
                 .map(|row| ((sort.key)(&row), row))
                 .collect();
-            // Exited processes stay at the bottom in any order, because their values are not current.
+            // Exited processes stay at the bottom in every sort order, because their values are not current.
             keyed.sort_by(|(a, x), (b, y)| {
                 let ended = x.ended().is_some().cmp(&y.ended().is_some());
                 ended.then_with(|| a.compare(b, sort.first, self.inverted))
@@ -628,8 +628,8 @@ impl App {
         self.rows = rows;
     }
 
-    /// Returns the change of a process's VRAM in the last minute, in bytes per minute. `None` if less than half a minute
-    /// is known.
+    /// Returns the change in a process's VRAM over the last minute, in bytes per minute. Returns `None` if less than
+    /// half a minute of data is available.
     fn growth(&self, row: &ProcessRow) -> Option<f64> {
         const STEPS: usize = 6;
         let id = row.id();
@@ -645,8 +645,8 @@ impl App {
         Some(f64::from(change) * STEPS as f64 / (last - first) as f64)
     }
 
-    /// Returns the time axis of charts. `ended` is the time when the process on the screen exited; the charts end at
-    /// that time.
+    /// Returns the time axis for charts. `ended` is the exit time of the process on the screen, at which the charts
+    /// end.
     pub fn time_axis(&self, ended: Option<Mono>) -> TimeAxis {
         let now = self.now();
         let length = self.time_window.length(now);
@@ -661,7 +661,7 @@ impl App {
         }
     }
 
-    /// Converts a monotonic time to wall-clock time, assuming that the wall clock has not been set since then.
+    /// Converts a monotonic time to wall-clock time, assuming that the wall clock has not been changed since then.
     fn clock_of(&self, time: Mono) -> UnixMillis {
         let back = i64::try_from(self.now().since(time).0).unwrap_or(i64::MAX);
         UnixMillis(self.current.time.0.saturating_sub(back))
@@ -669,7 +669,7 @@ impl App {
 
     /// Returns the start of the available history.
     pub fn oldest(&self) -> Mono {
-        // A recording may begin in an earlier boot with a different clock.
+        // A recording may begin in an earlier boot, which has a different clock.
         let began = self.recording.as_ref().map(|r| r.position.start);
         let began = began.filter(|began| *began <= self.now());
         let known = began.or(self.time_window.since());
@@ -690,7 +690,7 @@ impl App {
     }
 
     /// Scrolls the charts, and the tables as far as their frames are retained. `from` is the end of charts that are not
-    /// scrolled yet, or `None` if they end now.
+    /// yet scrolled, or `None` if they end now.
     pub fn scroll(&mut self, direction: ScrollDirection, from: Option<Mono>) {
         let (now, oldest, first) = (self.now(), self.oldest(), self.first_scrolled());
         if self.time_window.scroll(direction, from, now, first) {
@@ -701,7 +701,7 @@ impl App {
         }
     }
 
-    /// Returns the time before which a recording must supply more history for the charts.
+    /// Returns the time before which the charts need more history from the recording.
     pub fn missing_before(&self) -> Option<Mono> {
         self.recording.as_ref()?;
         let (now, oldest) = (self.now(), self.oldest());

@@ -1,12 +1,12 @@
 //! Background jobs started by a key press: clipboard copies and file writes. An external program or a disk may block,
-//! so each job has its own thread. Its message, or a timeout, is reported to the event loop.
+//! so each job has its own thread. The event loop receives the job's message, or a timeout.
 
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-/// Time after which a job is reported as timed out. Its thread continues.
+/// Time after which a job is reported as timed out. Its thread continues to run.
 const JOB_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs one job at a time.
@@ -15,7 +15,7 @@ pub struct BackgroundJobs {
     limit: Duration,
     done: mpsc::UnboundedSender<String>,
     messages: mpsc::UnboundedReceiver<String>,
-    /// Set while a job is running, so that a held key does not start many threads.
+    /// True while a job is running, so that a held key does not start many threads.
     running: bool,
 }
 
@@ -50,7 +50,7 @@ impl BackgroundJobs {
         tokio::spawn(async move {
             let message = match timeout(limit, message).await {
                 Ok(Ok(message)) => message,
-                Ok(Err(_)) => format!("{what}: failed; the log has the reason"),
+                Ok(Err(_)) => format!("{what}: failed; see the log for the reason"),
                 Err(_) => format!("{what}: no response after {} s", limit.as_secs()),
             };
             let _ = done.send(message);

@@ -1,5 +1,5 @@
-//! The lines around every screen: the header with the host and the state of its data, notices, and the footer with the
-//! available keys.
+//! The lines around every screen: the header with the host and data status, notices, and the footer with the available
+//! keys.
 
 use std::ops::Range;
 
@@ -83,14 +83,14 @@ fn replay_words(recording: &Recording) -> String {
     format!(" REPLAY {} {now}/{all}{state} ", recording.name)
 }
 
-/// Help entry for hosts that are read through nvidia-smi.
+/// Help entry for hosts read through nvidia-smi.
 pub const REDUCED: (&str, &str) = (
     "reduced",
     "gputop does not run on the host, so its data comes from nvidia-smi, without allocators, logs and incidents. \
      `gputop --push HOST` copies gputop to it.",
 );
 
-/// Describes a problem with the connection to a remote host; `None` if it works.
+/// Describes a problem with the connection to a remote host. Returns `None` if the connection works.
 pub fn link_words(link: &Link) -> Option<(String, Role)> {
     match link {
         Link::Up => None,
@@ -104,7 +104,7 @@ pub fn link_words(link: &Link) -> Option<(String, Role)> {
     }
 }
 
-/// Draws the header. In a narrow pane the state of the source takes precedence.
+/// Draws the header. In a narrow pane, the source's state takes precedence.
 pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
     let clock = theme.clock(app.now_time(), " %H:%M:%S ");
@@ -177,7 +177,7 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     );
 }
 
-/// Draws the header of a screen that shows a file instead of a host.
+/// Draws the header of a screen that displays a file instead of a host.
 pub fn headline(app: &App, text: &str, area: Rect, buffer: &mut Buffer) {
     let line = margin(area);
     put_line(buffer, line, text, Role::Title, &app.theme);
@@ -190,8 +190,8 @@ pub fn interval_words(interval: Millis) -> String {
     }
 }
 
-/// Returns the wrapped lines below the header: why the built-in recording plays, or why a remote host is disconnected,
-/// and the guidance for new users.
+/// Returns the wrapped lines below the header: why the built-in recording is playing, or why a remote host is
+/// disconnected, and the guidance for new users.
 pub fn notice_lines(app: &App, width: u16) -> Vec<(String, Role)> {
     let guide = app.recording.as_ref().and_then(|r| r.guide);
     let guide = guide.map(|guide| (guide.words(&app.keymap), Role::Key));
@@ -237,11 +237,11 @@ pub fn notice(app: &App, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// Minimum width of a truncated incident title. A shorter one is not informative.
+/// Minimum width of a truncated incident title. A shorter title is not informative.
 const MIN_TITLE_COLUMNS: usize = 20;
 
-/// Draws the line of the newest unread incident:
-/// `!! 12:03 rank 3 OUT OF MEMORY: 2.00 GiB did not fit  +2  d explain`.
+/// Draws the notice of the newest unread incident: `!! 12:03 rank 3 OUT OF MEMORY: 2.00 GiB did not fit  +2  d
+/// explain`.
 pub fn incident(app: &App, area: Rect, buffer: &mut Buffer) {
     let Some(incident) = app.incidents.news() else {
         return;
@@ -264,7 +264,7 @@ pub fn incident(app: &App, area: Rect, buffer: &mut Buffer) {
     };
     let room = usize::from(right.saturating_sub(x));
     let words = incident_words(app, incident);
-    // Choose the longest variant that fits. The first variant is also chosen if only its title has to be truncated.
+    // Choose the longest variant that fits. The first variant is also chosen if truncating its title is enough.
     let minimum = [columns(&words[1]) + MIN_TITLE_COLUMNS, 0, 0, 0];
     let fits = |(words, minimum): &(&String, usize)| {
         columns(words) <= room || (*minimum > 0 && *minimum <= room)
@@ -276,8 +276,8 @@ pub fn incident(app: &App, area: Rect, buffer: &mut Buffer) {
     put(buffer, x, area.y, &words, right.saturating_sub(x), style);
 }
 
-/// Describes an incident, longest variant first: `!! 12:03 rank 3 OUT OF MEMORY (caught): 2.00 GiB did not fit` to
-/// `!! 12:03 OUT OF MEMORY`.
+/// Returns the descriptions of an incident, longest first: `!! 12:03 rank 3 OUT OF MEMORY (caught): 2.00 GiB did not
+/// fit` to `!! 12:03 OUT OF MEMORY`.
 fn incident_words(app: &App, incident: &Incident) -> [String; 4] {
     let mark = match incident.severity {
         Severity::Note => "!",
@@ -285,7 +285,7 @@ fn incident_words(app: &App, incident: &Incident) -> [String; 4] {
     };
     let time = incident_time(incident).map(|time| {
         let day = |time| app.theme.clock(time, "%F");
-        // For an incident of another day, show the date.
+        // Show the date if the incident is from another day.
         let format = if day(time) == day(app.frame.time) {
             "%H:%M"
         } else {
@@ -314,7 +314,7 @@ pub fn filter_words(app: &App) -> String {
     format!("filter: {} ({} hidden)", app.filter, app.hidden)
 }
 
-/// Describes all settings that change the process table, so that the user does not overlook them.
+/// Describes all settings that affect the process table, so that the user does not overlook them.
 fn arrangement(app: &App) -> String {
     let mut words = Vec::new();
     if !app.filter.is_empty() {
@@ -380,8 +380,8 @@ fn is_available(action: Action, app: &App) -> bool {
 /// Number of a screen's keys that are shown before those for playback.
 const MAIN_KEYS: usize = 4;
 
-/// Returns the keys in the footer, and the column at which the arrangement of the table ends. Quit and help are shown even
-/// in the narrowest pane. There are none while a message is shown.
+/// Returns the footer keys, and the column where the description of the table arrangement ends. Quit and help are shown
+/// even in the narrowest pane. No keys are returned while a message is shown.
 pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec<Hint>, u16) {
     let mut right = area.right().saturating_sub(1);
     if app.message.is_some() {
@@ -437,7 +437,7 @@ pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec
     (hints, arrangement_end)
 }
 
-/// Draws the keys of the screen, or the current message.
+/// Draws the footer keys, or the current message.
 pub fn footer(app: &App, screen: &dyn Screen, is_first: bool, area: Rect, buffer: &mut Buffer) {
     let (theme, dim) = (&app.theme, app.theme.style(Role::Dim));
     if let Some(message) = &app.message {

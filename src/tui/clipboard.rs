@@ -1,6 +1,6 @@
-//! Copies a short text to the clipboard of the user's terminal, which may be several machines away.
+//! Copies a short text to the clipboard of the user's terminal, which may be several hosts away.
 //!
-//! The terminal never confirms that it received the text, so the message says "sent":
+//! The terminal never confirms receipt of the text, so the message says "sent":
 //!
 //! - Inside tmux, `tmux load-buffer -w -` stores it in a paste buffer. tmux also forwards it to its own terminal if its
 //!   option `set-clipboard` allows it (tmux 3.2; older versions only fill the buffer).
@@ -22,7 +22,7 @@ pub struct Copied {
 }
 
 impl Copied {
-    /// Makes the text safe to paste: removes control characters except line ends, and limits the length.
+    /// Makes the text safe to paste: removes control characters except line endings, and limits the length.
     pub fn new(what: impl Into<String>, text: &str) -> Self {
         let mut what = what.into();
         let mut safe = String::new();
@@ -52,12 +52,12 @@ pub enum Clipboard {
     Terminal,
 }
 
-/// Sends the text to tmux and returns a message for the user. Blocks, so it must not run on the UI task.
+/// Sends the text to tmux and returns a message for the user. Must not run on the UI task, because it blocks.
 pub fn send_to_tmux(copied: &Copied) -> String {
     let what = &copied.what;
     match tmux::run(&["load-buffer", "-w", "-"], &copied.text) {
         Ok(_) => format!("{what} sent to tmux (paste with prefix ]) and to its terminal"),
-        // Before tmux 3.2 there was no -w.
+        // tmux before 3.2 does not support -w.
         Err(why) => match tmux::run(&["load-buffer", "-"], &copied.text) {
             Ok(_) => format!(
                 "{what} sent to tmux only (paste with prefix ]); forwarding requires tmux 3.2"

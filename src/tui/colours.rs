@@ -1,4 +1,4 @@
-//! The style of every role, read from a theme in TOML:
+//! Styles for all roles, read from a TOML theme:
 //!
 //! ```toml
 //! base = "dark"                                # built-in theme for the roles not defined here
@@ -26,7 +26,7 @@ const BASE: &str = "base";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Colours([Style; ROLES.len()]);
 
-/// An error in a theme, with its line number if it has one.
+/// An error in a theme, with its line number if known.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ThemeError {
     #[error("line {line}: not valid TOML: {what}")]
@@ -175,7 +175,7 @@ fn with(style: Style, modifier: Modifier, is_on: bool) -> Style {
     }
 }
 
-/// Parses a colour; `None` is the terminal's default.
+/// Parses a colour; `None` means the terminal's default.
 fn colour(role: &str, text: &str, line: usize) -> Result<Option<Color>, ThemeError> {
     if text == "default" {
         return Ok(None);

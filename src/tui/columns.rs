@@ -1,5 +1,5 @@
-//! The columns of the process table, in their order on screen. On a narrow screen, columns with a high priority number
-//! are hidden first.
+//! The columns of the process table, in screen order. On a narrow screen, columns with a high priority number are
+//! hidden first.
 
 use super::rows::ProcessRow;
 use super::theme::{Role, Theme};
@@ -13,7 +13,7 @@ use crate::model::units::Bytes;
 /// Formats a size in GiB with one decimal, to match the table headings. Very small and very large sizes include their
 /// unit.
 pub fn gib(bytes: Bytes) -> String {
-    // Sums of 10,000 GiB or more, possible for very large groups, do not fit the column.
+    // Sums of 10,000 GiB or more, possible in very large groups, do not fit the column.
     let fits = bytes < Bytes::gib(10_000);
     if fits && (bytes >= Bytes::mib(52) || bytes.0 == 0) {
         format!("{:.1}", bytes.as_gib())
@@ -57,7 +57,7 @@ fn command(row: &ProcessRow, theme: &Theme) -> Cell {
     let command = command.value().map_or(theme.glyphs.absent, String::as_str);
     if let Some(ended) = row.ended() {
         let when = theme.clock(ended.time, "%H:%M");
-        // Space is limited, and a known cause implies that the process exited.
+        // Save space by omitting the exit: a known cause implies that the process exited.
         let exit = match ended.cause() {
             Some(cause) => format!("{when} {cause}:"),
             None => format!("exited {when}"),
@@ -84,7 +84,7 @@ fn size_key(size: Option<Bytes>) -> SortKey {
     SortKey::whole(size.map(|size| size.0))
 }
 
-/// Returns a cell with a count of errors. Zero is dimmed.
+/// Returns a cell with an error count. Zero is dimmed.
 fn count(row: &ProcessRow, theme: &Theme, role: Role, of: fn(&PoolStats) -> u64) -> Cell {
     let Some(pool) = row.pool() else {
         return Cell::absent(theme);
@@ -99,11 +99,11 @@ fn pool_key(row: &ProcessRow, of: fn(&PoolStats) -> Option<u64>) -> SortKey {
     SortKey::whole(row.pool().and_then(|pool| of(&pool.stats)))
 }
 
-/// Columns that are shown even without a value, because the dash itself is information.
+/// Columns that are shown even without values, because the dash itself is information.
 const ALWAYS_SHOWN: [&str; 4] = ["GPU", "PID", "VRAM", "COMMAND"];
 
-/// Returns the columns that are empty in every row. Without rows, no column counts as empty. The name of a group needs
-/// the space of RANK.
+/// Returns the columns that are empty in every row, or none if there are no rows. The RANK column is kept for groups,
+/// whose names need its space.
 pub fn empty(rows: &[ProcessRow], is_grouped: bool, theme: &Theme) -> Hidden {
     let mut empty = Hidden::default();
     if rows.is_empty() {
@@ -120,10 +120,10 @@ pub fn empty(rows: &[ProcessRow], is_grouped: bool, theme: &Theme) -> Hidden {
     empty
 }
 
-/// Number of cells of a full bar in the column SHARE.
+/// Number of cells in a full SHARE bar.
 const BAR_CELLS: usize = 10;
 
-/// Returns a bar with the share of the GPU's memory: `####...... 42%`.
+/// Returns a bar for a share of the GPU's memory: `####...... 42%`.
 fn of_gpu(row: &ProcessRow, theme: &Theme) -> Cell {
     let Some(share) = row.share_of_gpu() else {
         return Cell::absent(theme);
@@ -134,7 +134,7 @@ fn of_gpu(row: &ProcessRow, theme: &Theme) -> Cell {
     Cell::new(format!("{bar}{:>4.0}%", share * 100.0), Role::Processes)
 }
 
-/// Returns `+12.4`, the change of VRAM in GiB per minute.
+/// Returns the change in VRAM in GiB per minute, such as `+12.4`.
 fn growth(row: &ProcessRow, theme: &Theme) -> Cell {
     match row.growth().map(|growth| growth / Bytes::gib(1).0 as f64) {
         None => Cell::absent(theme),
@@ -143,7 +143,7 @@ fn growth(row: &ProcessRow, theme: &Theme) -> Cell {
     }
 }
 
-/// Alignment, title, width, priority and cell; which value comes first when sorted by which key; and the help.
+/// For each column: alignment, title, width, priority, cell, sort direction, sort key and help text.
 macro_rules! columns {
     ($($align:ident $title:tt $width:literal $priority:literal, $cell:expr, $first:ident $key:expr, $help:literal;)*) => {
         pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[$(
@@ -156,7 +156,7 @@ macro_rules! columns {
 columns! {
     right "RANK" 4 7, |row, theme| Cell::reading(&row.fact(|f| &f.rank), theme, u32::to_string),
         Smallest |row| SortKey::number(row.fact(|f| &f.rank).get().map(f64::from)),
-        "Rank of the process in its job, from RANK or SLURM_PROCID in its environment.";
+        "Rank of the process in its job, read from RANK or SLURM_PROCID in its environment.";
     right "GPU" 4 1, |row, theme| Cell::known(row.gpu_label(), theme),
         Smallest |row| SortKey::Number(f64::from(row.gpu_index())),
         "NVML index of the GPU, followed by :N for a MIG instance.";
@@ -183,10 +183,10 @@ columns! {
         "Memory that the allocator has reserved from the driver, in GiB.";
     right "IDLE" 5 3, |row, theme| size(row.idle(), theme),
         Largest |row| size_key(row.idle()),
-        "Memory cached by the allocator and not in use by tensors, in GiB.";
+        "Memory cached by the allocator but not in use by tensors, in GiB.";
     right "STUCK" 5 4, |row, theme| size(row.pool().and_then(|pool| stuck(&pool.stats)), theme),
         Largest |row| size_key(row.pool().and_then(|pool| stuck(&pool.stats))),
-        "The part of IDLE in segments with live tensors, usable only for smaller requests; unknown (-) with expandable segments, see the memory map (M).";
+        "Part of IDLE in segments with live tensors, usable only for smaller requests; unknown (-) with expandable segments, see the memory map (M).";
     right "FITS" 5 4, |row, theme| Cell::known(row.fits().map(gib_down), theme),
         Smallest |row| SortKey::whole(row.fits().map(|size| size.0)),
         "Largest request that would succeed now, in GiB; with expandable segments this is a lower bound, see the memory map (M).";
@@ -207,7 +207,7 @@ columns! {
         "Resident host memory of the process.";
     right "AGE" 5 6, |row, theme| Cell::known(row.shown_age().map(span_words), theme),
         Largest |row| SortKey::whole(row.shown_age().map(|v| v.0)),
-        "Run time of the process, until its exit.";
+        "Run time of the process, or its run time until exit.";
     left "CONTAINER" 16 15, |row, theme| Cell::known(row.facts().and_then(Process::container_words), theme),
         Smallest |row| SortKey::text(row.facts().and_then(Process::container_words).as_ref()),
         "Name of the container, or its ID.";

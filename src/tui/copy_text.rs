@@ -23,7 +23,7 @@ pub fn process(row: &ProcessRow) -> Copied {
     Copied::new(what, &format!("{pid} {command}"))
 }
 
-/// Returns the PIDs of a group, separated by spaces as `kill` accepts them.
+/// Returns a group's PIDs, separated by spaces as `kill` expects.
 pub fn group(group: &Group, app: &App) -> Copied {
     let rows = group.rows.iter().filter_map(|row| app.rows.get(*row));
     let mut keys: Vec<ProcessKey> = rows.map(|row| row.id().key).collect();

@@ -1,4 +1,4 @@
-//! Effects of a key or a click beyond its own screen or menu.
+//! Effects of a key or click beyond its own screen or menu.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use crate::model::document::Document;
 use crate::model::incident::Incident;
 use crate::protocol::Request;
 
-/// The result of an action. [`View`](super::view::View) performs what concerns its screens, and passes the rest on to the
+/// The result of an action. [`View`](super::view::View) handles effects on its screens and passes the others on to the
 /// event loop.
 pub enum Effect {
-    /// Handled; the screen is drawn again.
+    /// Handled; redraws the screen.
     Done,
-    /// Not handled, so that the handler in the action table runs.
+    /// Not handled; the handler in the action table runs next.
     Ignored,
     Open(Box<dyn Screen>),
     Overlay(Box<Overlay>),
-    /// Closes the overlay or else the screen.
+    /// Closes the overlay, or the screen if no overlay is open.
     Close,
     /// Shows the incident and marks it as read.
     Explain(Arc<Incident>),
@@ -35,7 +35,7 @@ pub enum Effect {
     Host(usize),
     /// Shows the host list.
     Hosts,
-    /// Reconnects to the host with this index, or to the host on the screen.
+    /// Reconnects to the host with this index, or to the host on the screen if there is no index.
     Connect(Option<usize>),
     /// Leaves the first screen of a host.
     Leave,
@@ -51,7 +51,7 @@ impl From<Overlay> for Effect {
 }
 
 impl From<Result<Self, String>> for Effect {
-    /// Shows the reason why an action is not possible.
+    /// Creates a message that explains why an action is not possible.
     fn from(result: Result<Self, String>) -> Self {
         result.unwrap_or_else(Self::Message)
     }

@@ -1,7 +1,7 @@
 //! Restores the terminal when a fatal signal kills gputop: an abort (out of memory, a double panic), a fault (a stack
-//! overflow), or `kill`. No Rust code runs after such a signal, so a signal handler restores the terminal.
+//! overflow), or `kill`. No ordinary Rust code runs after such a signal, so a signal handler does this.
 //!
-//! The handler makes only calls that signal-safety(7) allows: `write` of a constant, `tcsetattr` with saved terminal
+//! The handler makes only calls allowed by signal-safety(7): `write` of a constant, `tcsetattr` with saved terminal
 //! modes, `sigaction` and `raise`.
 #![allow(unsafe_code)]
 
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use nix::libc;
 
-/// Signals whose default action is to terminate the process with a core dump.
+/// Signals whose default action terminates the process with a core dump.
 const FATAL: [libc::c_int; 8] = [
     libc::SIGABRT,
     libc::SIGBUS,
@@ -24,24 +24,25 @@ const FATAL: [libc::c_int; 8] = [
     libc::SIGTRAP,
 ];
 
-/// The sequences that `terminal::restore` writes: mouse reports off, synchronized update off, main screen, cursor visible.
+/// The sequences written by `terminal::restore`: mouse reports off, synchronized update off, main screen, cursor
+/// visible.
 const RESTORE: &[u8] = b"\x1b[?1006l\x1b[?1000l\x1b[?2026l\x1b[?1049l\x1b[?25h";
 
 /// Terminal modes to restore while the dashboard owns the screen; null otherwise.
 static MODES: AtomicPtr<libc::termios> = AtomicPtr::new(ptr::null_mut());
 
-/// Previous actions, in the order of [`FATAL`]. The standard library's handlers of SIGSEGV and SIGBUS are among them: they
-/// report a stack overflow.
+/// Previous signal actions, in the order of [`FATAL`]. They include the standard library's handlers for SIGSEGV and
+/// SIGBUS, which report a stack overflow.
 static BEFORE: [AtomicPtr<libc::sigaction>; FATAL.len()] =
     [const { AtomicPtr::new(ptr::null_mut()) }; FATAL.len()];
 
-/// Saves the terminal's modes, to be restored when a fatal signal arrives. Must be called before raw mode is entered.
+/// Saves the terminal modes, so that a fatal signal can restore them. Must be called before raw mode is entered.
 pub(super) fn arm() {
     static INSTALLED: Once = Once::new();
     // SAFETY: Rust's runtime opens a closed standard output before `main`, and nothing here closes it.
     let stdout = unsafe { BorrowedFd::borrow_raw(libc::STDOUT_FILENO) };
     if let Ok(modes) = nix::sys::termios::tcgetattr(stdout) {
-        // The previous copy is leaked, because a handler may be reading it. This happens once per suspension.
+        // The previous copy is leaked, because a handler may be reading it. One copy is leaked per suspension.
         let modes = Box::into_raw(Box::new(libc::termios::from(modes)));
         MODES.store(modes, Ordering::SeqCst);
     }
@@ -52,7 +53,7 @@ pub(super) fn arm() {
     });
 }
 
-/// Forgets the modes once the terminal is restored.
+/// Discards the saved modes after the terminal is restored.
 pub(super) fn disarm() {
     MODES.store(ptr::null_mut(), Ordering::SeqCst);
 }
@@ -92,8 +93,8 @@ extern "C" fn restore(
     // `sigaction` with the default action.
     unsafe {
         let default: libc::sigaction = std::mem::zeroed();
-        // A fault occurs again when the handler returns, and then reaches the previous handler. A signal from `kill`
-        // does not occur again.
+        // A fault recurs when the handler returns, and then reaches the previous handler. A signal from `kill` does not
+        // recur, so it must be raised again.
         let is_fault = !info.is_null() && (*info).si_code > 0;
         let next = match is_fault && !before.is_null() {
             true => before.cast_const(),

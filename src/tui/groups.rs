@@ -1,7 +1,7 @@
-//! The process table in groups or as a tree: one line per group with its sums, followed by its processes unless it is
-//! folded.
+//! The process table, grouped or as a tree: one line per group with its sums, followed by the group's processes unless
+//! it is folded.
 //!
-//! Groups are ordered by their first process, so they follow the sort order of the table.
+//! Groups are ordered by their first process, so they follow the table's sort order.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -39,7 +39,7 @@ impl Grouping {
         }
     }
 
-    /// Returns the label for the footer: `grouped by user`; `None` for the flat table.
+    /// Returns the footer label, such as `grouped by user`, or `None` for the flat table.
     pub fn words(self) -> Option<&'static str> {
         Some(match self {
             Self::Flat => return None,
@@ -51,7 +51,7 @@ impl Grouping {
         })
     }
 
-    /// Returns the title of the group of a process; `None` if the layout does not group by a property.
+    /// Returns the group title for a process, or `None` if the layout does not group by a property.
     fn title(self, row: &ProcessRow) -> Option<String> {
         let facts = row.facts();
         let text = |text: Option<&String>, name: &str| match text {
@@ -110,12 +110,12 @@ pub struct Group {
     sums: Sums,
 }
 
-/// Sums over the processes of a group, without exited ones.
+/// Sums over the running processes of a group.
 #[derive(Debug, Clone, Default)]
 struct Sums {
     processes: usize,
     vram: Option<Bytes>,
-    /// True if the driver does not report the memory of at least one process, so the sum is a lower bound.
+    /// True if the driver does not report memory for at least one process, which makes the sum a lower bound.
     is_vram_partial: bool,
     allocated: Option<Bytes>,
     reserved: Option<Bytes>,
@@ -127,7 +127,8 @@ struct Sums {
 }
 
 impl Sums {
-    /// Sums up rows. A process has one row per GPU: its GPU memory is added for each row, its host values only once.
+    /// Sums up rows. A process has one row per GPU: GPU memory is added for each row, host values only once per
+    /// process.
     fn of<'r>(rows: impl Iterator<Item = &'r ProcessRow>) -> Self {
         let mut sums = Self::default();
         let mut seen = HashSet::new();
@@ -172,7 +173,7 @@ impl Sums {
     }
 }
 
-/// Adds a size rounded as displayed, so that the displayed sum equals the sum of the displayed sizes.
+/// Adds a size after rounding it as displayed, so that the displayed sum equals the sum of the displayed sizes.
 fn add(sum: &mut Option<Bytes>, size: Bytes) {
     let tenth = Bytes::gib(1).0 / 10;
     let printed = if size < Bytes::mib(52) {
@@ -219,14 +220,14 @@ impl Group {
         Cell::new(text.unwrap_or_default(), Role::Title)
     }
 
-    /// Returns the label of the group's line: `- user ana (3)`.
+    /// Returns the label of a group line: `- user ana (3)`.
     pub fn words(&self) -> String {
         let mark = if self.folded { '+' } else { '-' };
         format!("{mark} {} ({})", self.title, self.sums.processes)
     }
 }
 
-/// Returns the lines of the table. Rows keep their order within a group.
+/// Returns the table lines. Rows keep their order within a group.
 pub fn lines(rows: &[ProcessRow], grouping: Grouping, folded: &BTreeSet<String>) -> Vec<TableRow> {
     match grouping {
         Grouping::Flat => {
@@ -330,7 +331,7 @@ impl<'r> Tree<'r> {
             let launcher = self.parent(key);
             let siblings = launcher.and_then(|parent| by_launcher.get_mut(&parent.pid));
             match siblings.map(std::mem::take) {
-                // Already listed with the first of its siblings.
+                // Already listed with its first sibling.
                 Some(siblings) if siblings.is_empty() => {}
                 Some(siblings) if siblings.len() > 1 => {
                     self.push_launched(launcher, &siblings, &mut lines);
@@ -338,7 +339,7 @@ impl<'r> Tree<'r> {
                 _ => self.push(key, 0, &mut lines),
             }
         }
-        // Only cycles remain, which can result from reused PIDs.
+        // Only cycles remain. They can result from reused PIDs.
         while let Some((_, children)) = self.children.pop_first() {
             children
                 .iter()
@@ -373,11 +374,12 @@ impl<'r> Tree<'r> {
     fn push(&mut self, key: ProcessKey, depth: usize, lines: &mut Vec<TableRow>) {
         let rows = self.row_indices[&key].iter();
         lines.extend(rows.map(|&row| TableRow::Process { row, depth }));
-        // Deeper processes are listed as roots. Real trees are not that deep, and a forged one must not overflow the stack.
+        // Deeper processes are listed as roots. Real trees are shallower, and a forged tree must not overflow the
+        // stack.
         if depth >= MAX_DEPTH {
             return;
         }
-        // Remove the process first, so that a cycle is not followed twice.
+        // Remove the process first, so that a cycle is not followed again.
         for child in self.children.remove(&key.pid).unwrap_or_default() {
             self.push(child, depth + 1, lines);
         }

@@ -1,4 +1,4 @@
-//! The guidance line of the demo: the keys to try first, or the stops of a tour.
+//! The demo's guidance line: the keys to try first, or the stops of a tour.
 
 use super::action::Action;
 use super::keymap::Keymap;
@@ -6,13 +6,13 @@ use super::keymap::Keymap;
 /// Guidance shown above the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guide {
-    /// One line with the most useful keys.
+    /// A line with the most useful keys.
     Keys,
-    /// The tour, at the stop with this index.
+    /// The tour, with the index of the current stop.
     Tour(usize),
 }
 
-/// A stop of the tour: a sentence with the key of the first action. Each of the actions leads to the next stop.
+/// A stop of the tour: a sentence with the key for the first action. Each listed action leads to the next stop.
 struct Stop {
     before_key: &'static str,
     actions: &'static [Action],
@@ -53,7 +53,7 @@ const STOPS: [Stop; 6] = [
 ];
 
 impl Guide {
-    /// Moves the tour to its next stop if the action is the one that the current stop asks for.
+    /// Advances the tour if the action is the one requested at the current stop.
     pub fn follow(&mut self, action: Action) {
         if let Self::Tour(at) = self
             && STOPS
@@ -64,7 +64,7 @@ impl Guide {
         }
     }
 
-    /// Returns the guidance as one sentence or phrase.
+    /// Returns the guidance as a sentence or phrase.
     pub fn words(self, keymap: &Keymap) -> String {
         let key = |action| keymap.label(action);
         match self {

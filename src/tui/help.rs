@@ -1,4 +1,4 @@
-//! The help: all keys and terms of a screen, generated from their definitions. `/` searches it.
+//! The help: all keys and terms of a screen, generated from their definitions and searchable with `/`.
 
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
@@ -19,7 +19,7 @@ use super::widgets::cells::{put, put_line, put_right, wrap_words};
 use super::widgets::scroll::Scroll;
 use crate::tui::widgets::area::row;
 
-/// Actions listed with those of every screen.
+/// Actions listed for every screen.
 const COMMON: [Action; 5] = [
     Action::Up,
     Action::Down,
@@ -32,14 +32,14 @@ const COMMON: [Action; 5] = [
 #[derive(Debug, Default)]
 pub struct Help {
     scroll: Scroll,
-    /// The search term; if empty, everything is shown.
+    /// The search term. If it is empty, everything is shown.
     search: TextField,
-    /// False while only the keys of the screen are shown.
+    /// False while only the screen's own keys are shown.
     shows_all: bool,
 }
 
 impl Help {
-    /// Handles a key while the search term is typed. Returns false if the key was not consumed.
+    /// Handles a key while the search term is being typed. Returns false if the key was not consumed.
     pub fn type_key(&mut self, key: KeyEvent) -> bool {
         let is_consumed = self.search.type_key(key);
         if is_consumed {
@@ -101,7 +101,7 @@ impl Help {
     fn page(&self, app: &App, screen: &dyn Screen, area: Rect) -> Page {
         let names: u16 = if area.width >= 60 { 20 } else { 9 };
         let lines = lines(app, screen, self.shows_all || self.search.is_open());
-        // The size does not depend on the search term, so the box does not move while it is typed.
+        // The size is independent of the search term, so that the box does not move during typing.
         let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
         let (_, inner) = panel_area(WIDTH, height, area);
         let room = usize::from(inner.width.saturating_sub(names));
@@ -114,7 +114,7 @@ impl Help {
         }
     }
 
-    /// Draws the lower edge: the search term, or the available keys.
+    /// Draws the lower edge of the box: the search term, or the available keys.
     fn draw_edge(&self, below: usize, inner: Rect, app: &App, buffer: &mut Buffer) {
         let line = row(inner, inner.bottom());
         let key = app.theme.style(Role::Key);
@@ -147,9 +147,9 @@ impl Help {
 /// Width of the box.
 const WIDTH: u16 = 100;
 
-/// The text of the help in a box.
+/// The help text in a box.
 struct Page {
-    /// Width of the names.
+    /// Width of the name column.
     names: u16,
     /// Height of the box.
     height: u16,
@@ -163,7 +163,7 @@ struct Page {
 struct HelpLine {
     name: String,
     text: String,
-    /// Another search term for this line: the name of an action in the keymap.
+    /// An additional search term for this line: the name of an action in the keymap.
     alias: &'static str,
 }
 
@@ -212,8 +212,8 @@ fn rows(lines: Vec<HelpLine>, room: usize) -> Vec<(String, String)> {
     rows
 }
 
-/// Returns the lines of the help: the keys of this screen, then with `shows_all` its terms and everything else. A standalone
-/// screen lists only its own.
+/// Returns the help lines: the keys of this screen and, with `shows_all`, its terms and everything else. A standalone
+/// screen lists only its own keys and terms.
 fn lines(app: &App, screen: &dyn Screen, shows_all: bool) -> Vec<HelpLine> {
     let played = app.recording.is_some();
     let alone = screen.standalone_actions();
@@ -232,7 +232,7 @@ fn lines(app: &App, screen: &dyn Screen, shows_all: bool) -> Vec<HelpLine> {
         .flat_map(|def| app.keymap.keys(def.action))
         .collect();
     let key_line = |def: &ActionDef| {
-        // During playback, the keys of a recording are not those of another action.
+        // During playback, do not list a key for an action if a playback binding takes precedence.
         let is_its = |key: &&String| def.scope == Scope::Recording || !playback.contains(key);
         let keys = app.keymap.keys(def.action).iter().filter(is_its);
         let keys: Vec<String> = keys.map(|key| show_key(key)).collect();

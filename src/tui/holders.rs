@@ -36,7 +36,7 @@ pub struct ProcessReading {
     process: ProcessKey,
     holders: Holders,
     pub growth: HolderGrowth,
-    /// The groups as rows of a table, largest first.
+    /// The groups as table rows, largest first.
     pub rows: Vec<HolderRow>,
     /// The reason why the latest reading failed.
     pub failure: Option<Missing>,
@@ -106,7 +106,7 @@ impl ProcessReading {
         })
     }
 
-    /// Returns the owner of a block in words: `held by optimizer state opt.state[*]`.
+    /// Describes the owner of a block: `held by optimizer state opt.state[*]`.
     pub fn owner_words(&self, ordinal: u32, block: u64) -> Option<String> {
         let (group, tensor) = self.holders.owner(ordinal, block)?;
         let class = group.class.name();
@@ -117,7 +117,7 @@ impl ProcessReading {
     }
 }
 
-/// A group as a row of a table.
+/// A group as a table row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HolderRow {
     pub process: ProcessKey,
@@ -126,7 +126,7 @@ pub struct HolderRow {
     /// Share of the allocated bytes.
     pub percent: f64,
     pub count: u64,
-    /// Type of all tensors of the group, or `mixed`.
+    /// Type of all tensors in the group, or `mixed`.
     pub dtype: String,
     pub shape: String,
     pub growth: Option<GroupGrowth>,
@@ -158,7 +158,7 @@ impl HolderRow {
     }
 }
 
-/// Returns the glyph and the role of a class in bars.
+/// Returns the bar glyph and role of a class.
 pub fn class_shape(class: HolderClass, theme: &Theme) -> (&'static str, Role) {
     let glyphs = &theme.glyphs;
     match class {
@@ -175,7 +175,7 @@ pub fn class_shape(class: HolderClass, theme: &Theme) -> (&'static str, Role) {
     }
 }
 
-/// Returns the references that keep a tensor alive, and its other names, as sentences.
+/// Describes in sentences the references that keep a tensor alive, and the tensor's other names.
 pub fn tensor_words(tensor: &HeldTensor) -> Vec<String> {
     let path = match path_words(tensor) {
         Some(path) => format!("Kept alive by {path}"),

@@ -5,11 +5,11 @@ use crate::model::incident_record::{Record, Track};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Millis, Mono};
 
-/// Ten minutes, in steps of two seconds.
+/// Ten minutes in steps of two seconds.
 const BEFORE: Millis = Millis(10 * 60_000);
 const COLUMNS: usize = 300;
 
-/// Returns the series of the processes and of the GPU of an incident.
+/// Returns the series for an incident's processes and GPU.
 #[must_use]
 pub fn tracks(history: &History, record: &Record) -> Vec<Track> {
     let mut keys: Vec<SeriesKey> = Vec::new();

@@ -1,4 +1,5 @@
-//! The incidents known to a dashboard: unread incidents of the store, and those that occur while it is open.
+//! The incidents known to a dashboard: unread incidents from the store, and those that occur while the dashboard is
+//! open.
 //!
 //! Stored incidents arrive through an [`IncidentInbox`], which also returns the IDs of opened incidents. Only the other
 //! end of the inbox accesses the store.
@@ -25,11 +26,11 @@ pub struct ListedIncident {
     /// All affected processes and GPUs.
     pub processes: Vec<ProcessKey>,
     pub gpus: Vec<GpuUuid>,
-    /// The state of the host at that time, without the blocks of the memory map. Only set if the host was monitored.
+    /// The host's state at that time, without the blocks of the memory map. Set only if the host was monitored.
     pub scene: Option<Arc<Scene>>,
 }
 
-/// Maximum number of incidents that are not in a store, per host and for the host list. Each takes about 10 KB. The store has its own
+/// Maximum number of unsaved incidents, per host and for the host list. Each takes about 10 KB. The store has its own
 /// limit.
 const MAX_UNSTORED: usize = 64;
 
@@ -44,7 +45,7 @@ pub struct IncidentInbox {
 }
 
 impl IncidentInbox {
-    /// Returns an inbox without a store, for recordings.
+    /// Returns an inbox without a store, as used for recordings.
     #[must_use]
     pub fn unserved() -> Self {
         Self {
@@ -56,7 +57,7 @@ impl IncidentInbox {
 }
 
 impl ListedIncident {
-    /// Returns the list entry of a record. Only the newest stored incidents are listed with their scene.
+    /// Returns the list entry for a record. Only the newest stored incidents are listed with their scene.
     #[must_use]
     pub fn of_record(mut record: Record, is_read: bool, with_scene: bool) -> Self {
         record.forget_blocks();
@@ -72,7 +73,7 @@ impl ListedIncident {
         }
     }
 
-    /// Returns true if both are the same incident: by their IDs, or by their keys if one was not stored at once.
+    /// Returns true if both are the same incident, compared by ID, or by key if one was not stored immediately.
     fn is_same(&self, other: &Self) -> bool {
         match (&self.incident.uid, &other.incident.uid) {
             (Some(uid), Some(other)) => uid == other,
@@ -80,7 +81,7 @@ impl ListedIncident {
         }
     }
 
-    /// Returns true if this is the current revision of an incident on the screen.
+    /// Returns true if this is the current revision of the incident on the screen.
     #[must_use]
     pub fn is_revision_of(&self, shown: &Incident) -> bool {
         match &shown.uid {
@@ -94,7 +95,7 @@ impl ListedIncident {
         }
     }
 
-    /// Returns the process that failed first, if other processes of its job are included.
+    /// Returns the process that failed first if the incident includes other processes of its job.
     #[must_use]
     pub fn process(&self) -> Option<ProcessKey> {
         let pid = self.incident.fields.pid;
@@ -104,7 +105,7 @@ impl ListedIncident {
     }
 }
 
-/// Returns the GPUs of an incident, for charts and table rows.
+/// Returns an incident's GPUs, for charts and table rows.
 fn gpus(key: &IncidentKey, scene: Option<&Scene>) -> Vec<GpuUuid> {
     let of_scene = scene.into_iter().flat_map(|scene| &scene.frame.gpus);
     let of_scene = of_scene.map(|gpu| gpu.uuid.clone());
@@ -115,14 +116,14 @@ fn gpus(key: &IncidentKey, scene: Option<&Scene>) -> Vec<GpuUuid> {
 #[derive(Debug, Default)]
 pub struct Incidents {
     list: Vec<ListedIncident>,
-    /// IDs of opened incidents that have not been reported to the inbox.
+    /// IDs of opened incidents that are not yet reported to the inbox.
     opened: Vec<String>,
 }
 
 impl Incidents {
-    /// Replaces the stored incidents. Opened incidents stay read, even if the store does not know yet that they were
-    /// opened, unless they have become more severe. Incidents that are not stored are retained. The store sends scenes
-    /// for the newest incidents only; for older ones, the screen shows the ID in the store.
+    /// Replaces the stored incidents. Opened incidents stay read even if the store has not registered this yet, unless
+    /// they have become more severe. Incidents that are not stored are retained. The store sends scenes only for the
+    /// newest incidents; for older ones, the screen shows the ID in the store.
     pub fn take_stored(&mut self, stored: Vec<ListedIncident>) {
         let old = std::mem::take(&mut self.list);
         let mut list = stored;
@@ -158,8 +159,7 @@ impl Incidents {
         self.forget_unstored();
     }
 
-    /// Drops one incident if more than the maximum number are not stored: the oldest one that was read, or else the
-    /// oldest.
+    /// Drops one incident if too many are not stored: the oldest read incident, or the oldest of all if none was read.
     fn forget_unstored(&mut self) {
         let unstored = || {
             (0..)
@@ -200,7 +200,7 @@ impl Incidents {
         self.list.iter().rev()
     }
 
-    /// Returns the incidents of one boot. Monotonic times of different boots are not comparable.
+    /// Returns the incidents of one boot, because monotonic times of different boots are not comparable.
     pub fn of_boot<'a, 'b>(
         &'a self,
         boot_id: &'b str,
@@ -209,7 +209,7 @@ impl Incidents {
         self.list.iter().filter(is_its)
     }
 
-    /// Returns the most severe incident of a process; the newest if several are equally severe.
+    /// Returns a process's most severe incident, or the newest if several are equally severe.
     #[must_use]
     pub fn of_process<'a>(
         &'a self,
@@ -244,7 +244,7 @@ impl Incidents {
         }
     }
 
-    /// Returns the IDs of incidents opened since the last call.
+    /// Returns the IDs of incidents opened since the previous call.
     pub fn take_opened(&mut self) -> Vec<String> {
         std::mem::take(&mut self.opened)
     }

@@ -1,11 +1,11 @@
-//! Keyboard and mouse input: a thread reads the terminal, and a parser converts its bytes to events.
+//! Keyboard and mouse input: a thread reads the terminal, and a parser converts the bytes to events.
 //!
-//! crossterm's reader (0.29) is not used, only its event types. It waits until a sequence is complete, so after half a mouse
-//! report or an unterminated paste it treats all further keys, including Ctrl-C, as part of the sequence. It also panics
-//! when no file descriptor is left.
+//! Only crossterm's event types are used, not its reader (0.29). The reader waits until a sequence is complete, so
+//! after half a mouse report or an unterminated paste it treats all further keys, including Ctrl-C, as part of the
+//! sequence. It also panics when no file descriptor is left.
 //!
-//! Ctrl-C is never part of a sequence. It ends an unfinished sequence and discards queued events, as the kernel does
-//! when it sends SIGINT. So it takes effect immediately, even after a large paste.
+//! Ctrl-C is never part of a sequence. It ends an incomplete sequence and discards queued events, as the kernel does
+//! when it sends SIGINT. It therefore takes effect immediately, even after a large paste.
 
 mod parser;
 
@@ -24,14 +24,14 @@ use tokio::sync::Notify;
 
 use self::parser::{Parser, is_interrupt};
 
-/// Maximum number of queued events. Only a paste can exceed it; the rest of the paste is dropped.
+/// Maximum number of queued events. Only a paste can exceed it; the rest of the paste is then dropped.
 const MAX_QUEUED_EVENTS: usize = 4_096;
 const READ_BYTES: usize = 4_096;
 
-/// The input of the terminal. Dropping it stops the reader, so that another program can use the terminal.
+/// Terminal input. Dropping it stops the reader, so that another program can use the terminal.
 pub struct Input {
     queue: Arc<Queue>,
-    /// Closing this stops the thread.
+    /// Pipe end whose closing stops the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
@@ -56,7 +56,7 @@ impl Input {
         })
     }
 
-    /// Returns the next event, or `None` when the terminal has closed.
+    /// Returns the next event, or `None` after the terminal has closed.
     pub async fn next(&self) -> Option<io::Result<Event>> {
         loop {
             {
@@ -68,7 +68,7 @@ impl Input {
                     return end.take().map(Err);
                 }
             }
-            // A notification sent in the meantime is not lost.
+            // A notification sent before this wait is not lost.
             self.queue.changed.notified().await;
         }
     }
@@ -78,7 +78,7 @@ impl Drop for Input {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // The thread has no result.
+            // The thread returns no result.
             let _ = thread.join();
         }
     }
@@ -105,7 +105,7 @@ struct Queue {
 #[derive(Default)]
 struct State {
     events: VecDeque<Event>,
-    /// Set when the input has ended, with the error if there was one.
+    /// Set when the input has ended, with the error, if any.
     end: Option<Option<io::Error>>,
 }
 
@@ -132,7 +132,7 @@ impl Queue {
     }
 }
 
-/// Reads events until the terminal closes or the other end of `stopped` is closed.
+/// Reads events until the terminal or the other end of `stopped` is closed.
 fn read_events(mut terminal: File, stopped: &UnixStream, queue: &Queue) -> io::Result<()> {
     let mut parser = Parser::default();
     let mut buffer = [0; READ_BYTES];

@@ -1,4 +1,4 @@
-//! Runs a command that prompts the user, such as ssh: leaves the dashboard for it and restores the dashboard afterwards.
+//! Leaves the dashboard to run a command that prompts the user, such as ssh, and restores the dashboard afterwards.
 
 use std::io::{self, Write};
 use std::process::Command;
@@ -15,17 +15,17 @@ use crate::model::text::Escaped;
 
 /// A login that may prompt the user.
 pub struct InteractiveLogin {
-    /// Name of the host, as the user calls it.
+    /// Host name as typed by the user.
     pub to: String,
-    /// Creates the login command. It must terminate by itself.
+    /// Creates the login command, which must terminate by itself.
     pub command: Box<dyn Fn() -> Command>,
 }
 
-/// How long to wait for signals that arrive after the command exits: Ctrl-C is sent to gputop as well.
+/// How long to wait for signals after the command exits. Ctrl-C, for example, is sent to gputop as well.
 const SIGNAL_DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Runs the login command. Returns the reason to quit if gputop receives a termination signal meanwhile. Keys go to the
-/// command, so they are not read here.
+/// Runs the login command. Returns the reason to quit if gputop receives a termination signal in the meantime. Keys are
+/// not read here, because they go to the command.
 pub(super) async fn run(
     login: &InteractiveLogin,
     terminal: &mut Terminal,
@@ -36,7 +36,7 @@ pub(super) async fn run(
     terminal::restore();
     let _ = writeln!(
         io::stderr(),
-        "gputop: connecting to {}; answer the prompts of ssh here, or press Ctrl-C to cancel",
+        "gputop: connecting to {}; respond to the ssh prompts here, or press Ctrl-C to cancel",
         Escaped(&login.to)
     );
     let mut reason = None;
@@ -72,13 +72,12 @@ pub(super) async fn run(
     Ok(reason)
 }
 
-/// Returns the reason to quit for a signal. Ctrl-C and Ctrl-Z are meant for the command.
+/// Returns the reason to quit for a signal. Ctrl-C and Ctrl-Z are ignored, because they are meant for the command.
 fn termination(signal: Signal) -> Option<CloseReason> {
     matches!(signal, Signal::SIGTERM | Signal::SIGHUP).then_some(CloseReason::Signal(signal as i32))
 }
 
-/// Waits for the command to exit. If the command stops, resumes it, because the user's shell does not know it and
-/// cannot resume it.
+/// Waits for the command to exit. Resumes the command if it stops, because the user's shell cannot resume it.
 fn wait(pid: Pid) {
     while let Ok(WaitStatus::Stopped(..)) = waitpid(pid, Some(WaitPidFlag::WUNTRACED)) {
         let _ = kill(pid, Signal::SIGCONT);

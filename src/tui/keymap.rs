@@ -1,4 +1,4 @@
-//! Maps keys to actions: a pure function over the table of actions and the keys that the user binds.
+//! Maps keys to actions, using the action table and the user's key bindings.
 
 use std::collections::HashMap;
 
@@ -42,7 +42,7 @@ impl KeymapError {
     }
 }
 
-/// The keys that the user binds to an action, replacing the default keys.
+/// The user's key bindings for an action, which replace the default keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
     pub action: String,
@@ -59,9 +59,9 @@ struct Key {
 /// The active key bindings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keymap {
-    /// The flag marks bindings for recordings, which take precedence during playback.
+    /// Actions by key. The flag marks recording bindings, which take precedence during playback.
     bindings: HashMap<(Key, bool), Action>,
-    /// Key names per action in the order of the file, for the help and the footer.
+    /// Key names per action in file order, for the help and the footer.
     names: HashMap<Action, Vec<String>>,
 }
 
@@ -91,14 +91,14 @@ impl Keymap {
             });
         }
         let mut keymap = Self::empty();
-        // In the order of ACTIONS, so that conflicts are always reported the same way.
+        // Use the order of ACTIONS, so that conflicts are always reported the same way.
         for def in ACTIONS {
             match own.iter().rev().find(|binding| binding.action == def.name) {
                 Some(binding) => binding
                     .keys
                     .iter()
                     .try_for_each(|key| keymap.bind(key, def.action))?,
-                // The digits are also free for other actions.
+                // The digits can also be bound to other actions.
                 None if def.action == Action::CopyFix => {
                     let is_own =
                         |key: &&str| own.iter().any(|one| one.keys.iter().any(|k| k == *key));
@@ -139,7 +139,7 @@ impl Keymap {
         Ok(())
     }
 
-    /// Returns the action of a key. Bindings for recordings apply only during playback.
+    /// Returns the action bound to a key. Recording bindings apply only during playback.
     pub fn resolve(&self, event: KeyEvent, recording: bool) -> Option<Action> {
         let control = event.modifiers.contains(KeyModifiers::CONTROL);
         if event
@@ -162,7 +162,7 @@ impl Keymap {
         self.names.get(&action).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the preferred key as displayed: `Enter`, `^C`, `s`. A choice of numbers is displayed as a range: `1-9`.
+    /// Returns the preferred key as displayed: `Enter`, `^C`, `s`. Number keys are displayed as a range: `1-9`.
     pub fn label(&self, action: Action) -> String {
         match self.keys(action) {
             [] => "(no key)".to_owned(),
@@ -172,8 +172,8 @@ impl Keymap {
     }
 }
 
-/// Returns true for Enter, including one typed before the terminal entered raw mode: the kernel converts it to a line feed,
-/// which is read as Ctrl-J.
+/// Returns true for Enter, including an Enter typed before the terminal entered raw mode: the kernel converts it to a
+/// line feed, which is read as Ctrl-J.
 pub fn is_enter(event: KeyEvent) -> bool {
     let control = event.modifiers.contains(KeyModifiers::CONTROL);
     event.code == KeyCode::Enter || (event.code == KeyCode::Char('j') && control)
@@ -200,7 +200,7 @@ fn parse_key(name: &str) -> Option<Key> {
     Some(Key { code, control })
 }
 
-/// Returns the key for Control and a character, ignoring case. Terminals send three of these combinations as other
+/// Returns the key for Control and a character, ignoring case. Terminals send three of these combinations as different
 /// keys.
 fn controlled(character: char) -> Option<Key> {
     let plain = |code| Key {
@@ -394,7 +394,7 @@ mod tests {
             keymap.resolve(press(KeyCode::Left), true),
             Some(Action::SkipBack)
         );
-        // A key may have another action outside of recordings.
+        // Outside of recordings, a key may have a different action.
         let comma = press(KeyCode::Char(','));
         assert_eq!(keymap.resolve(comma, true), Some(Action::StepBack));
         assert_eq!(keymap.resolve(comma, false), Some(Action::ScrollBack));

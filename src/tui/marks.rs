@@ -1,4 +1,4 @@
-//! Marks for events on the time axes of charts.
+//! Event marks on the time axes of charts.
 
 use super::app::App;
 use super::incidents::ListedIncident;
@@ -8,7 +8,7 @@ use super::widgets::timeline::Mark;
 use crate::model::process::ProcessKey;
 use crate::model::units::{GpuUuid, Mono};
 
-/// Help entries for screens with such charts.
+/// Help entries for screens with marked charts.
 pub const WORDS: [(&str, &str); 3] = [
     (
         "e on the time axis",
@@ -16,7 +16,7 @@ pub const WORDS: [(&str, &str); 3] = [
     ),
     (
         "x on the time axis",
-        "A memory request failed; if that is an incident, i lists it.",
+        "A memory request failed; i lists it if it is an incident.",
     ),
     (
         "! on the time axis",
@@ -47,7 +47,7 @@ fn exit(app: &App, at: Mono) -> Mark {
     }
 }
 
-/// Returns the marks for incidents. They are drawn over the exits that they explain.
+/// Returns the marks for incidents, which are drawn over the exits they explain.
 fn incidents(app: &App, is_its: impl Fn(&ListedIncident) -> bool) -> impl Iterator<Item = Mark> {
     let its = app
         .incidents

@@ -1,4 +1,4 @@
-//! Menus over the screen: a list to choose from, or a question that only `y` answers.
+//! Menus over the screen: a list to choose from, or a question that only `y` confirms.
 
 use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
@@ -34,11 +34,11 @@ enum Subject {
     Sort,
     /// The columns of the process table.
     Columns,
-    /// The theme, shown while the cursor is on it. Without a choice, these colours return.
+    /// The theme, previewed while the cursor is on it. The previous colours return if none is chosen.
     Theme(Colours),
-    /// A signal to these processes.
+    /// A signal to send to these processes.
     Signal(Vec<Target>),
-    /// Confirms a signal. Differs from Enter, so pressing a key twice by mistake sends nothing.
+    /// Confirms a signal with a key other than Enter, so that an accidental double press sends nothing.
     SendSignal(Signal, Vec<Target>),
     Probe(ProbeQuestion),
 }
@@ -46,13 +46,13 @@ enum Subject {
 /// A row: pieces of text with their roles.
 type Row = Vec<(String, Role)>;
 
-/// This column identifies a row, so it cannot be hidden.
+/// True for a column that identifies a row and therefore cannot be hidden.
 const ALWAYS_SHOWN: &str = "PID";
 
-/// Width of a menu with descriptions.
+/// Width of menus with descriptions.
 pub const WIDTH: u16 = 76;
 
-/// Returns the available sort orders: the default order, then the sortable columns.
+/// Returns the available sort orders: first the default order, then the sortable columns.
 pub fn sort_orders() -> Vec<Option<usize>> {
     let columns = PROCESS_COLUMNS.iter().enumerate();
     let sortable = columns.filter(|(_, column)| column.sort.is_some());
@@ -108,8 +108,8 @@ impl Menu {
         matches!(self.subject, Subject::SendSignal(..) | Subject::Probe(_))
     }
 
-    /// Handles `y`, the only key that answers a question, regardless of the keymap, and the first letter of a column to sort
-    /// by. Returns `None` if the key is an action instead.
+    /// Handles `y`, the only key that confirms a question, regardless of the keymap, and the first letter of a column
+    /// to sort by. Returns `None` if the key is an action instead.
     pub fn type_key(&mut self, key: KeyEvent, app: &mut App) -> Option<Effect> {
         let KeyCode::Char(letter) = key.code else {
             return None;
@@ -130,7 +130,7 @@ impl Menu {
         }
     }
 
-    /// Sorts by the column with this first letter. If there are several, moves to the next one.
+    /// Sorts by the column with this first letter, or by the next one if there are several.
     fn sort_by_letter(&mut self, letter: char, app: &mut App) -> Option<Effect> {
         let begins = |order: &Option<usize>| {
             order.is_some() && sort_title(*order).starts_with(letter.to_ascii_uppercase())
@@ -219,7 +219,7 @@ impl Menu {
         Effect::Close
     }
 
-    /// Handles a click: moves to the row and chooses it. A question is never answered by a click.
+    /// Handles a click by moving to the row and choosing it. A click never confirms a question.
     pub fn click(&mut self, position: Position, area: Rect, app: &App) -> Option<Action> {
         let (_, rows, _) = self.contents(app, area.width);
         let (_, inner) = panel_area(self.width(), height(&rows), area);
@@ -239,7 +239,7 @@ impl Menu {
         }
     }
 
-    /// Returns the title, the rows, and what the main key does.
+    /// Returns the title, the rows, and the effect of the main key.
     fn contents(&self, app: &App, width: u16) -> (String, Vec<Row>, &'static str) {
         match &self.subject {
             Subject::Sort => {

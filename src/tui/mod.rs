@@ -1,8 +1,7 @@
-//! The dashboard and its event loop: wait for one event, drain the rest, and draw at most once per interval.
+//! The dashboard and its event loop: wait for one event, drain the queue, and draw at most once per interval.
 //!
 //! `App` (the state) and `View` (the display) are plain values without access to the terminal. Only [`run`] and the
-//! functions below it use the terminal. The screen is drawn at most every 16 ms, except that a key press can redraw it
-//! sooner.
+//! functions below it use the terminal. The screen is redrawn at most every 16 ms, or sooner after a key press.
 
 pub mod action;
 pub mod app;
@@ -81,12 +80,12 @@ use self::terminal::Terminal;
 use crate::model::document::Document;
 use crate::source::stream::Source;
 
-/// Minimum time between two draws: more than 60 frames per second are not visible and would load slow connections.
+/// Minimum time between two draws. More than 60 frames per second are not visible and would load slow connections.
 const MIN_DRAW_INTERVAL: Duration = Duration::from_millis(16);
-/// Minimum time between a draw and the next one caused by input. Only a held key or pasted text arrives faster.
+/// Minimum time between a draw and the next one caused by input. Only a held key or pasted text triggers draws faster.
 const INPUT_DRAW_INTERVAL: Duration = Duration::from_millis(4);
 
-/// Time between two draws of the host list without input.
+/// Interval between draws of the host list without input.
 const HOST_LIST_DRAW_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The reason why the dashboard closed.
@@ -99,7 +98,7 @@ pub enum CloseReason {
     TerminalClosed,
 }
 
-/// The outside world that actions can access.
+/// External resources that actions can access.
 #[derive(Debug, Clone)]
 pub struct Environment {
     pub clipboard: Clipboard,
@@ -130,7 +129,7 @@ pub async fn run(
     run_host(Host::new(app, source), environment, inbox).await
 }
 
-/// Shows one host that has already sent updates, until the user quits.
+/// Like [`run`], for a host that has already sent updates.
 pub async fn run_host(
     host: Host,
     environment: Environment,
@@ -139,7 +138,8 @@ pub async fn run_host(
     run_sessions(None, vec![host], environment, inbox).await
 }
 
-/// Shows several hosts until the user quits. `fleet` is the state of the host list, with its own source if it has one.
+/// Shows several hosts until the user quits. `fleet` is the state of the host list, with the list's own source if it
+/// has one.
 pub async fn run_fleet(
     hosts: Vec<Host>,
     (fleet, clock): (App, Option<Source>),
@@ -222,7 +222,8 @@ async fn run_sessions(
                 while let Some(arrival) = sessions.try_next() {
                     sessions.take(arrival);
                 }
-                // With a hundred hosts an update arrives every few milliseconds, faster than anyone can read.
+                // With a hundred hosts, an update arrives every few milliseconds, faster than anyone can read the
+                // screen.
                 if sessions.follow() && !dirty {
                     dirty = true;
                     interval = if sessions.shows_fleet() {
@@ -289,7 +290,7 @@ async fn run_sessions(
                             app.message = Some("no other hosts".into());
                         }
                     }
-                    // Performed by the view.
+                    // Already performed by the view.
                     Effect::Done
                     | Effect::Ignored
                     | Effect::Open(_)
@@ -300,7 +301,7 @@ async fn run_sessions(
                     | Effect::Message(_)
                     | Effect::Request(_) => {}
                 }
-                // Without a store, these IDs have no receiver.
+                // Without a store, nothing receives these IDs.
                 for uid in sessions.take_opened() {
                     let _ = opened.send(uid);
                 }
@@ -382,7 +383,7 @@ fn save_theme(
 /// Restores the terminal and stops the process until the shell continues it.
 fn suspend(terminal: &mut Terminal) -> io::Result<()> {
     terminal::restore();
-    // Not SIGTSTP, because gputop handles that signal itself.
+    // Not SIGTSTP, because gputop catches that signal.
     raise(Signal::SIGSTOP)?;
     terminal.resume()
 }

@@ -20,7 +20,7 @@ use crate::model::process::ProcessKey;
 use crate::protocol::Request;
 use crate::tui::widgets::area::row;
 
-/// Maximum length of a filter, in characters. The rest of a longer paste is dropped.
+/// Maximum length of a filter, in characters. Text beyond it is dropped.
 const MAX_FILTER_CHARS: usize = 200;
 /// The kernel's limit for paths (`PATH_MAX`).
 const MAX_PATH_CHARS: usize = 4_096;
@@ -33,7 +33,7 @@ pub enum Overlay {
     Filter {
         field: TextField,
         previous: Filter,
-        /// An error in the typed text. Meanwhile the last valid filter stays active.
+        /// An error in the typed text. While it is set, the last valid filter stays active.
         error: Option<FilterError>,
     },
     /// Prompts for the path of a log of this process.
@@ -59,7 +59,7 @@ impl Overlay {
         }
     }
 
-    /// Handles a key while a line of text is typed. Returns `None` if the key is an action instead.
+    /// Handles a key while text is being typed. Returns `None` if the key is an action instead.
     pub fn type_key(&mut self, key: KeyEvent, app: &mut App) -> Option<Effect> {
         match self {
             Self::Help(help) => help.type_key(key).then_some(Effect::Done),
@@ -70,7 +70,7 @@ impl Overlay {
                 error,
             } => {
                 match key.code {
-                    // An invalid filter stays open until it is corrected or cancelled.
+                    // An invalid filter keeps the input open until the filter is corrected or cancelled.
                     _ if is_enter(key) && error.is_some() => return Some(Effect::Done),
                     _ if is_enter(key) => return Some(Effect::Close),
                     KeyCode::Esc => {
@@ -98,7 +98,7 @@ impl Overlay {
         }
     }
 
-    /// Handles an action while the overlay is drawn over `screen` into `area`.
+    /// Handles an action while the overlay is drawn over `screen` in `area`.
     pub fn act(
         &mut self,
         action: Action,
@@ -109,7 +109,7 @@ impl Overlay {
         match self {
             Self::Help(help) => help.act(action, app, screen, area),
             Self::Menu(menu) => menu.act(action, app),
-            // These take no actions, only keys.
+            // These overlays handle only keys, no actions.
             Self::Filter { .. } | Self::Watch { .. } => match action {
                 Action::Back | Action::Quit => Effect::Close,
                 _ => Effect::Done,
@@ -117,7 +117,7 @@ impl Overlay {
         }
     }
 
-    /// Handles a click: selects the row of a menu. Returns the action to perform.
+    /// Handles a click, which selects a menu row. Returns the action to perform.
     pub fn click(&mut self, position: Position, area: Rect, app: &App) -> Option<Action> {
         match self {
             Self::Menu(menu) => menu.click(position, area, app),
@@ -141,7 +141,7 @@ impl Overlay {
     }
 }
 
-/// Returns a centred box of at most the available size, and its interior.
+/// Returns a centred box limited to the available size, and its interior.
 pub fn panel_area(width: u16, height: u16, area: Rect) -> (Rect, Rect) {
     let (width, height) = (width.min(area.width), height.min(area.height));
     let rect = Rect {
@@ -175,7 +175,7 @@ pub fn panel(
     let rule = app.theme.glyphs.rule.repeat(usize::from(width));
     put(buffer, rect.x, rect.y, &rule, width, border);
     put(buffer, rect.x, rect.bottom() - 1, &rule, width, border);
-    // The border separates the box from the screen content beside it. A full-width box has none.
+    // The border separates the box from adjacent screen content. A full-width box needs none.
     if width < area.width {
         for y in inner.y..inner.bottom() {
             for x in [rect.x, rect.right() - 1] {
@@ -211,7 +211,7 @@ fn draw_filter(
     draw_input(app, " filter: ", field, note, area, buffer);
 }
 
-/// Draws the input line at the bottom, with a note on its right.
+/// Draws the input line at the bottom, with a note on the right.
 fn draw_input(
     app: &App,
     label: &str,
@@ -224,7 +224,7 @@ fn draw_input(
     let line = row(area, y);
     let theme = &app.theme;
     let caret = field.draw(label, line, app, buffer);
-    // An error that does not fit on the line is shown above it.
+    // An error too long for the line is shown above it.
     let fits = usize::from(area.right().saturating_sub(caret + 1)) >= columns(&note);
     let y = if fits || role == Role::Dim {
         y

@@ -5,9 +5,9 @@
 pub enum Palette {
     Dark,
     Light,
-    /// For red-green colour blindness.
+    /// A theme for red-green colour blindness.
     ColourBlind,
-    /// The terminal's own 16 colours.
+    /// A theme with the terminal's own 16 colours.
     Sixteen,
     None,
 }

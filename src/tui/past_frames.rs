@@ -1,7 +1,7 @@
-//! The frames of the last ten minutes, so that tables can be rewound together with the charts.
+//! Retains the frames of the last ten minutes, so that tables can be rewound together with the charts.
 //!
-//! At most one frame is retained for each second. A frame of 8 GPUs and 64 processes takes about 0.1 MiB in memory, and
-//! a tenth of that compressed.
+//! At most one frame per second is retained. A frame of 8 GPUs and 64 processes takes about 0.1 MiB in memory, and a
+//! tenth of that compressed.
 
 use std::collections::VecDeque;
 
@@ -10,11 +10,11 @@ use crate::model::units::{Millis, Mono};
 
 /// Age at which frames are dropped.
 const MAX_AGE: Millis = Millis(600_000);
-/// Maximum size of all compressed frames. Beyond it, the oldest are dropped.
+/// Maximum total size of the compressed frames. Beyond it, the oldest are dropped.
 const MAX_BYTES: usize = 40 << 20;
 /// Maximum size of a decompressed frame.
 const MAX_FRAME_BYTES: usize = 64 << 20;
-/// Minimum time between two frames. Less than a second, because samples are not exactly one second apart.
+/// Minimum time between two frames. Less than 1 s, because samples are not exactly 1 s apart.
 const MIN_DISTANCE: Millis = Millis(900);
 /// The fastest compression level. Higher levels save little.
 const COMPRESSION_LEVEL: i32 = 1;
@@ -34,7 +34,7 @@ struct PackedFrame {
 }
 
 impl PastFrames {
-    /// Adds a frame, unless it follows the previous one within the same second.
+    /// Adds a frame, unless it follows the previous one by less than [`MIN_DISTANCE`].
     pub fn push(&mut self, frame: &Frame) {
         let is_soon = |last: &PackedFrame| frame.mono < Mono(last.at.0 + MIN_DISTANCE.0);
         if self.frames.back().is_some_and(is_soon) {
@@ -66,7 +66,8 @@ impl PastFrames {
         }
     }
 
-    /// Returns the last frame at or before a time. `None` if there is none, or if it is too old to describe that time.
+    /// Returns the last frame at or before a time, or `None` if there is none or if it is too old to describe that
+    /// time.
     pub fn at(&self, time: Mono) -> Option<Frame> {
         let after = self.frames.partition_point(|frame| frame.at <= time);
         let packed = self.frames.get(after.checked_sub(1)?)?;
@@ -89,7 +90,7 @@ impl PastFrames {
         self.bytes = self.frames.iter().map(|frame| frame.json.len()).sum();
     }
 
-    /// Returns the size of all compressed frames.
+    /// Returns the total size of the compressed frames.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -115,7 +116,7 @@ mod tests {
         assert_eq!(past.at(Mono(700_400)), Some(frame(700_000)));
         // Ten minutes before the end.
         assert_eq!(past.at(Mono(300_000)), None);
-        // Both ends of ten minutes.
+        // Both ends of the ten-minute range.
         assert_eq!(past.frames.len(), 601);
         // Long after the last frame.
         assert_eq!(past.at(Mono(1_010_000)), None);

@@ -12,17 +12,17 @@ use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, GpuUuid};
 use crate::protocol::Request;
 
-/// The question with the request that `y` sends.
+/// The question, with the request sent by `y`.
 #[derive(Debug)]
 pub struct ProbeQuestion {
     request: ProbeRequest,
     pub title: String,
-    /// The process whose block sizes the pattern uses: `418 train.py`.
+    /// The process that provides the block sizes for the pattern: `418 train.py`.
     process: Option<String>,
 }
 
 impl ProbeQuestion {
-    /// Returns the question for the GPU of a row, or else for `gpu`.
+    /// Returns the question for the GPU of the selected row, or for `gpu` if no row is selected.
     pub fn open(app: &App, row: Option<&ProcessRow>, gpu: Option<GpuUuid>) -> Result<Self, String> {
         is_allowed(app)?;
         let gpu = row.and_then(|row| row.id().gpu).or(gpu);
@@ -50,7 +50,7 @@ impl ProbeQuestion {
         Request::Probe(self.request.clone())
     }
 
-    /// Returns the sentences, wrapped.
+    /// Returns the wrapped sentences of the question.
     pub fn lines(&self, app: &App, width: u16) -> Vec<Vec<(String, Role)>> {
         let room = usize::from(width.min(WIDTH).saturating_sub(4)).max(1);
         let sentences = self.sentences(app).into_iter();

@@ -1,4 +1,4 @@
-//! The last probe results of each GPU, and the running probes.
+//! The last probe results for each GPU, and the running probes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::model::probe::{Probe, ProbeRequest};
 use crate::model::units::GpuUuid;
 
-/// Results retained per GPU; the oldest are dropped. A wide terminal shows this many side by side.
+/// Maximum number of results retained per GPU; the oldest are dropped. A wide terminal shows this many side by side.
 const MAX_PROBES: usize = 200;
 
-/// The probes of all GPUs.
+/// Probes of all GPUs.
 #[derive(Debug, Default)]
 pub struct Probes {
     gpus: HashMap<GpuUuid, GpuProbes>,
@@ -19,7 +19,7 @@ pub struct Probes {
 struct GpuProbes {
     /// Results, newest last.
     done: VecDeque<Arc<Probe>>,
-    /// The last request, which is repeated if a probe interval is set.
+    /// The last request. It is repeated if a probe interval is set.
     last_request: Option<ProbeRequest>,
     under_way: bool,
 }

@@ -16,9 +16,9 @@ pub enum Role {
     Warn,
     /// Something that needs the user's attention.
     Bad,
-    /// A state that is explicitly shown as good.
+    /// A state explicitly shown as good.
     Good,
-    /// A permanent notice, such as that this is a recording.
+    /// A permanent notice, for example that a recording is playing.
     Banner,
     /// VRAM used by processes.
     Processes,
@@ -30,7 +30,7 @@ pub enum Role {
     Free,
     /// Memory in live tensors.
     Allocated,
-    /// Memory cached by an allocator and not in use by tensors.
+    /// Memory cached by an allocator but not in use by tensors.
     Idle,
     /// Freed memory that another stream may still use.
     Active,
@@ -42,12 +42,12 @@ pub enum Role {
     ChartRange,
 }
 
-/// The contrast that a role requires. A test checks it for every built-in theme.
+/// The contrast required by a role. A test checks it for every built-in theme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContrastClass {
     /// Text to be read.
     Text,
-    /// A bar or a line.
+    /// A bar or a line, not text.
     Shape,
 }
 
@@ -105,7 +105,7 @@ pub const ROLES: &[RoleDef] = &[
     shape(
         Role::Idle,
         "idle",
-        "memory cached by an allocator and not in use by tensors",
+        "memory cached by an allocator but not in use by tensors",
     ),
     shape(
         Role::Active,

@@ -1,7 +1,7 @@
 //! The rows of the process table: one per process and GPU, and one per exited process.
 //!
-//! A row references data in its frame and keeps the frame alive. Nothing is copied, and rows can be sorted, stored and drawn
-//! later.
+//! A row references data in its frame and keeps the frame alive, so rows can be sorted, stored and drawn later without
+//! copying.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct ExitedProcess {
     pub exit: Exit,
     pub time: UnixMillis,
     pub mono: Mono,
-    /// True if its incident is a fatal GPU out-of-memory error.
+    /// True if the exit's incident is a fatal GPU out-of-memory error.
     pub is_gpu_oom: bool,
 }
 
@@ -45,8 +45,8 @@ impl ExitedProcess {
         })
     }
 
-    /// Returns the cause of the exit: `OOM killer`, `OOM`, `signal 11`, `exit 1`. `None` if the exit was clean or its cause is
-    /// unknown.
+    /// Returns the cause of the exit: `OOM killer`, `OOM`, `signal 11`, `exit 1`. Returns `None` if the exit was clean
+    /// or its cause is unknown.
     pub fn cause(&self) -> Option<String> {
         if self.exit.oom.killed.get() == Some(true) {
             return Some("OOM killer".to_owned());
@@ -63,7 +63,7 @@ impl ExitedProcess {
         signal.or_else(|| code.map(|code| format!("exit {code}")))
     }
 
-    /// Describes the exit with its time in this format: `exited 12:03:58, exit 137, OOM killer`.
+    /// Describes the exit with its time: `exited 12:03:58, exit 137, OOM killer`.
     pub fn words(&self, theme: &Theme, format: &str) -> String {
         let code = self.exit.status.get().map(|code| format!("exit {code}"));
         let mut parts = vec![format!("exited {}", theme.clock(self.time, format))];
@@ -75,7 +75,7 @@ impl ExitedProcess {
 
 #[derive(Debug, Clone)]
 enum Origin {
-    /// A process in the driver's list. The fields are indices: into the GPUs, the GPU's process list, the frame's
+    /// A process in the driver's list. The fields are indices into the GPUs, the GPU's process list, the frame's
     /// processes and its pools.
     Listed {
         frame: Arc<Frame>,
@@ -84,7 +84,8 @@ enum Origin {
         facts: Option<usize>,
         pool: Option<usize>,
     },
-    /// A process found by its open device file. Inside a container the PIDs of the driver's list do not match.
+    /// A process found by its open device file. Used inside a container, where the PIDs in the driver's list do not
+    /// match.
     Local {
         frame: Arc<Frame>,
         gpu: usize,
@@ -103,13 +104,13 @@ pub struct ProcessRow {
     origin: Origin,
     /// Clock ticks per second, the unit of start times; 0 if the source does not report it.
     ticks_per_second: u64,
-    /// The most severe early warning for its pool. Warnings are derived from several frames.
+    /// The most severe early warning for the row's pool. Warnings are derived from several frames.
     warning: Option<NoteKind>,
-    /// Change of its VRAM in the last minute, in bytes per minute.
+    /// Change in VRAM over the last minute, in bytes per minute.
     growth: Option<f64>,
 }
 
-/// The identity of a row across frames, so that the cursor can follow it.
+/// Identity of a row across frames, which lets the cursor follow the row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowId {
     pub key: ProcessKey,
@@ -117,7 +118,7 @@ pub struct RowId {
 }
 
 const NOT_LISTED: &str =
-    "not available inside a container: the PIDs reported by the driver belong to the host";
+    "not available inside a container: the PIDs reported by the driver are host PIDs";
 
 impl ProcessRow {
     /// Returns the rows of a frame in the driver's order, followed by the exited processes, newest first.
@@ -140,7 +141,7 @@ impl ProcessRow {
     fn origins(frame: &Arc<Frame>, ended: &[Arc<ExitedProcess>]) -> Vec<Origin> {
         let mut rows = Vec::new();
         let pools = pools::Index::new(frame);
-        // An exit is reported immediately, while the frame may still list the process.
+        // The process's exit is reported immediately, but the frame may still list it.
         let has_ended = |key: ProcessKey| ended.iter().any(|ended| ended.key == key);
         for (g, gpu) in frame.gpus.iter().enumerate() {
             for (l, listed) in gpu.processes.value().into_iter().flatten().enumerate() {
@@ -218,7 +219,7 @@ impl ProcessRow {
         }
     }
 
-    /// Returns the index of the GPU, and of the MIG instance if there is one: `3`, `3:1`.
+    /// Returns the index of the GPU and, if any, the MIG instance: `3`, `3:1`.
     pub fn gpu_label(&self) -> Option<String> {
         let index = match &self.origin {
             Origin::Exited { gpu, .. } => gpu.as_ref()?.0,
@@ -244,7 +245,7 @@ impl ProcessRow {
         }
     }
 
-    /// Returns the data from the kernel; for an exited process, its last state.
+    /// Returns kernel data about the process, or its last state if the process has exited.
     pub fn facts(&self) -> Option<&Process> {
         match &self.origin {
             Origin::Listed { frame, facts, .. } => frame.processes.as_ref()?.list.get((*facts)?),
@@ -253,7 +254,7 @@ impl ProcessRow {
         }
     }
 
-    /// Returns the pool of the process on this GPU, if it could be read.
+    /// Returns the process's pool on this GPU, if it could be read.
     pub fn pool(&self) -> Option<&Pool> {
         let (frame, pool) = match &self.origin {
             Origin::Listed { frame, pool, .. } | Origin::Local { frame, pool, .. } => {
@@ -264,7 +265,7 @@ impl ProcessRow {
         frame.pools.as_ref()?.list.get(pool?)
     }
 
-    /// Returns the pools on this GPU that other frameworks in the process report.
+    /// Returns pools on this GPU reported by other frameworks in the process.
     pub fn reported_pools(&self) -> impl Iterator<Item = &ReportedPool> {
         let frame = match &self.origin {
             Origin::Listed { frame, .. } | Origin::Local { frame, .. } => Some(frame),
@@ -282,17 +283,17 @@ impl ProcessRow {
             .map(|(_, pool)| pool)
     }
 
-    /// Returns the memory in use by tensors on this GPU; `None` if one of the allocators does not report it.
+    /// Returns the memory in use by tensors on this GPU, or `None` if one of the allocators does not report it.
     pub fn allocated(&self) -> Option<Bytes> {
         self.sum(|stats| stats.allocated.last(), |pool| pool.allocated.get())
     }
 
-    /// Returns the memory that its allocators have reserved from the driver.
+    /// Returns the memory that the process's allocators have reserved from the driver.
     pub fn reserved(&self) -> Option<Bytes> {
         self.sum(|stats| stats.reserved.last(), |pool| pool.reserved.get())
     }
 
-    /// Returns the memory that its allocators have reserved and do not use.
+    /// Returns the memory that the process's allocators have reserved but do not use.
     pub fn idle(&self) -> Option<Bytes> {
         self.sum(PoolStats::idle, |pool| pool.idle().get())
     }
@@ -321,13 +322,13 @@ impl ProcessRow {
         self.growth = growth;
     }
 
-    /// Returns the change of its VRAM in the last minute, in bytes per minute.
+    /// Returns the change in VRAM over the last minute, in bytes per minute.
     pub fn growth(&self) -> Option<f64> {
         self.growth
     }
 
-    /// Returns its VRAM as a share of the GPU's memory. A process on a MIG instance uses only a part of the GPU, so it
-    /// has no share.
+    /// Returns the VRAM as a share of the GPU's memory. A process on a MIG instance has no share, because it uses only
+    /// a part of the GPU.
     pub fn share_of_gpu(&self) -> Option<f64> {
         if self.ended().is_some() || self.listed()?.gpu_instance.is_some() {
             return None;
@@ -346,7 +347,7 @@ impl ProcessRow {
         }
     }
 
-    /// Returns true if its allocator could not be read and the user can change that.
+    /// Returns true if the user can make the process's unreadable allocator readable.
     pub fn is_unreadable(&self) -> bool {
         match &self.origin {
             Origin::Listed { frame, .. } | Origin::Local { frame, .. } => {
@@ -356,7 +357,7 @@ impl ProcessRow {
         }
     }
 
-    /// Returns the largest request that would succeed now, estimated from allocator statistics only.
+    /// Returns the largest request that would succeed now, estimated from allocator statistics alone.
     pub fn fits(&self) -> Option<Bytes> {
         let pool = self.pool()?;
         let around = Around::of(self.facts(), pool, self.gpu());
@@ -370,7 +371,7 @@ impl ProcessRow {
         }
     }
 
-    /// Returns true if the row's data is not current.
+    /// Returns true if the row's data is outdated.
     pub fn is_stale(&self) -> bool {
         self.gpu()
             .is_none_or(|gpu| gpu.health.state != HealthState::Answering)
@@ -380,7 +381,7 @@ impl ProcessRow {
         self.id().key.pid
     }
 
-    /// Returns the current device memory; for an exited process, its peak.
+    /// Returns the current device memory, or the peak of an exited process.
     pub fn vram(&self) -> Reading<Bytes> {
         match &self.origin {
             Origin::Listed { .. } => self.listed().map(|l| l.vram.clone()).unwrap_or_default(),
@@ -400,7 +401,7 @@ impl ProcessRow {
         }
     }
 
-    /// Like [`fact`](Self::fact), but missing once the process has exited.
+    /// Like [`fact`](Self::fact), but returns a missing value for an exited process.
     pub fn live_fact<T: Clone>(&self, of: impl Fn(&Process) -> &Reading<T>) -> Reading<T> {
         if self.ended().is_some() {
             gone()
@@ -416,7 +417,7 @@ impl ProcessRow {
         )
     }
 
-    /// Returns the run time, until its exit. Uses the monotonic clock, like the start time.
+    /// Returns the run time, which stops at the exit. Uses the monotonic clock, like the start time.
     pub fn shown_age(&self) -> Option<Millis> {
         // The start time is unknown if the process could not be opened.
         let start = self.facts()?.key.start;
@@ -478,7 +479,7 @@ impl ProcessRow {
             })
     }
 
-    /// Returns the sort key of the default order: running processes by GPU and decreasing size, then exited ones,
+    /// Returns the sort key of the default order: running processes by GPU and descending size, then exited ones,
     /// newest first.
     pub fn default_order(&self) -> impl Ord + use<> {
         let ended = self.ended().map(|e| Reverse(e.mono));
@@ -491,7 +492,8 @@ impl ProcessRow {
     }
 }
 
-/// Shortens `/opt/conda/bin/python3 -u train.py --lr 1` to `train.py --lr 1`. Removes the directory of other programs.
+/// Shortens `/opt/conda/bin/python3 -u train.py --lr 1` to `train.py --lr 1`. For other programs, removes only the
+/// directory.
 fn without_interpreter(command: &str) -> String {
     const OMITTED_OPTIONS: [&str; 8] = ["-u", "-B", "-E", "-I", "-O", "-OO", "-s", "-S"];
     let (program, rest) = command.split_once(' ').unwrap_or((command, ""));

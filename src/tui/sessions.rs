@@ -1,6 +1,8 @@
-//! The sessions of the dashboard: one per monitored host, each with its state and its screens. One session is on the screen.
+//! The dashboard's sessions: one per monitored host, each with its own state and screens. One session is on the screen
+//! at a time.
 //!
-//! With several hosts, the first session is the host list. A snapshot or another screen without a source is the only session.
+//! With several hosts, the first session is the host list. A snapshot or other screen without a source is a session on
+//! its own.
 
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
@@ -21,25 +23,25 @@ use crate::model::units::Mono;
 use crate::protocol::{Request, Update};
 use crate::source::stream::Source;
 
-/// Updates queued between all hosts and the screen. When the queue is full, sources drop frames.
+/// Maximum number of updates queued between all hosts and the screen. When the queue is full, sources drop frames.
 const MAX_WAITING: usize = 64;
 
-/// Maximum number of hosts that retain more than an outline of their history. If there are more hosts, these are the
-/// last opened ones, and only the most recent one has its complete history, so that memory use is at most twice that of
-/// a single host.
+/// Maximum number of hosts that retain more than an outline of their history. If there are more hosts, the most
+/// recently opened ones retain it. Only the very last one keeps its complete history, so memory use is at most twice
+/// that of a single host.
 const MAX_WITH_HISTORY: usize = 4;
 
-/// Frames queued per host for the screen and for the watcher if there are many hosts. A frame takes about 0.1 MiB, so longer
-/// queues would exhaust the memory of an overloaded client.
+/// Maximum number of frames queued per host for the screen and for the watcher if there are many hosts. A frame takes
+/// about 0.1 MiB, so longer queues would exhaust the memory of an overloaded client.
 const MAX_WAITING_PER_HOST: usize = 2;
 
 /// A host to monitor.
 pub struct Host {
     pub app: App,
     pub source: Source,
-    /// Updates that were received before the dashboard opened and will not be sent again.
+    /// Updates received before the dashboard opened, which will not be sent again.
     pub before: Vec<Update>,
-    /// Set if connecting may prompt for a password.
+    /// The login, set if connecting may prompt for a password.
     pub login: Option<InteractiveLogin>,
 }
 
@@ -68,7 +70,7 @@ pub(super) struct Session {
     /// The source of a session that is not a host.
     source: Option<Source>,
     login: Option<InteractiveLogin>,
-    /// Set if an update arrived since [`Sessions::follow`].
+    /// True if an update has arrived since [`Sessions::follow`].
     has_news: bool,
 }
 
@@ -79,7 +81,7 @@ struct SessionLinks {
 }
 
 impl Session {
-    /// Creates a session for a screen that does not belong to a host.
+    /// Creates a session for a screen without a host.
     pub(super) fn alone(screen: Box<dyn Screen>, app: App) -> Self {
         Self {
             app,
@@ -115,7 +117,7 @@ pub(super) struct Sessions {
     /// Index of the first host.
     first_host: usize,
     arrivals: Receiver<(usize, Arrival)>,
-    /// Sessions that retain their history, the last opened one at the end. With few hosts, all retain it.
+    /// Sessions that retain their history, most recently opened last. With few hosts, all sessions retain it.
     opened: Vec<usize>,
     has_many_hosts: bool,
 }
@@ -199,7 +201,7 @@ impl Sessions {
         }
     }
 
-    /// Waits for the next message from any host. Safe to cancel. Never returns once all sources have closed.
+    /// Waits for the next message from any host. Cancel-safe. Never returns after all sources have closed.
     pub(super) async fn next(&mut self) -> (usize, Arrival) {
         match self.arrivals.recv().await {
             Some(arrival) => arrival,
@@ -215,7 +217,7 @@ impl Sessions {
         self.sessions[host].has_news = true;
         match arrival {
             Arrival::Update(update) => {
-                // All hosts of a recording jump together, and their incidents are detected again.
+                // All hosts of a recording jump together, so their incidents are detected again.
                 if matches!(*update, Update::Jump { .. }) && self.first_host > 0 {
                     self.sessions[0].app.incidents.forget_live_from(Mono(0));
                 }
@@ -236,7 +238,8 @@ impl Sessions {
         }
     }
 
-    /// Distributes the stored incidents. Each host gets its own; the host list, or a single host, gets all of them.
+    /// Distributes the stored incidents. Each host gets its own incidents; the host list, or a single host, gets all of
+    /// them.
     pub(super) fn take_stored(&mut self, known: &[ListedIncident]) {
         let is_single = self.first_host == 0;
         for (at, session) in self.sessions.iter_mut().enumerate() {
@@ -289,7 +292,7 @@ impl Sessions {
         }
     }
 
-    /// Returns the session for a row of the host list, or the session on the screen if no row is given.
+    /// Returns the session for a row of the host list, or the session on the screen if `None`.
     fn session(&self, row: Option<usize>) -> &Session {
         let at = row.map_or(self.on_screen, |row| self.first_host + row);
         self.sessions
@@ -297,14 +300,14 @@ impl Sessions {
             .unwrap_or(&self.sessions[self.on_screen])
     }
 
-    /// Returns the login of a host whose connection was lost because it needs the user's input.
+    /// Returns the login of a host whose lost connection can be restored only with user input.
     pub(super) fn login(&self, row: Option<usize>) -> Option<&InteractiveLogin> {
         let session = self.session(row);
         let asks = matches!(session.app.link, Some(Link::Lost { asks: true, .. }));
         session.login.as_ref().filter(|_| asks)
     }
 
-    /// Retries a lost connection, and shows a message.
+    /// Retries a lost connection and shows a message.
     pub(super) fn connect(&mut self, row: Option<usize>) {
         let is_lost = matches!(self.session(row).app.link, Some(Link::Lost { .. }));
         let message = if is_lost {
@@ -316,7 +319,7 @@ impl Sessions {
         self.on_screen().app.message = Some(message.into());
     }
 
-    /// Returns from a host to the host list. Returns false if there is no list.
+    /// Returns to the host list. Returns false if there is none.
     pub(super) fn show_fleet(&mut self) -> bool {
         let is_there = self.first_host > 0 && self.on_screen > 0;
         self.put_on_screen(0);
@@ -364,7 +367,7 @@ impl Sessions {
     }
 }
 
-/// Forwards the updates of a host and the results of its watcher until both channels have closed.
+/// Forwards a host's updates and its watcher's results until both channels have closed.
 async fn listen(
     mut source: Source,
     mut watch: Watcher,

@@ -1,5 +1,5 @@
-//! The processes that a signal is sent to. Requests identify each by PID and start time, so that the receiving host can detect
-//! a reused PID.
+//! The target processes of a signal. Requests identify each process by PID and start time, so that the receiving host
+//! can detect a reused PID.
 
 use std::collections::BTreeSet;
 
@@ -12,20 +12,20 @@ use crate::model::reading::{Missing, Reason};
 use crate::model::signal::Signalled;
 use crate::model::units::{Bytes, StartTicks, UnixMillis};
 
-/// A process that would receive the signal, as shown in the confirmation.
+/// A target process, as shown in the confirmation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
     pub key: ProcessKey,
     command: String,
     user: Option<String>,
-    /// True if the process belongs to another user.
+    /// True if the process is owned by another user.
     is_foreign: bool,
-    /// GPUs that it uses, with the memory on each.
+    /// GPUs used by the process, with its memory on each.
     gpus: Vec<(String, Option<Bytes>)>,
     started: UnixMillis,
 }
 
-/// Returns the process of a row as a signal target.
+/// Returns the process in a row as a signal target.
 pub fn target(row: &ProcessRow, app: &App) -> Result<Target, String> {
     let key = row.id().key;
     if row.ended().is_some() {
@@ -55,14 +55,14 @@ pub fn target(row: &ProcessRow, app: &App) -> Result<Target, String> {
     })
 }
 
-/// Returns the GPUs that a process uses.
+/// Returns the GPUs used by a process.
 fn gpus(app: &App, key: ProcessKey) -> Vec<(String, Option<Bytes>)> {
     let rows = app.all_rows.iter().filter(|row| row.id().key == key);
     rows.filter_map(|row| Some((row.gpu_label()?, row.vram().get())))
         .collect()
 }
 
-/// Returns the tagged processes, or else the one under the cursor.
+/// Returns the tagged processes, or the one under the cursor if none are tagged.
 pub fn targets(app: &App, under: Option<&ProcessRow>) -> Result<Vec<Target>, String> {
     is_allowed(app)?;
     if app.tags.is_empty() {
@@ -100,7 +100,7 @@ pub fn words(targets: &[Target]) -> String {
     }
 }
 
-/// Returns the lines of the question, with their heading.
+/// Returns the lines of the confirmation question, including a heading.
 pub fn lines(targets: &[Target], app: &App) -> Vec<Vec<(String, Role)>> {
     let theme = &app.theme;
     let heading = "    PID  USER      GPU    VRAM  STARTED         COMMAND".to_owned();
@@ -141,7 +141,7 @@ pub fn lines(targets: &[Target], app: &App) -> Vec<Vec<(String, Role)>> {
 }
 
 impl Target {
-    /// Returns its memory on all GPUs, if it is known.
+    /// Returns the process's memory on all GPUs, if known.
     fn vram(&self) -> Option<Bytes> {
         let sizes = self.gpus.iter().filter_map(|(_, vram)| *vram);
         sizes.reduce(|a, b| Bytes(a.0.saturating_add(b.0)))

@@ -1,4 +1,4 @@
-//! Saves the data of a screen as JSON in the current directory.
+//! Saves a screen's data as JSON in the current directory.
 //!
 //! Always creates a new file. Existing files are not overwritten and symbolic links are not followed, because other
 //! users may be able to write to the directory.
@@ -10,7 +10,7 @@ use std::path::Path;
 
 use crate::model::text::visible;
 
-/// Maximum number of files saved with the same time in their names.
+/// Maximum number of files with the same time in their names.
 const MAX_SAME_TIME: u32 = 99;
 
 /// Returns the file name without extension: `gputop-node17-20261120-120431`. The host name is not trusted.
@@ -32,7 +32,7 @@ pub fn stem(host: &str, date: &str) -> String {
     }
 }
 
-/// Writes the file and returns a message for the user: the file's name, or the error.
+/// Writes the file and returns a message for the user: the file name, or the error.
 pub fn write(directory: &Path, stem: &str, text: &str) -> String {
     for again in 1..=MAX_SAME_TIME {
         let name = match again {
@@ -70,7 +70,8 @@ fn failure(directory: &Path, name: &str, error: &io::Error) -> String {
     format!("cannot write {name}: {why}")
 }
 
-/// Creates and writes a file. `create_new` is `O_CREAT | O_EXCL`, which fails if the name exists, even as a dangling link.
+/// Creates and writes a file. `create_new` means `O_CREAT | O_EXCL`, which fails if the name exists, even as a dangling
+/// link.
 fn create(path: &Path, text: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let mut file = options
@@ -79,7 +80,7 @@ fn create(path: &Path, text: &str) -> io::Result<()> {
         .mode(0o600)
         .open(path)?;
     file.write_all(text.as_bytes()).inspect_err(|_| {
-        // Remove the incomplete file, which was created above.
+        // Remove the incomplete file that was created above.
         let _ = std::fs::remove_file(path);
     })
 }

@@ -1,4 +1,4 @@
-//! Describes a Python stack: its trigger, the delay, and its frames.
+//! Describes a Python stack: its trigger, its delay and its frames.
 
 use super::theme::{Role, Theme};
 use super::widgets::facts::Fact;
@@ -39,7 +39,7 @@ pub fn frames_words(stack: &PythonStack) -> String {
     frames.join(" < ")
 }
 
-/// Returns the stack as a section of a list of facts.
+/// Returns the stack as a section in a list of facts.
 pub fn facts(stack: &Result<PythonStack, Missing>, now: Mono, theme: &Theme) -> Vec<Fact> {
     let mut list = vec![Fact::Blank, Fact::Heading("Python stack".into())];
     let stack = match stack {

@@ -1,8 +1,8 @@
-//! One short line of plain ASCII for a status bar, printed by `gputop line`.
+//! Prints one short plain-ASCII line for a status bar, for `gputop line`.
 //!
-//! The full form is `0 118.6/141G 84% sm 100% 67C | 1 …`. In less space it becomes `mem 84 84 0 84%  sm 75%  67C`: the
-//! memory share of each GPU, mean SM use and highest temperature. Then only sums remain. Warnings such as ` ! 3 too
-//! hot` are dropped last.
+//! The full form is `0 118.6/141G 84% sm 100% 67C | 1 …`. With less space, it becomes `mem 84 84 0 84%  sm 75%  67C`:
+//! memory share of each GPU, mean SM use and highest temperature. With even less space, only sums remain. Warnings such
+//! as ` ! 3 too hot` are dropped last.
 
 use super::screens::gpu_columns::notes;
 use super::theme::Role;
@@ -22,7 +22,7 @@ pub fn of(gpus: &[&Gpu], frame: &Frame, width: usize) -> String {
     })
 }
 
-/// Replaces characters outside ASCII, since a status bar counts columns.
+/// Replaces non-ASCII characters, because a status bar counts columns.
 fn ascii(line: &str) -> String {
     let plain = |c: char| if (' '..='~').contains(&c) { c } else { '?' };
     line.chars().map(plain).collect()
@@ -66,7 +66,7 @@ fn shortest(gpus: &[&Gpu], frame: &Frame) -> String {
     format!("{share} sm {}{}", mean_sm(gpus), worst(gpus, frame))
 }
 
-/// Returns `118.6/141G 84%`, or a dash unless every GPU reports its memory.
+/// Returns used and total memory, such as `118.6/141G 84%`, or a dash unless every GPU reports its memory.
 fn memory(gpus: &[&Gpu]) -> String {
     let Some((used, total)) = used_and_total(gpus) else {
         return "-".into();
@@ -113,7 +113,7 @@ fn hottest(gpus: &[&Gpu]) -> String {
     hot.map_or_else(|| "-".into(), |hot| format!("{}C", hot.0))
 }
 
-/// Returns the worst warning and the number of other GPUs with a warning: ` ! 3 too hot +1`.
+/// Returns the most severe warning and the number of other GPUs with a warning: ` ! 3 too hot +1`.
 fn worst(gpus: &[&Gpu], frame: &Frame) -> String {
     let Some((index, words)) = warning(gpus, frame) else {
         return String::new();
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// Attributes all used memory to the driver, since unattributed memory is a warning of its own.
+    /// Attributes all used memory to the driver, because unattributed memory would cause its own warning.
     fn quiet(mut gpu: Gpu) -> Gpu {
         gpu.memory.reserved = gpu.memory.taken().expect("memory is set").into();
         gpu

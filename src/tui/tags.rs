@@ -1,4 +1,4 @@
-//! Tagged processes. Signals are sent to them instead of the process under the cursor.
+//! Tagged processes, which receive signals instead of the process under the cursor.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ impl Tags {
         self.tagged.contains(&key)
     }
 
-    /// Tags all these processes, or untags them if all are tagged already.
+    /// Tags all these processes, or untags them if all are already tagged.
     pub fn toggle_all(&mut self, keys: &[ProcessKey]) {
         if keys.iter().all(|key| self.has(*key)) {
             self.tagged.retain(|key| !keys.contains(key));

@@ -1,4 +1,4 @@
-//! Takes over the terminal and restores it on every exit path: return, error, signal, suspension, panic, abort.
+//! Takes control of the terminal and restores it on every exit path: return, error, signal, suspension, panic, abort.
 
 use std::io::{self, BufWriter, Stdout, Write};
 use std::mem::ManuallyDrop;
@@ -18,31 +18,31 @@ use super::fatal_signals;
 use super::terminal_size::Bounded;
 use crate::diagnose::recovery::is_recovered;
 
-/// True while gputop owns the screen. The code that sets it to false restores the screen, so the screen is restored
-/// only once.
+/// True while gputop owns the screen. The code that sets this flag to false restores the screen, which prevents a
+/// second restore.
 static IS_SCREEN_OWNED: AtomicBool = AtomicBool::new(false);
 /// True while the terminal reports mouse events.
 static MOUSE: AtomicBool = AtomicBool::new(false);
 
 /// Enables mouse reports for clicks and the wheel, with positions beyond column 223. crossterm would also enable
-/// reports of every movement, which waste bandwidth on a slow connection.
+/// reports of every movement, which would waste bandwidth on a slow connection.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
 const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
 
 type Out = Bounded<CrosstermBackend<BufWriter<Stdout>>>;
 
 pub struct Terminal {
-    /// Never dropped: ratatui's `drop` prints to stderr if it cannot show the cursor, and that print panics if stderr
-    /// is a terminal that has closed. [`restore`] restores everything instead.
+    /// Never dropped: ratatui's `drop` prints to stderr if it cannot show the cursor, and panics if stderr is a closed
+    /// terminal. [`restore`] restores everything instead.
     inner: ManuallyDrop<ratatui::Terminal<Out>>,
     mouse: bool,
 }
 
 impl Terminal {
-    /// Takes over the screen, and the mouse if requested.
+    /// Takes control of the screen, and of the mouse if requested.
     pub fn enter(mouse: bool) -> io::Result<Self> {
         take(mouse)?;
-        // Large enough to send a full screen in one write.
+        // Buffer size, large enough to send a full screen in one write.
         let out = BufWriter::with_capacity(64 << 10, io::stdout());
         match ratatui::Terminal::new(Bounded(CrosstermBackend::new(out))) {
             Ok(inner) => Ok(Self {
@@ -56,15 +56,15 @@ impl Terminal {
         }
     }
 
-    /// Takes over the screen again after a suspension.
+    /// Takes control of the screen again after a suspension.
     pub fn resume(&mut self) -> io::Result<()> {
         take(self.mouse)?;
         self.redraw()
     }
 
-    /// Discards the known screen content, so that the next draw writes everything.
+    /// Discards the cached screen content, so that the next draw writes everything.
     pub fn redraw(&mut self) -> io::Result<()> {
-        // `clear` cannot be used: it queries the cursor position, and the response would be read as keys.
+        // Do not use `clear`: it queries the cursor position, and the response would be read as keys.
         let size = self.inner.size()?;
         self.inner.resize(size.into())
     }
@@ -113,7 +113,7 @@ fn take(mouse: bool) -> io::Result<()> {
     entered
 }
 
-/// Restores the terminal if it was taken over. Never fails: if the terminal has closed, there is nothing to restore.
+/// Restores the terminal if gputop controls it. Never fails: if the terminal has closed, there is nothing to restore.
 pub fn restore() {
     if !IS_SCREEN_OWNED.swap(false, Ordering::SeqCst) {
         return;
@@ -133,9 +133,9 @@ pub fn restore() {
     fatal_signals::disarm();
 }
 
-/// Installs a panic hook that restores the terminal before a panic of the main thread is reported. A panic of a
-/// collector thread is logged, and the dashboard continues and marks that collector's data as stale. Panics that the
-/// diagnosis recovers from are reported by the caller of the diagnosis.
+/// Installs a panic hook that restores the terminal before a main-thread panic is reported. A collector-thread panic is
+/// logged, and the dashboard continues and marks that collector's data as stale. Panics that the diagnosis recovers
+/// from are reported by the caller of the diagnosis.
 pub fn restore_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

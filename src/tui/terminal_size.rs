@@ -1,7 +1,7 @@
 //! Limits the size of the terminal.
 //!
-//! Terminals report their own size, and some report 65535x65535, which is over four billion cells. gputop draws in the upper
-//! left part of such a terminal.
+//! Terminals report their own size, and some report 65535x65535, which is over four billion cells. gputop uses only the
+//! upper left part of such a terminal.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use ratatui::layout::{Position, Size};
 /// font.
 const MAX_SIZE: Size = Size::new(800, 300);
 
-/// A backend that limits the reported size.
+/// A backend that caps the reported size.
 pub struct Bounded<B>(pub B);
 
 fn bounded(size: Size) -> Size {

@@ -1,4 +1,4 @@
-//! A line of text that the user types, such as a filter or a search term.
+//! A line of user-typed text, such as a filter or a search term.
 
 use crossterm::event::{Event, KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
@@ -12,7 +12,7 @@ use super::keymap::is_enter;
 use super::theme::Role;
 use super::widgets::cells::put;
 
-/// Maximum length of a filter or a search term in characters. The rest of a longer paste is dropped.
+/// Maximum length of a filter or a search term in characters. Text beyond it is dropped.
 const MAX_CHARS: usize = 200;
 
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub struct TextField {
 }
 
 impl TextField {
-    /// Returns a field with this text that is being typed.
+    /// Returns a field with this text, in editing mode.
     pub fn typing(text: String) -> Self {
         Self {
             input: Input::from(text),
@@ -38,7 +38,7 @@ impl TextField {
         self.is_typing
     }
 
-    /// Returns true if the field has to be shown: it is being typed, or has a text.
+    /// Returns true if the field must be shown, because it is being edited or is not empty.
     pub fn is_open(&self) -> bool {
         self.is_typing || !self.text().is_empty()
     }
@@ -51,8 +51,8 @@ impl TextField {
         *self = Self::default();
     }
 
-    /// Handles a key while a search term is typed: Enter accepts it, Esc clears it. Returns false if the key is an action
-    /// instead; the keys that move end the typing.
+    /// Handles a key while a search term is being typed: Enter accepts the term, Esc clears it. Returns false if the
+    /// key is an action instead; movement keys end the typing.
     pub fn type_key(&mut self, key: KeyEvent) -> bool {
         if !self.is_typing {
             return false;
@@ -78,7 +78,7 @@ impl TextField {
         }
     }
 
-    /// Draws the label and the text. The caret is a reversed cell; returns its column.
+    /// Draws the label and the text, with the caret as a reversed cell. Returns the caret's column.
     pub fn draw(&self, label: &str, line: Rect, app: &App, buffer: &mut Buffer) -> u16 {
         Clear.render(line, buffer);
         let (theme, y) = (&app.theme, line.y);

@@ -1,7 +1,8 @@
-//! The appearance of the screens: colours for roles, glyphs that the terminal supports, and times in the user's time zone.
+//! The appearance of the screens: colours for roles, glyphs supported by the terminal, and times in the user's time
+//! zone.
 //!
 //! Screens use roles instead of colours. Important roles also differ in a letter or shape, so that they remain
-//! distinguishable with 16 colours, without colours, and for colour-blind users.
+//! distinguishable with 16 colours, without colours and for colour-blind users.
 
 use jiff::tz::TimeZone;
 use ratatui::style::Style;
@@ -23,26 +24,26 @@ pub struct Glyphs {
     pub active: &'static str,
     /// VRAM of a process outside its pools.
     pub other: &'static str,
-    /// A process without known pools, in a bar with processes that have pools.
+    /// A process without known pools, in a bar that also shows processes with pools.
     pub whole: &'static str,
     /// Address space that is not backed by memory.
     pub unmapped: &'static str,
-    /// A cache flush, in a chart.
+    /// Mark for a cache flush in a chart.
     pub retry: &'static str,
-    /// A failed request, in a chart.
+    /// Mark for a failed request in a chart.
     pub oom: &'static str,
-    /// An incident other than a failed request, in a chart.
+    /// Mark for any other incident in a chart.
     pub incident: &'static str,
-    /// The exit of a process, in a chart.
+    /// Mark for a process exit in a chart.
     pub ended: &'static str,
-    /// Replaces a missing number.
+    /// Placeholder for a missing number.
     pub absent: &'static str,
     /// Eighths of a cell, from empty to full.
     pub levels: [&'static str; 9],
-    /// The part of a chart column between minimum and maximum.
+    /// Fill for the minimum-to-maximum range of a chart column.
     pub range: &'static str,
     pub cursor: &'static str,
-    /// Marks a tagged row.
+    /// Mark for a tagged row.
     pub tag: &'static str,
     pub ellipsis: &'static str,
     pub rule: &'static str,
@@ -51,9 +52,9 @@ pub struct Glyphs {
     pub live: &'static str,
     pub paused: &'static str,
     pub degree: &'static str,
-    /// The column is sorted with the largest value first.
+    /// Arrow for a column sorted with the largest value first.
     pub descending: &'static str,
-    /// The column is sorted with the smallest value first.
+    /// Arrow for a column sorted with the smallest value first.
     pub ascending: &'static str,
 }
 
@@ -117,7 +118,7 @@ pub const ASCII: Glyphs = Glyphs {
     ascending: "^",
 };
 
-/// The appearance chosen by the user.
+/// The user's chosen appearance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Theme {
     pub colours: Colours,
@@ -139,7 +140,7 @@ impl Theme {
         }
     }
 
-    /// Formats a time in the user's zone with a `strftime` format.
+    /// Formats a time in the user's time zone with a `strftime` format.
     pub fn clock(&self, time: UnixMillis, format: &str) -> String {
         jiff::Timestamp::from_millisecond(time.0)
             .map(|t| t.to_zoned(self.zone.clone()).strftime(format).to_string())
@@ -150,7 +151,8 @@ impl Theme {
         self.colours.style(role)
     }
 
-    /// Returns the glyph of a part of a chart: a solid block if colours distinguish the parts, or else its shape.
+    /// Returns the glyph for a part of a chart: a solid block if colours distinguish the parts, or else a distinct
+    /// shape.
     pub fn chart_glyph(&self, shape: &'static str) -> &'static str {
         match self.has_solid_charts() {
             true => self.glyphs.levels[8],
@@ -158,7 +160,7 @@ impl Theme {
         }
     }
 
-    /// Returns true if the parts of a chart are solid blocks that differ in colour.
+    /// Returns true if the parts of a chart are solid blocks distinguished by colour.
     pub fn has_solid_charts(&self) -> bool {
         self.glyphs == UNICODE && self.style(Role::ChartRange).fg.is_some()
     }

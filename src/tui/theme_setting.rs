@@ -1,4 +1,4 @@
-//! Saves the theme in the configuration file. All other lines of the file, with their comments, stay unchanged.
+//! Saves the theme in the configuration file. All other lines of the file, including comments, are left unchanged.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use crate::user_files::{create, own_folder, replace};
 
 /// The key in the configuration file.
 const KEY: &str = "theme";
-/// Maximum size of a configuration file, the same as for reading it.
+/// Maximum size of a configuration file, the same as the limit for reading it.
 const MAX_BYTES: usize = 1 << 20;
 
 /// Saves the theme and returns a message for the user.
@@ -22,7 +22,7 @@ pub fn save(config: &Path, theme: &str) -> String {
 }
 
 fn write(config: &Path, theme: &str) -> io::Result<()> {
-    // A symbolic link, for example into a dotfiles repository, stays a link.
+    // Keep a symbolic link, for example into a dotfiles repository, as a link.
     let path = match fs::canonicalize(config) {
         Ok(path) => path,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -38,7 +38,7 @@ fn write(config: &Path, theme: &str) -> io::Result<()> {
     replace(&path, with_theme(&text, theme)?.as_bytes())
 }
 
-/// Returns the configuration with this theme. Fails if the result would not be valid TOML with that theme.
+/// Returns the configuration text with this theme set. Fails if the result would not be valid TOML with that theme.
 fn with_theme(text: &str, theme: &str) -> io::Result<String> {
     let setting = format!("{KEY} = \"{theme}\"");
     let is_table = |line: &&str| line.trim_start().starts_with('[');
@@ -51,7 +51,7 @@ fn with_theme(text: &str, theme: &str) -> io::Result<String> {
     let mut changed: Vec<&str> = lines.clone();
     match lines[..top].iter().position(|line| is_theme(line)) {
         Some(at) => changed[at] = &setting,
-        // The key goes before the first table, because a key below a heading belongs to that table.
+        // Insert the key before the first table, because a key below a heading belongs to that table.
         None => changed.insert(0, &setting),
     }
     let changed = changed.join("\n") + "\n";
@@ -75,7 +75,7 @@ mod tests {
             with("# mine\ninterval = \"2s\"\ntheme = \"dark\" # old\n\n[keys]\nsort = \"o\"\n"),
             "# mine\ninterval = \"2s\"\ntheme = \"light\"\n\n[keys]\nsort = \"o\"\n"
         );
-        // `theme` is the name of an action in this table.
+        // In this table, `theme` is the name of an action.
         assert_eq!(
             with("[keys]\ntheme = \"F3\"\n"),
             "theme = \"light\"\n[keys]\ntheme = \"F3\"\n"

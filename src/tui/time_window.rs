@@ -1,20 +1,20 @@
-//! The time window of charts: its length and its end.
+//! The time window for charts: its length and its end.
 //!
-//! By default charts end at the current time and move with it. Once scrolled back, their end stays fixed until they are
-//! scrolled forward to now or `0` is pressed. Their length does not change. Tables show the same time as far as their
-//! frames are retained (`past_frames`), and current data otherwise. The header says which.
+//! By default, charts end at the current time and move with it. Once scrolled back, their end stays fixed until they
+//! are scrolled forward to now or `0` is pressed. Their length does not change. Tables show the same time as the charts
+//! if that frame is retained (`past_frames`), or current data if it is not. The header says which.
 //!
 //! In a recording, *now* is the playback position. Scrolling moves it only to times whose frames are not retained, so
 //! tables and charts always show the same time. A seek or a step starts at the end of the charts. Pressing `0` first
 //! returns to now; pressing it again goes to the start of the recording.
 //!
 //! The charts of a recording cover up to a day, like live charts. If a jump did not load all of that history, the
-//! missing part is requested when it has to be drawn ([`TimeWindow::missing_before`]).
+//! missing part is requested when it is needed ([`TimeWindow::missing_before`]).
 
 use crate::model::history::DAY;
 use crate::model::units::{Millis, Mono};
 
-/// Available lengths of charts, shortest first.
+/// Available chart lengths, shortest first.
 pub const ZOOMS: &[Millis] = &[
     Millis(60_000),
     Millis(300_000),
@@ -25,10 +25,10 @@ pub const ZOOMS: &[Millis] = &[
     DAY,
 ];
 
-/// Index of the default maximum length, ten minutes.
+/// Index of the default maximum length: ten minutes.
 const DEFAULT_ZOOM: usize = 2;
 
-/// The scroll direction. Each step is a quarter of the charts' length.
+/// A scroll direction. Each step is a quarter of the charts' length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScrollDirection {
     Back,
@@ -38,7 +38,7 @@ pub enum ScrollDirection {
 /// The time window of all charts.
 #[derive(Debug, Clone, Default)]
 pub struct TimeWindow {
-    /// Index into [`ZOOMS`] if chosen by the user. Otherwise charts grow with the available history.
+    /// Index into [`ZOOMS`] if chosen by the user. If not set, charts grow with the available history.
     zoom: Option<usize>,
     /// End of the charts while they are scrolled back.
     end: Option<Mono>,
@@ -49,7 +49,7 @@ pub struct TimeWindow {
 }
 
 impl TimeWindow {
-    /// Returns a window without history that keeps the user's choice of length.
+    /// Returns a window without history but with the user's chosen length.
     #[must_use]
     pub fn reset(&self) -> Self {
         Self {
@@ -64,8 +64,8 @@ impl TimeWindow {
         self.until = time;
     }
 
-    /// Handles a jump within a recording, which supplies the history from `from` on. Returns false if there is a gap
-    /// between the known history and `from`, so that the known history must be discarded.
+    /// Handles a jump within a recording that supplies the history from `from` on. Returns false if there is a gap
+    /// between the known history and `from`, in which case the known history must be discarded.
     pub fn jump(&mut self, from: Mono) -> bool {
         let is_contiguous = self.covers(from);
         let since = self.since.filter(|_| is_contiguous).unwrap_or(from);
@@ -109,7 +109,7 @@ impl TimeWindow {
             .unwrap_or(DEFAULT_ZOOM)
     }
 
-    /// Makes charts one step longer (1) or shorter (-1). Charts that are scrolled back keep their end.
+    /// Makes charts one step longer (1) or shorter (-1). Charts that are scrolled back keep their end time.
     pub fn zoom_by(&mut self, step: isize, now: Mono) {
         let zoom = self.zoom.unwrap_or_else(|| self.automatic_zoom(now));
         self.zoom = Some(zoom.saturating_add_signed(step).min(ZOOMS.len() - 1));
@@ -139,7 +139,7 @@ impl TimeWindow {
         if end == before.0 {
             return false;
         }
-        // Fix the length, which would otherwise change while the user reads.
+        // Fix the length, because it would otherwise change while the user is reading.
         self.zoom = self
             .zoom
             .or_else(|| ZOOMS.iter().position(|zoom| zoom.0 == length));
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(window.missing_before(now, oldest), Some(since));
         assert!(window.prepend(since, Mono(25 * MINUTE)));
         assert_eq!(window.missing_before(now, oldest), Some(Mono(25 * MINUTE)));
-        // A response to a request from before a jump is ignored.
+        // A response to a request made before a jump is ignored.
         assert!(!window.prepend(since, Mono(0)));
         assert!(window.prepend(Mono(25 * MINUTE), Mono(0)));
         assert_eq!(window.missing_before(now, oldest), None);

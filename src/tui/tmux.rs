@@ -1,4 +1,4 @@
-//! Runs commands of the surrounding tmux with a timeout, so that a hanging tmux server does not block the caller.
+//! Runs commands in the surrounding tmux with a timeout, so that a hanging tmux server does not block the caller.
 
 use std::io::{self, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use crate::model::text::visible;
 
 const TMUX_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum length of the output that is read. A line of options is much shorter.
+/// Maximum length of output to read. An option line is much shorter.
 const MAX_OUTPUT_BYTES: u64 = 4096;
 
-/// Runs `tmux ARGS` with `input` on stdin and returns its output. Blocks, so it must not run on the UI task. `input` must fit
-/// into the buffer of a pipe.
+/// Runs `tmux ARGS` with `input` on stdin and returns its output. Must not run on the UI task, because it blocks.
+/// `input` must fit into a pipe's buffer.
 pub fn run(args: &[&str], input: &str) -> Result<String, String> {
     let command = format!("tmux {}", args.first().unwrap_or(&""));
     let failed = |error: io::Error| format!("`{command}`: {error}");
@@ -47,12 +47,12 @@ pub fn run(args: &[&str], input: &str) -> Result<String, String> {
 /// Reads the remaining output of an exited command.
 fn read(pipe: Option<impl Read>) -> String {
     let mut bytes = Vec::new();
-    // If the output cannot be read, it is treated as empty.
+    // Unreadable output is treated as empty.
     let _ = pipe.map(|pipe| pipe.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Waits for the command to exit; returns `None` if it was killed after the timeout.
+/// Waits for the command to exit. Returns `None` if it was killed after the timeout.
 fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     let deadline = Instant::now() + TMUX_TIMEOUT;
     loop {

@@ -1,4 +1,5 @@
-//! The stack of screens with the overlay: handles keys and the mouse, requests data from the source, and draws everything.
+//! The stack of screens with the overlay. Handles keys and the mouse, requests data from the source, and draws
+//! everything.
 
 use std::sync::Arc;
 
@@ -45,13 +46,13 @@ pub struct View {
     focus: Option<GpuUuid>,
     /// The last drawing area.
     area: Rect,
-    /// The requested map, and the sequence number of the frame for which it was requested.
+    /// The requested map, and the sequence number of the frame it was requested for.
     map: (Option<(ProcessKey, u32)>, u64),
-    /// The process whose holders were requested, and when.
+    /// The process whose memory holders were requested, and the time of the request.
     holders: (Option<ProcessKey>, Mono),
-    /// The time before which history was last requested from a recording.
+    /// The time before which history was most recently requested from a recording.
     past: Option<Mono>,
-    /// Requests for the source since the last call of [`Self::follow`].
+    /// Requests to the source since the last call to [`Self::follow`].
     requests: Vec<Request>,
 }
 
@@ -92,7 +93,7 @@ impl View {
         &**self.stack.last().unwrap_or(&self.stack[0])
     }
 
-    /// Handles a key. Returns what the event loop has to do, and requests for the source.
+    /// Handles a key. Returns the effect for the event loop, and requests to the source.
     pub fn key(&mut self, key: KeyEvent, app: &mut App) -> (Effect, Vec<Request>) {
         app.message = None;
         let action = app.keymap.resolve(key, app.recording.is_some());
@@ -113,7 +114,7 @@ impl View {
         (effect, self.follow(app))
     }
 
-    /// Handles a key where text is typed. Returns `None` if the key is an action instead.
+    /// Handles a key while text is being typed. Returns `None` if the key is an action instead.
     fn type_key(&mut self, key: KeyEvent, action: Option<Action>, app: &mut App) -> Option<Effect> {
         let is_for_program = action.is_some_and(|action| action.def().scope == Scope::Program);
         if is_for_program && key.modifiers.contains(KeyModifiers::CONTROL) {
@@ -126,7 +127,7 @@ impl View {
         }
     }
 
-    /// Performs an action: by the overlay, else by the screen, else by its handler in the action table.
+    /// Performs an action. The overlay handles it first, then the screen, then its handler in the action table.
     fn act(&mut self, action: Action, app: &mut App) -> Effect {
         let def = action.def();
         let (area, body) = (self.area, self.body(app, self.area));
@@ -145,7 +146,7 @@ impl View {
         self.perform(effect, app)
     }
 
-    /// Performs an effect on the screens. Returns what is left for the event loop.
+    /// Performs an effect on the screens. Returns any effect left for the event loop.
     fn perform(&mut self, effect: Effect, app: &mut App) -> Effect {
         match effect {
             Effect::Open(screen) => self.stack.push(screen),
@@ -166,7 +167,7 @@ impl View {
             Effect::Request(request) => {
                 self.overlay = None;
                 if let Request::Probe(probe) = &request {
-                    // The result of the probe will appear on its screen.
+                    // The probe result will appear on its own screen.
                     app.probes.ask(probe.clone());
                     self.replace(probe::DEF.id, Box::new(ProbeScreen::new(probe.gpu.clone())));
                 }
@@ -177,7 +178,7 @@ impl View {
         Effect::Done
     }
 
-    /// Opens a screen, in place of the top screen if that has this ID.
+    /// Opens a screen. Replaces the top screen if it has the same ID.
     fn replace(&mut self, id: &str, screen: Box<dyn Screen>) {
         if self.top().def().id == id {
             self.stack.pop();
@@ -185,7 +186,7 @@ impl View {
         self.stack.push(screen);
     }
 
-    /// The handler of actions that only some screens have, such as moving a cursor.
+    /// Default handler for actions that only some screens support, such as moving a cursor.
     pub(super) fn pass(&mut self, _app: &mut App) -> Effect {
         Effect::Done
     }
@@ -200,7 +201,7 @@ impl View {
         Effect::Done
     }
 
-    /// Opens the newest unread incident, or else the newest one.
+    /// Opens the newest unread incident, or the newest one if all are read.
     pub(super) fn open_newest_incident(&mut self, app: &mut App) -> Effect {
         let is_open = self.top().def().id == incident::DEF.id;
         let newest = || app.incidents.newest().filter(|_| !is_open);
@@ -238,7 +239,7 @@ impl View {
         ))
     }
 
-    /// Opens the incident list, or returns to it if it is open.
+    /// Opens the incident list, or returns to it if it is already open.
     pub(super) fn list_incidents(&mut self, _app: &mut App) -> Effect {
         let mut ids = self.stack.iter().map(|screen| screen.def().id);
         match ids.position(|id| id == incidents::DEF.id) {
@@ -261,7 +262,7 @@ impl View {
         }
     }
 
-    /// Copies the subject of the screen, or else the process or group under the cursor.
+    /// Copies the screen's subject, or the process or group under the cursor if it has none.
     pub(super) fn copy(&mut self, app: &mut App) -> Effect {
         let screen = self.top();
         let copied = screen
@@ -289,12 +290,13 @@ impl View {
         Effect::Done
     }
 
-    /// Returns the row of the process under the cursor, or the reason why there is none.
+    /// Returns the process row under the cursor, or the reason why there is none.
     fn process<'a>(&self, app: &'a App) -> Result<&'a ProcessRow, String> {
         self.top().process(app).ok_or_else(|| NO_PROCESS.to_owned())
     }
 
-    /// Opens the memory of the process under the cursor. For a GPU, this is its largest process with a known pool.
+    /// Opens the memory screen for the process under the cursor. For a GPU, this is its largest process with a known
+    /// pool.
     pub(super) fn open_memory(&mut self, app: &mut App) -> Effect {
         let screen = self.top();
         let gpu = || screen.gpu(app).filter(|_| screen.group(app).is_none());
@@ -312,7 +314,7 @@ impl View {
             .into()
     }
 
-    /// Requests the Python stack of the process, and opens a screen that shows it.
+    /// Requests the process's Python stack, and opens a screen that shows it.
     pub(super) fn read_stack(&mut self, app: &mut App) -> Effect {
         if app.recording.is_some() {
             return Effect::Message("cannot read the stack of a process in a recording".into());
@@ -334,7 +336,7 @@ impl View {
             .into()
     }
 
-    /// Prompts for the path of a log.
+    /// Prompts for a log path.
     pub(super) fn name_log(&mut self, app: &mut App) -> Effect {
         if let Err(why) = app.permissions.watches {
             return Effect::Message(why.into());
@@ -387,7 +389,7 @@ impl View {
         Effect::Done
     }
 
-    /// Returns scrolled charts to now. Otherwise ends a pause, or goes to the start of a recording.
+    /// Returns scrolled charts to now. If they are not scrolled, ends a pause or goes to the start of a recording.
     pub(super) fn go_to_now(&mut self, app: &mut App) -> Effect {
         let is_scrolled = app.time_window.end().is_some();
         app.to_now();
@@ -399,7 +401,7 @@ impl View {
         Effect::Done
     }
 
-    /// Moves within a recording; from the end of the charts if they are scrolled back.
+    /// Seeks within a recording, starting from the end of the charts if they are scrolled back.
     pub(super) fn skip(&mut self, millis: i64, app: &mut App) -> Effect {
         let Some(end) = app.time_window.end() else {
             return play(Play::Skip(millis));
@@ -408,7 +410,7 @@ impl View {
         play(Play::To(Mono(end.0.saturating_add_signed(millis))))
     }
 
-    /// Moves a recording by one frame and pauses it; to the end of the charts if they are scrolled back.
+    /// Moves a recording by one frame and pauses it. If the charts are scrolled back, moves to their end instead.
     pub(super) fn step(&mut self, frames: i32, app: &mut App) -> Effect {
         let Some(end) = app.time_window.end() else {
             return play(Play::Step(frames));
@@ -418,7 +420,7 @@ impl View {
         play(Play::To(end))
     }
 
-    /// Returns the data of the current screen.
+    /// Returns the data shown on the current screen.
     fn document(&self, app: &App) -> Document {
         let screen = self.top();
         let pool = self.shown_map(app);
@@ -437,12 +439,12 @@ impl View {
         Document::new(&app.hello, Arc::clone(&app.frame), Some(shown))
     }
 
-    /// Sets the drawing area, which determines what data a screen needs.
+    /// Sets the drawing area, which determines what data the screens need.
     pub fn resize(&mut self, area: Rect) {
         self.area = area;
     }
 
-    /// Notifies all screens of a change of the app, and returns their requests for the source.
+    /// Notifies all screens that the app has changed, and returns their requests to the source.
     pub fn follow(&mut self, app: &App) -> Vec<Request> {
         let mut requests = std::mem::take(&mut self.requests);
         for screen in &mut self.stack {
@@ -460,7 +462,8 @@ impl View {
         requests
     }
 
-    /// Returns requests that cancel the work for this view when another host is shown. [`Self::follow`] requests it again.
+    /// Returns requests that cancel this view's pending work when another host is shown. [`Self::follow`] repeats the
+    /// cancelled requests later.
     pub fn leave(&mut self) -> Vec<Request> {
         let mut requests = Vec::new();
         if self.focus.take().is_some() {
@@ -480,7 +483,7 @@ impl View {
         self.top().map(app, self.body(app, self.area))
     }
 
-    /// Requests the map for the top screen when the pool changes, and again with every frame.
+    /// Requests the map for the top screen when the pool changes, and again for every frame.
     fn wanted_map(&mut self, app: &App) -> Option<Request> {
         let wanted = (self.shown_map(app), app.frame.seq);
         let has_new_frame = wanted.0.is_some() && wanted.1 != self.map.1;
@@ -503,7 +506,7 @@ impl View {
         Some(Request::Holders(wanted))
     }
 
-    /// Requests the history that the charts need from a recording. Each part is requested once.
+    /// Requests the recorded history needed by the charts. Each part is requested only once.
     fn wanted_past(&mut self, app: &App) -> Option<Request> {
         let wanted = app.missing_before();
         let is_new = wanted != std::mem::replace(&mut self.past, wanted);
@@ -517,7 +520,7 @@ impl View {
         u16::from(!(is_small(area) && self.stack.len() == 1))
     }
 
-    /// Returns the height of the header and the notice.
+    /// Returns the combined height of the header and the notice.
     fn rows_above(&self, app: &App, area: Rect) -> u16 {
         let notice = match is_small(area) {
             true => 0,
@@ -526,7 +529,7 @@ impl View {
         self.header_rows(area) + u16::try_from(notice).unwrap_or(0)
     }
 
-    /// Returns the line for the newest unread incident: above the screen, or in place of the footer in a small pane.
+    /// Returns the area for the newest unread incident: above the screen, or in place of the footer in a small pane.
     fn news_line(&self, app: &App, area: Rect) -> Option<Rect> {
         if area.height < 3 || app.incidents.news().is_none() {
             return None;
@@ -538,7 +541,7 @@ impl View {
         Some(row(area, y))
     }
 
-    /// Returns the area of the screen between the lines above it and the footer.
+    /// Returns the area of the screen, between the lines above it and the footer.
     fn body(&self, app: &App, area: Rect) -> Rect {
         let news = u16::from(self.news_line(app, area).is_some());
         let (above, below) = match is_small(area) {
@@ -573,8 +576,8 @@ impl View {
         self.stack.len() == 1 && app.name.is_none()
     }
 
-    /// Handles the mouse. A click selects a row, and a click on the selected row opens it. A click on a heading sorts, and a
-    /// click in the footer triggers that key. The wheel scrolls; over a chart it scrolls in time.
+    /// Handles the mouse. A click selects a row, and a click on the selected row opens it. A click on a heading sorts,
+    /// and a click on a footer key triggers it. The wheel scrolls; over a chart it scrolls through time.
     pub fn mouse(
         &mut self,
         mouse: MouseEvent,
@@ -611,7 +614,7 @@ impl View {
         charts.is_some_and(|charts| charts.contains(position))
     }
 
-    /// Handles a click. Returns an action to perform in addition.
+    /// Handles a click. Returns an additional action to perform, if any.
     fn click(&mut self, position: Position, area: Rect, app: &mut App) -> Option<Action> {
         if let Some(overlay) = &mut self.overlay {
             return overlay.click(position, area, app);
@@ -655,7 +658,7 @@ impl View {
             let [_, last] = split_bottom(area, 1);
             chrome::footer(app, screen, self.is_first(app), last, buffer);
         } else if let Some(message) = &app.message {
-            // Without a footer, messages replace the last line.
+            // Without a footer, messages are drawn over the last line.
             chrome::message(app, message, area, buffer);
         }
         if let Some(overlay) = &self.overlay {
@@ -665,14 +668,14 @@ impl View {
     }
 }
 
-/// The message if an action requires a process.
+/// Message shown if an action requires a process but none is selected.
 const NO_PROCESS: &str = "no process selected";
 
 fn play(play: Play) -> Effect {
     Effect::Request(Request::Play(play))
 }
 
-/// Multiplies the speed of a recording.
+/// Multiplies a recording's playback speed.
 pub(super) fn set_speed(app: &App, factor: f32) -> Effect {
     let speed = app.recording.as_ref().map_or(1.0, |r| r.position.speed);
     play(Play::Speed((speed * factor).clamp(0.125, 64.0)))

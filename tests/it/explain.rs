@@ -239,11 +239,11 @@ fn an_ignored_exception_is_not_the_last_exception() {
 
 /// An exception that only the server's own code raised needs a new version or a report, not a setting.
 #[test]
-fn an_exception_inside_a_server_is_called_a_fault_of_the_server() {
+fn an_exception_inside_a_server_is_called_a_bug_of_the_server() {
     let log = "Traceback (most recent call last):\n  File \"/opt/venv/sglang/srt/managers/scheduler.py\", line 203, in step\n    \
         indices.cpu()\nAttributeError: 'NoneType' object has no attribute 'cpu'\n";
     let message = err(&piped(&[], log.as_bytes()));
-    assert!(message.contains("software fault in SGLang"), "{message}");
+    assert!(message.contains("This is a bug in SGLang"), "{message}");
     let own = log.replace(
         "/opt/venv/sglang/srt/managers/scheduler.py",
         "/home/ana/train.py",

@@ -136,26 +136,29 @@ fn names_and_sums_equal_those_of_the_program() {
 
 #[test]
 fn limits_have_a_sentence() {
+    type Limit = fn(&mut Maximums);
     let folder = folders().remove(0);
     let dump = dump(&folder);
-    let limited = |limit: &dyn Fn(&mut Maximums)| {
-        let mut options = Options::default();
-        options.time_limit = Duration::from_secs(120);
+    let limited = |limit: Limit| {
+        let mut options = Options {
+            time_limit: Duration::from_secs(120),
+            ..Options::default()
+        };
         limit(&mut options.maximums);
         let (holders, _) = read_with(dump.clone(), &options, |_| Duration::ZERO);
         holders.unwrap()
     };
-    assert!(!limited(&|_| {}).is_incomplete);
-    let table: [(&dyn Fn(&mut Maximums), &str); 5] = [
+    assert!(!limited(|_| {}).is_incomplete);
+    let table: [(Limit, &str); 5] = [
         (
-            &|max| max.candidates = 10,
+            |max| max.candidates = 10,
             "The maximum number of candidates ended the search for tensors",
         ),
-        (&|max| max.tensors = 10, "Only 10 tensors were read."),
-        (&|max| max.threads = 0, "Only 0 threads were searched"),
-        (&|max| max.depth = 2, "Names show at most 2 references."),
+        (|max| max.tensors = 10, "Only 10 tensors were read."),
+        (|max| max.threads = 0, "Only 0 threads were searched"),
+        (|max| max.depth = 2, "Names show at most 2 references."),
         (
-            &|max| max.items = 2,
+            |max| max.items = 2,
             "Only 2 items of each container were searched.",
         ),
     ];

@@ -380,7 +380,7 @@ fn another_version_works_or_is_refused_in_one_sentence() {
         ("gputop-agent protocol=x", "?"),
     ] {
         let why = format!(
-            "gputop {there} on the remote host uses another protocol than {here} on this host. Update the older one"
+            "gputop {there} on the remote host uses a different protocol from {here} on this host. Update the older one"
         );
         assert_eq!(after(greeting), (false, why));
     }

@@ -312,12 +312,12 @@ fn a_jump_fills_the_charts_and_brings_the_events_of_the_past() {
     seen.position(|_| true);
     assert_eq!(seen.go(Play::To(Mono(100_000 + 570_000))), 570);
     assert_eq!(seen.events(), (0..22).collect::<Vec<_>>());
-    assert_eq!(seen.frames(), (540..=570).collect::<Vec<_>>());
+    assert_eq!(seen.frames(), (480..=570).collect::<Vec<_>>());
     let mut history = History::default();
     for update in &seen.updates {
         match update {
             Update::Jump { summaries, .. } => {
-                assert_eq!(summaries.len(), 9);
+                assert_eq!(summaries.len(), 8);
                 history = History::default();
                 summaries.iter().for_each(|s| history.push_summary(s));
             }

@@ -207,7 +207,7 @@ fn non_agent_is_reported_with_its_last_output() {
         ),
         (
             "via:echo gputop-agent protocol=7 version=9.9",
-            "cannot record: gputop 9.9 on the remote host uses another protocol than 0.1.0 on this host. Update the older one",
+            "cannot record: gputop 9.9 on the remote host uses a different protocol from 0.1.0 on this host. Update the older one",
         ),
         (
             "via:echo gputop-agent protocol=1 version=0.1.0; echo this is no stream",

@@ -281,7 +281,7 @@ fn other_protocol_is_reported_and_push_replaces_it() {
     assert_eq!(code, Some(2), "{message}");
     assert_eq!(
         message,
-        "gputop: gputop 7.1 on far uses another protocol. Install this version there, or copy it with `gputop --push far`\n"
+        "gputop: gputop 7.1 on far uses a different protocol. Install this version there, or copy it with `gputop --push far`\n"
     );
     let terminal = sshd.dashboard().args(["--push", "far"]).start();
     wait_sm(&terminal, "38");

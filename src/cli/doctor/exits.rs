@@ -27,7 +27,7 @@ pub fn check_exits() -> Check {
         ),
         ExitSources::Nothing(why) => (
             false,
-            format!("detected within 2 s, without exit code: {why}"),
+            format!("detected within 2 s, but without an exit code: {why}"),
         ),
     };
     let fix = match works {
@@ -82,7 +82,7 @@ pub fn check_kernel_log() -> Check {
     }
 }
 
-/// `supported`: number of GPUs that report Xids and total number of GPUs, or `None` without a driver.
+/// `supported`: the number of GPUs that report Xids and the total number of GPUs, or `None` without a driver.
 pub fn check_xids(supported: Option<(usize, u32)>) -> Check {
     let (works, found) = match supported {
         None => (false, "requires the NVIDIA driver".to_owned()),

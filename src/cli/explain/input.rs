@@ -10,7 +10,7 @@ use crate::diagnose::{Catalogue, LogFindings, LogReader};
 use crate::model::text::visible;
 
 const CHUNK_BYTES: usize = 1 << 20;
-/// Maximum number of files that are read from a directory. No job has more ranks.
+/// Maximum number of files that are read from a directory. It exceeds the number of ranks of any job.
 const MAX_FILES: usize = 4096;
 /// Maximum depth of the search in a directory: torchrun writes `RUN/attempt_0/3/stderr.log`.
 const MAX_DEPTH: usize = 4;

@@ -9,14 +9,14 @@ use crate::diagnose::LogFindings;
 use crate::diagnose::traceback::Frame;
 use crate::user_files;
 
-/// Maximum number of files that are read.
+/// Maximum number of files to read.
 const MAX_FILES: usize = 32;
 const MAX_FILE_BYTES: u64 = 2 << 20;
 /// Maximum number of lines before and after the failing one.
 const MAX_BEFORE: usize = 60;
 const MAX_AFTER: usize = 4;
 
-/// Adds the source to the innermost frame of the user in each traceback.
+/// Adds the source code to the user's innermost frame in each traceback.
 pub fn add(logs: &mut [LogFindings]) {
     let mut files = HashMap::new();
     for log in logs {

@@ -14,7 +14,7 @@ use crate::tui::action::ACTIONS;
 use crate::tui::keymap::show_key;
 use crate::tui::palette::PALETTES;
 
-/// Returns the page of the subcommand with this path, or of the program if the path is empty.
+/// The examples have a section of their own; clap_mangen would title it EXTRA.
 pub fn page(program: Command, path: &[String]) -> Result<String> {
     let mut command = &program;
     for name in path {

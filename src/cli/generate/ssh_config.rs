@@ -39,7 +39,7 @@ pub fn hosts(home: &Path) -> Vec<String> {
     hosts
 }
 
-/// Returns the readable part of a regular file, or an empty text.
+/// Returns the readable part of a regular file, or an empty string.
 fn text(path: &Path) -> String {
     let mut bytes = Vec::new();
     if fs::metadata(path).is_ok_and(|meta| meta.is_file())

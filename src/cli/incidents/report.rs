@@ -1,7 +1,7 @@
 //! A report about a wrong explanation, with the log text and the values that the explanation was based on.
 //!
 //! The report is meant to be published. In addition to what the store redacts, it omits the host, the command line, the
-//! environment, and the names of users in paths.
+//! environment, and user names in paths.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -77,7 +77,7 @@ pub(super) fn text(record: &Record) -> String {
     )
 }
 
-/// Removes the host's name, and the names of users in paths.
+/// Removes the host name, and user names in paths.
 fn anonymous(text: &str, host: &str) -> String {
     let mut text = text.to_owned();
     if let Some(home) = std::env::var("HOME").ok().filter(|home| home.len() > 5) {
@@ -89,7 +89,7 @@ fn anonymous(text: &str, host: &str) -> String {
     if let Ok(user) = Regex::new(r#""user": "[^"]*""#) {
         text = user.replace_all(&text, r#""user": "USER""#).into_owned();
     }
-    // A host name of two letters would match within other words.
+    // A host name of one or two letters would match inside other text.
     if host.len() > 2
         && let Ok(name) = Regex::new(&format!(r"\b{}\b", regex::escape(host)))
     {

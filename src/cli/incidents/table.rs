@@ -66,7 +66,7 @@ fn summary(incident: &Incident) -> String {
     format!("{}: {}", incident.id, incident.title)
 }
 
-/// Returns `rank 3 train.py 418`, without the parts that are not known.
+/// Returns `rank 3 train.py 418`, omitting unknown parts.
 fn process(entry: &Entry) -> String {
     let fields = &entry.record.incident.fields;
     let mut words = Vec::new();

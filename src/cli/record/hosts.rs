@@ -1,7 +1,7 @@
-//! Records several hosts: a directory with one recording for each. Each recording can be played alone, or together with
-//! the others on a shared clock.
+//! Records several hosts to a directory with one recording per host. Each recording can be played alone or together
+//! with the others on a shared clock.
 //!
-//! The file of a host is created when the host is first reached. A failure of one host does not affect the others.
+//! A host's file is created when the host is first reached. One host's failure does not affect the others.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -187,7 +187,7 @@ impl PendingHost {
     }
 }
 
-/// Returns the host's greeting once the host is reached.
+/// Waits until the host is reached, and returns its greeting.
 async fn first_hello(source: &mut Source, name: &str) -> Option<Arc<Hello>> {
     let mut is_disconnected = false;
     loop {
@@ -203,7 +203,8 @@ fn shown(target: &Target) -> String {
     visible(target.name().as_bytes(), 60)
 }
 
-/// Returns a file name for each host, derived from the command line only: remote hosts must not choose file names.
+/// Returns a file name for each host. The names come from the command line only, because remote hosts must not choose
+/// file names.
 fn file_names(targets: &[Target]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for target in targets {
@@ -214,7 +215,7 @@ fn file_names(targets: &[Target]) -> Vec<String> {
             .collect();
         let parts = name.split('-').filter(|part| !part.is_empty());
         let name = parts.collect::<Vec<_>>().join("-");
-        // `via:` commands differ at the end, so a long name keeps its end.
+        // `via:` commands differ at the end, so a long name is truncated at the front.
         let from = name.len().saturating_sub(MAX_NAME);
         let name = name[from..].trim_start_matches('-');
         let stem = (1..).find_map(|number| {

@@ -1,4 +1,4 @@
-//! Turns incidents from the remote host's store into events of the recording, because a replay cannot ask the store.
+//! Converts incidents from the remote host's store to events of the recording, because a replay cannot query the store.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::model::incident_record::Record;
 use crate::model::remote_incident::RemoteIncident;
 use crate::model::units::Mono;
 
-/// The start of the recording, and the number of events so far.
+/// State of the conversion: the start of the recording and the number of events so far.
 #[derive(Debug, Default)]
 pub struct RemoteIncidentEvents {
     boot_id: String,
@@ -44,7 +44,7 @@ impl RemoteIncidentEvents {
         self.count += 1;
         Some(Event {
             boot_id: key.boot_id.clone(),
-            // Agent ids never begin with a plus sign.
+            // Agent IDs never begin with a plus sign.
             agent: "+store".into(),
             seq: self.count,
             time: now.time,

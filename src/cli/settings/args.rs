@@ -1,4 +1,5 @@
-//! Options that override settings, in groups. Each subcommand flattens the groups that it uses, so its help lists no others.
+//! Options that override settings, in groups. Each subcommand flattens only the groups that it uses, so that its help
+//! lists no other options.
 
 use std::ffi::OsStr;
 use std::iter;
@@ -25,7 +26,7 @@ type Values = Vec<(&'static SettingDef, Value)>;
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
     pub config: Option<PathBuf>,
-    /// The first value of a setting takes precedence.
+    /// Values in order of precedence: the first value of a setting applies.
     pub values: Values,
 }
 
@@ -42,7 +43,7 @@ impl Flags {
         value.and_then(|(_, value)| value.as_str())
     }
 
-    /// Adds the options before the subcommand; those after it take precedence.
+    /// Adds the options given before the subcommand. Options after the subcommand take precedence.
     pub fn or(mut self, before: Self) -> Self {
         self.config = self.config.or(before.config);
         self.with(before.values)
@@ -217,7 +218,7 @@ fn densities() -> PossibleValuesParser {
     PossibleValuesParser::new(DENSITIES.iter().map(|(name, _)| *name))
 }
 
-/// Accepts any name, because users may have their own themes. Help and completions list the built-in ones.
+/// Accepts any name, because users may have their own themes. Help and completions list only the built-in ones.
 #[derive(Debug, Clone, Copy)]
 struct ThemeNames;
 

@@ -1,4 +1,4 @@
-//! Options for the collectors of this host, from the environment of this process.
+//! Collector options for this host, from gputop's environment.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::collect::process::container::Files;
 use crate::model::permissions::Permissions;
 use crate::model::units::Millis;
 
-/// Returns the collector options from the environment of this process.
+/// Returns the collector options from gputop's environment.
 pub fn agent_options(interval: Millis) -> agent::Options {
     agent::Options {
         interval,

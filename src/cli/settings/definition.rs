@@ -1,6 +1,6 @@
 //! The list of settings. The configuration file, the environment, `config print` and the reference are derived from it.
 
-/// The type of a setting's value in the file.
+/// The TOML type of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Text,
@@ -16,9 +16,9 @@ pub struct SettingDef {
     pub flag: &'static str,
     /// The default as a phrase: `1s`, `from the locale`.
     pub default: &'static str,
-    /// A value in TOML: `"1s"`.
+    /// An example value in TOML: `"1s"`.
     pub example: &'static str,
-    /// A phrase without a period.
+    /// Description, as a phrase without a period.
     pub help: &'static str,
 }
 
@@ -135,13 +135,13 @@ pub const SETTINGS: &[&SettingDef] = &[
     &PROBE_INTERVAL,
 ];
 
-/// A table in the file with keys chosen by the user.
+/// A TOML table whose keys are chosen by the user.
 #[derive(Debug)]
 pub struct TableDef {
     pub name: &'static str,
-    /// One line of the table in TOML.
+    /// An example line of the table in TOML.
     pub example: &'static str,
-    /// A phrase without a period.
+    /// Description, as a phrase without a period.
     pub help: &'static str,
 }
 

@@ -76,15 +76,15 @@ pub enum SettingError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigPath {
     pub path: PathBuf,
-    /// True if the user gave the path. Then the file must exist.
+    /// True if the user gave the path. The file must then exist.
     is_explicit: bool,
 }
 
 impl ConfigPath {
     /// Returns the path from the flag, the variable or the XDG configuration directory, in this order.
     ///
-    /// With the flag, root may name any file. The variable may come from another user through `sudo -E`, so a file that
-    /// another user owns is rejected: `on_incident` would run as root.
+    /// The flag may name any file, even for root. The variable may come from another user through `sudo -E`, so a file
+    /// owned by another user is rejected: its `on_incident` would run as root.
     pub fn find(flag: Option<&Path>) -> Result<Self, DirectoryError> {
         let explicit = |path| Self {
             path,
@@ -122,7 +122,7 @@ impl fmt::Display for Group {
     }
 }
 
-/// The keys of an action in the file.
+/// The keys assigned to an action in the file.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a key or a list of keys")]
 enum KeyNames {
@@ -133,14 +133,14 @@ enum KeyNames {
 /// Values from flags, environment variables and the file, not yet parsed.
 #[derive(Debug, Default)]
 pub struct Written {
-    /// In order of precedence.
+    /// Values in order of precedence.
     values: Vec<(&'static SettingDef, Value, Origin)>,
     pub bindings: Vec<(Binding, Origin)>,
     pub groups: Vec<Group>,
 }
 
 impl Written {
-    /// Reads the file and reports the first error in it. A missing file counts as empty unless the user gave its path.
+    /// Reads the file and reports its first error. A missing file is treated as empty unless the user gave its path.
     pub fn read(config: &ConfigPath) -> Result<Self, SettingError> {
         use io::ErrorKind::{NotADirectory, NotFound};
         match read_text("configuration", &config.path) {
@@ -233,7 +233,7 @@ impl Written {
             .map(|(def, raw)| (def, raw, Origin::Flag(def.flag)))
             .collect();
         for def in SETTINGS {
-            // An empty variable counts as not set.
+            // An empty variable is treated as unset.
             if let Some(text) = variable(def.variable).filter(|text| !text.is_empty()) {
                 let origin = Origin::Variable(def.variable);
                 let raw = match (def.kind, text.to_lowercase().as_str()) {
@@ -265,7 +265,7 @@ impl Written {
         self.get(def)?.1.as_bool()
     }
 
-    /// Parses a text; an error gets its origin.
+    /// Parses a text, and adds its origin to any error.
     pub fn parsed<T>(
         &self,
         def: &SettingDef,
@@ -281,8 +281,8 @@ impl Written {
     }
 }
 
-/// Parses a group from its hosts and the origin of each. Fails if a host is invalid, or if the group has the name of a
-/// subcommand and could never be selected.
+/// Parses a group from its hosts and their origins. Fails if a host is invalid, or if the group has the name of a
+/// subcommand, because it could never be selected.
 fn group(name: String, words: &[(&str, Origin)], origin: Origin) -> Result<Group, SettingError> {
     let shown = quoted(&name);
     // Subcommands are matched before groups.
@@ -310,7 +310,7 @@ fn group(name: String, words: &[(&str, Origin)], origin: Origin) -> Result<Group
     })
 }
 
-/// Reads a text file written by the user. Error messages call the file `what`.
+/// Reads a text file written by the user. Error messages refer to the file as `what`.
 pub fn read_text(what: &'static str, path: &Path) -> Result<String, SettingError> {
     let read = || {
         let mut text = String::new();

@@ -1,7 +1,7 @@
 //! Resolves settings from flags, environment variables and the configuration file.
 //!
-//! [`Written`] holds all values that the user gave, each with its origin. [`Settings`] holds the resolved values.
-//! [`definition::SETTINGS`] lists the settings that exist.
+//! [`Written`] contains all values given by the user, each with its origin. [`Settings`] contains the resolved values.
+//! [`definition::SETTINGS`] lists all settings.
 
 mod args;
 #[cfg(local)]
@@ -74,9 +74,9 @@ pub struct Settings {
     on_idle: Option<Millis>,
     /// Runs the command for each GPU process that exits.
     on_exit: bool,
-    /// Groups of hosts that can be given on the command line.
+    /// Named groups of hosts for the command line.
     pub groups: Vec<Group>,
-    /// Reason why the user's directories are not used, if they are not.
+    /// Reason why the user's directories are not used, if any.
     pub unread: Option<DirectoryError>,
     /// The configuration file, which may not exist.
     config: Option<PathBuf>,
@@ -118,7 +118,7 @@ impl Settings {
         Self::resolve(written, &Themes::default(), &terminal, TimeZone::UTC)
     }
 
-    /// Returns the incident store and the command for incidents, or `None` for a user without a home directory.
+    /// Returns the incident store and the incident command, or `None` for a user without a home directory.
     pub fn incident_sink(&self) -> Option<IncidentSink> {
         Some(IncidentSink {
             store: Store::of_this_user().ok()?,
@@ -186,7 +186,7 @@ impl Settings {
         app
     }
 
-    /// Returns the clipboard and the directory that key presses write to.
+    /// Returns the clipboard and the output directory for actions started by key presses.
     pub fn environment(&self) -> Environment {
         Environment {
             clipboard: self.clipboard,
@@ -240,7 +240,7 @@ fn density(text: &str) -> Result<Density, String> {
     Density::named(text).ok_or_else(unknown)
 }
 
-/// Returns the command for incidents. An empty value disables a command from the configuration file.
+/// Returns the incident command. An empty value disables a command from the configuration file.
 fn on_incident(written: &Written) -> Option<String> {
     let command = written.text(&ON_INCIDENT)?.trim();
     (!command.is_empty()).then(|| command.to_owned())

@@ -8,14 +8,14 @@ use crate::model::text::quoted;
 use crate::model::units::{Bytes, Millis};
 use crate::source::map_schedule::Every;
 
-/// The range of a duration. A range whose hint ends with `off` also accepts `off` and 0.
+/// The range of a duration. If the hint ends with `off`, `off` and 0 are also accepted.
 struct DurationRange {
     name: &'static str,
     range: RangeInclusive<u64>,
     hint: &'static str,
 }
 
-/// NVML calls are too expensive below 100 ms.
+/// NVML calls are too expensive to repeat more often than every 100 ms.
 const INTERVAL: DurationRange = DurationRange {
     name: "interval",
     range: 100..=3_600_000,
@@ -44,7 +44,7 @@ const TIME_LIMIT: DurationRange = DurationRange {
     hint: "use 10ms to 1m",
 };
 
-/// A look at a process takes up to two seconds.
+/// Reading a process's holders takes up to 2 s.
 #[cfg(local)]
 const WATCH_INTERVAL: DurationRange = DurationRange {
     name: "interval",
@@ -84,12 +84,12 @@ pub fn interval_argument(text: &str) -> Result<Millis, String> {
     INTERVAL.parse_on(text)
 }
 
-/// Returns `None` for `off`.
+/// Parses a duration. Returns `None` for `off`.
 pub fn probe_interval(text: &str) -> Result<Option<Millis>, String> {
     PROBE_INTERVAL.parse(text)
 }
 
-/// Returns `None` for `off`.
+/// Parses a duration. Returns `None` for `off`.
 pub fn idle_time(text: &str) -> Result<Option<Millis>, String> {
     IDLE_TIME.parse(text)
 }
@@ -109,7 +109,7 @@ pub fn maps_argument(text: &str) -> Result<Every, String> {
     Ok(period.map_or(Every::Never, Every::Period))
 }
 
-/// A smaller number without a unit is rather a forgotten unit than a number of bytes.
+/// A smaller number without a unit is more likely a forgotten unit than a number of bytes.
 const MIN_BYTES_WITHOUT_UNIT: f64 = (1 << 20) as f64;
 
 /// Parses `512M`, `1.5GiB` or `0`: a number with a binary unit, or a number of bytes.
@@ -131,7 +131,7 @@ pub fn size_argument(text: &str) -> Result<Bytes, String> {
         _ => return Err(wrong()),
     };
     let bytes = number * (1_u64 << shift) as f64;
-    // 1 PiB is more than any GPU has; above 8 PiB a float cannot represent every number of bytes.
+    // No GPU has more than 1 PiB. Above 8 PiB, a float cannot represent every number of bytes.
     if bytes > (1_u64 << 50) as f64 {
         return Err("size out of range; use at most 1024TiB".to_owned());
     }

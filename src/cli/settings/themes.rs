@@ -1,4 +1,5 @@
-//! Themes by name: first the user's own, in `themes/NAME.toml` beside the configuration, then the built-in ones.
+//! Looks up themes by name: first the user's own, in `themes/NAME.toml` beside the configuration, then the built-in
+//! ones.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use crate::model::text::quoted;
 use crate::tui::colours::Colours;
 use crate::tui::palette::{PALETTES, Palette};
 
-/// The theme that is chosen from the terminal's environment variables.
+/// Theme name that means: choose from the terminal's environment variables.
 pub const AUTO: &str = "auto";
 
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! The size of the GPU that a process uses, and the memory on it outside the allocator, from one sample of this host.
+//! The size of the GPU that a process uses, and its memory use outside the allocator, from one sample of this host.
 
 use crate::allocator::trace::Trace;
 use crate::cli::once::{DRIVER_TIMEOUT, RATE_INTERVAL};
@@ -10,7 +10,7 @@ use crate::model::pool_location::{gpu_of, listed};
 use crate::model::reading::{Missing, Reason};
 use crate::model::units::{Bytes, Pid};
 
-/// Maximum number of samples to take until the process's pools are found.
+/// Maximum number of samples to wait for the process's pools.
 const MAX_FRAMES: u32 = 6;
 
 /// Adds the device's memory to each trace. Returns the reason if that memory is unknown.

@@ -1,4 +1,4 @@
-//! Converts the present blocks of a running process to a trace.
+//! Converts the current blocks of a running process to a trace.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use crate::model::pool::{BlockState, PoolId, PoolKind, PoolMap};
 use crate::model::reading::Missing;
 use crate::model::units::{Bytes, Pid};
 
-/// Returns one trace without operations for each device of the process. If `needs_card`, also adds the device's memory
-/// to the traces, or returns why it is unknown. An error is a message and the exit code.
+/// Returns one trace without operations for each device of the process. If `needs_card` is set, also adds the device's
+/// memory to each trace, or returns why it is unknown. An error is a message and the exit code.
 pub(super) fn of_process(
     pid: Pid,
     needs_card: bool,
@@ -38,7 +38,7 @@ fn of_map(map: &PoolMap, recorded: Recorded) -> Trace {
     for segment in &map.segments {
         let pool = match (segment.pool, segment.pool_id) {
             (_, Some(id)) => id,
-            // The pool's number is unknown; any private pool will do.
+            // The pool's ID is unknown; any private pool will do.
             (PoolKind::Private, None) => PoolId(1, 0),
             _ => PoolId::SHARED,
         };

@@ -1,10 +1,10 @@
-//! The collectors that work on request or at an event, each on a thread of its own.
+//! Collectors that run on request or on an event, each on its own thread.
 //!
-//! To add one, implement [`Collector`] and add a row to [`COLLECTORS`]. It hands over what it reads as a
-//! [`Section::Update`] or a [`Section::Observation`]. An answer to a request may go straight to the feed.
+//! To add a collector, implement [`Collector`] and add a row to [`COLLECTORS`]. A collector sends its data as a
+//! [`Section::Update`] or a [`Section::Observation`]. It may send the response to a request directly to the feed.
 //!
-//! The collectors that every frame consists of (GPUs, host, allocators, exits) are wired in `start.rs`, because the
-//! agent waits for each of them in a tick.
+//! The collectors that contribute to every frame (GPUs, host, allocators, exits) are set up in `start.rs`, because the
+//! agent waits for each of them in every tick.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,17 +26,17 @@ use crate::model::stack::StackWhy;
 use crate::protocol::{Request, Update};
 use crate::source::stream::Feed;
 
-/// A reader with a thread of its own. No method may block.
+/// A collector with its own thread. Its methods must not block.
 pub(super) trait Collector: Send + Sync {
     /// Sets the processes that compute on a GPU.
     fn watch(&self, _processes: &[ProcessKey]) {}
 
-    /// Serves a request. Returns false if it is for another collector.
+    /// Serves a request. Returns false if the request is for another collector.
     fn serve(&self, _request: &Request, _agent: &Agent) -> bool {
         false
     }
 
-    /// Called on the sampler's thread when an allocation failed, or allocated memory rose to a new maximum.
+    /// Called on the sampler's thread when an allocation failed or allocated memory reached a new maximum.
     fn allocation_spike(&self, _spike: &AllocationSpike) {}
 
     fn exited(&self, _process: ProcessKey) {}
@@ -80,7 +80,7 @@ pub(super) fn job_thread<T: Send + 'static>(
     Ok(jobs)
 }
 
-/// Reads one process in detail.
+/// Reads the details of one process.
 struct Details(Sender<ProcessKey>);
 
 fn start_details(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {

@@ -1,10 +1,11 @@
-//! Maps device ordinals of a process to GPUs: CUDA numbers devices per process, NVML per host.
+//! Maps a process's device ordinals to GPUs: CUDA numbers devices per process, NVML per host.
 //!
-//! CUDA_VISIBLE_DEVICES is read from the environment that the process started with. A program may change it before it
-//! first uses CUDA, so the result is used only if the driver lists a context of the process on that GPU. Otherwise, a
-//! process with memory on exactly one GPU is still unambiguous; all other cases are reported as unknown.
+//! CUDA_VISIBLE_DEVICES is read from the process's initial environment. The program may change it before it first uses
+//! CUDA, so the result is used only if the driver lists a context of the process on that GPU. Otherwise, a process with
+//! memory on exactly one GPU is still unambiguous. All other cases are reported as unknown.
 //!
-//! Without the variable CUDA puts the fastest GPU first. Equal GPUs are in PCI bus order, which is also NVML's order.
+//! Without the variable, CUDA puts the fastest GPU first. Equally fast GPUs are in PCI bus order, which is also NVML's
+//! order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ pub fn assign_gpus(pools: Pools, gpus: &BTreeMap<u32, Gpu>, processes: &[Process
     }
 }
 
-/// A device, numbered as in the process.
+/// A device with the process's own ordinal.
 #[derive(Debug, Clone, Copy)]
 struct Device {
     process: ProcessKey,
@@ -54,7 +55,7 @@ impl Device {
         }
     }
 
-    /// A pool without reported sizes counts as in use.
+    /// A pool without reported sizes is treated as in use.
     fn of_reported(pool: &ReportedPool) -> Self {
         let held = pool.reserved.get().or(pool.allocated.get());
         Self {
@@ -98,7 +99,7 @@ fn gpu_of(
     }
 }
 
-/// Returns the GPUs on which the driver lists the process; in a container, those that it has open.
+/// Returns the GPUs on which the driver lists the process or, in a container, those that the process has open.
 fn contexts_of<'g>(
     key: ProcessKey,
     process: Option<&Process>,

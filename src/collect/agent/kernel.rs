@@ -11,25 +11,25 @@ use crate::collect::process::{ProcessReadout, ProcessTable};
 use crate::model::host::PidNamespace;
 use crate::model::units::{GpuUuid, Millis, Mono, Pid};
 
-/// How often processes are read while the driver lists the same ones. Reading them on each tick would be a third of
-/// all the work on a machine with 64 processes, and CPU usage over two seconds fluctuates less.
+/// Interval for reading processes while the driver lists the same ones. With 64 processes, reading them on each tick
+/// would take a third of gputop's CPU time, and CPU usage averaged over 2 s fluctuates less.
 const PROCESS_INTERVAL: Millis = Millis(2_000);
 
 pub struct Kernel {
     host: HostReader,
     table: ProcessTable,
     hook: SpoolReader,
-    /// The last request that was completed, and when.
+    /// The last completed request, and its time.
     done: Option<(ReadRequest, Mono)>,
 }
 
-/// Processes that the host thread is to read: these PIDs, or inside a container all processes that have these devices
+/// Processes that the host thread must read: these PIDs or, inside a container, all processes that have these devices
 /// open.
 #[derive(Debug, PartialEq)]
 pub struct ReadRequest {
     pub pids: Vec<Pid>,
     pub devices: Vec<(u32, GpuUuid)>,
-    /// Search for other processes that may hold GPU memory, because some of it is unattributed.
+    /// True to search for other processes that may hold GPU memory, because some memory is unattributed.
     pub leftovers: bool,
 }
 
@@ -69,7 +69,7 @@ impl Kernel {
     }
 
     fn is_due(&self, request: &ReadRequest, now: Mono) -> bool {
-        // A tick may be slightly early.
+        // Allow for ticks that come slightly early.
         self.done.as_ref().is_none_or(|(done, at)| {
             done != request || now.since(*at).0 + 250 >= PROCESS_INTERVAL.0
         })

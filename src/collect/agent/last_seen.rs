@@ -1,7 +1,7 @@
-//! Remembers data about processes until after they exit: the last row, the peak memory, and the exits already reported.
+//! Keeps data about processes until after they exit: the last row, the peak memory, and which exits were reported.
 //!
-//! The driver drops a process from its list while the kernel is still tearing it down, so a process that left the list
-//! is remembered and watched for a few more minutes.
+//! The driver drops a process from its list while the kernel is still tearing the process down. A process that has left
+//! the list is therefore watched for a few more minutes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +12,7 @@ use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Pid, StartTicks};
 
 /// Slightly longer than the process table watches for an exit.
 const RETENTION: Millis = Millis(6 * 60 * 1_000);
-/// Maximum number of departed processes to remember, because each keeps a file open.
+/// Maximum number of departed processes to keep, because each uses an open file.
 const MAX_DEPARTED: usize = 1_024;
 
 /// Peak memory of a process, and its GPUs.
@@ -27,9 +27,9 @@ pub struct Peak {
 #[derive(Debug, Default)]
 pub struct LastSeen {
     peaks: HashMap<ProcessKey, Peak>,
-    /// Processes that left the list, and when.
+    /// Processes that left the list, and the time of each.
     departed: BTreeMap<ProcessKey, (Mono, Process)>,
-    /// Exits that were reported, and when.
+    /// Reported exits, and their times.
     reported: HashMap<ProcessKey, Mono>,
 }
 
@@ -92,7 +92,7 @@ impl LastSeen {
         }
     }
 
-    /// Returns the processes whose exits are to be watched, sorted.
+    /// Returns the sorted keys of the processes to watch for exits.
     pub fn awaited(&self, list: &[Process]) -> Vec<ProcessKey> {
         let listed = list.iter().map(|process| process.key);
         let mut keys: Vec<ProcessKey> = listed
@@ -105,7 +105,7 @@ impl LastSeen {
         keys
     }
 
-    /// Notes an exit that the process table found. Returns true if it has not been reported yet.
+    /// Records an exit found by the process table. Returns true if it has not been reported yet.
     pub fn note_exit(&mut self, key: ProcessKey, last: Process, at: Mono) -> bool {
         let is_new = !self.reported.contains_key(&key);
         if is_new {
@@ -114,7 +114,7 @@ impl LastSeen {
         is_new
     }
 
-    /// Returns the process that has this PID, or had it last.
+    /// Returns the process that has this PID, or else the last one that had it.
     pub fn with_pid(&self, pid: Pid, list: &[Process]) -> Option<ProcessKey> {
         let at = list.binary_search_by_key(&pid, |process| process.key.pid);
         let listed = at.ok().map(|at| list[at].key);
@@ -128,7 +128,7 @@ impl LastSeen {
         listed.filter(|key| has_start(*key)).or_else(departed)
     }
 
-    /// Removes and returns the data about an exited process, on the first call for that process.
+    /// Removes and returns the data about an exited process. Only the first call for a process returns data.
     pub fn take(
         &mut self,
         key: ProcessKey,
@@ -149,7 +149,8 @@ fn find(list: &[Process], key: ProcessKey) -> Option<&Process> {
     at.ok().map(|at| &list[at]).filter(|p| p.key == key)
 }
 
-/// Returns false for a process that could not be opened: without a start time, it can be mistaken for another process.
+/// Returns false for a process that could not be opened: without its start time, it could be mistaken for another
+/// process.
 fn has_start(key: ProcessKey) -> bool {
     key.start != StartTicks(0)
 }

@@ -2,11 +2,11 @@
 //!
 //! Threads: one per GPU (`nvml/worker.rs`), `nvml` (loads the driver, counts the GPUs), `host` (`/proc` and the hook's
 //! spool), `exits` (process exits and the kernel log), `xid` (the driver's events), `torch` (allocators), those of
-//! `collectors.rs` (Python stacks, logs, process details, probes), `replay` (allocation traces), `requests`, and this
-//! one. They share only the channel of [`Section`]s; answers to a request go straight to the reader.
+//! `collectors.rs` (Python stacks, logs, process details, probes), `replay` (allocation traces), `requests`, and the
+//! agent's own thread. They share only the channel of [`Section`]s. Responses to requests go directly to the reader.
 //!
-//! A frame is published when every GPU that answers has reported for the tick, or a quarter of the interval later
-//! without the slow GPUs. A slow GPU keeps its last readings, which are shown as stale, and delays nothing.
+//! A frame is published when every responding GPU has reported for the tick, or a quarter of the interval later without
+//! the slow GPUs. A slow GPU keeps its last readings, which are shown as stale, and never delays other data.
 
 mod collectors;
 mod devices;
@@ -72,7 +72,7 @@ pub struct Options {
     pub cgroup_root: PathBuf,
     /// `/dev/kmsg`, or the value of [`KERNEL_LOG_VARIABLE`](super::kernel_log::KERNEL_LOG_VARIABLE).
     pub kernel_log: PathBuf,
-    /// Actions that requests may ask for.
+    /// Permitted actions for requests.
     pub permissions: Permissions,
     /// True if requests come from a client on another host.
     pub is_remote: bool,
@@ -93,30 +93,30 @@ pub enum Section {
     /// An event, which the agent numbers and publishes.
     Observation(Option<ProcessKey>, Observation),
     Exit(ExitReport),
-    /// The driver reported an Xid of this number.
+    /// The driver reported an Xid with this number.
     Xid(Option<GpuUuid>, u64),
     Request(Request),
     /// The reader has disconnected.
     Closed,
 }
 
-/// How long loading the driver may delay the first frame.
+/// Maximum time that loading the driver may delay the first frame.
 const FIRST_FRAME_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 struct Agent {
     feed: Arc<Feed>,
     exits: ExitWatcher,
-    /// The error if the kernel log is not being read.
+    /// The error if the kernel log cannot be read.
     log: Result<(), Missing>,
     xids: Xids,
     sampler: Sampler,
     collectors: Collectors,
     pools: Pools,
-    /// Pools that the hook inside running programs reported.
+    /// Pools reported by the hook in running programs.
     reported: ReportedPools,
-    /// Processes whose allocators are sampled: those that the driver lists.
+    /// Processes whose allocators are sampled, which are those that the driver lists.
     watched: Vec<ProcessKey>,
-    /// The pool whose map a screen shows.
+    /// The pool whose map is on screen.
     map_wanted: Option<(ProcessKey, u32)>,
     hello: Arc<Hello>,
     options: Options,
@@ -132,14 +132,14 @@ struct Agent {
     last_seen: LastSeen,
     /// Processes whose exits are watched.
     awaited: Vec<ProcessKey>,
-    /// In a container: forked children, which do not use a GPU themselves.
+    /// Forked children that do not use a GPU themselves. Only filled in a container.
     copies: HashSet<ProcessKey>,
     leftovers: Option<Vec<Leftover>>,
     frame_seq: u64,
     event_seq: u64,
 }
 
-/// The agent's reader has disconnected, so all threads stop.
+/// Error after the agent's reader has disconnected, which stops all threads.
 struct Closed;
 
 impl Agent {
@@ -151,7 +151,7 @@ impl Agent {
         }
     }
 
-    /// Publishes as soon as every GPU has reported once, or with the data available at the timeout.
+    /// Publishes the first frame when every GPU has reported once, or with the available data at the timeout.
     fn first_frame(&mut self, inbox: &Receiver<Section>) -> Result<(), Closed> {
         let deadline = Instant::now() + FIRST_FRAME_TIMEOUT;
         self.take_until(inbox, deadline, |agent| {
@@ -163,7 +163,7 @@ impl Agent {
     fn tick(&mut self, inbox: &Receiver<Section>) -> Result<(), Closed> {
         let interval = self.options.interval.0.max(1);
         let due = (now_mono().0 / interval + 1) * interval;
-        // Until the tick, serve requests and apply late sections; then wait for the workers' reports.
+        // Serve requests and apply late sections until the tick. Then wait for the workers' reports.
         self.take_until(inbox, instant_of(due), |_| false)?;
         self.take_until(inbox, instant_of(due + interval / 4), |agent| {
             agent.all_reported(Mono(due))
@@ -341,7 +341,7 @@ impl Agent {
         }
     }
 
-    /// Makes the host thread read the processes of this tick, and waits briefly for the result.
+    /// Makes the host thread read this tick's processes, and waits briefly for the result.
     fn read_kernel(&mut self, now: Mono, inbox: &Receiver<Section>) -> Result<(), Closed> {
         let request = self.read_request();
         if self.kernel.send(request).is_err() {
@@ -462,8 +462,9 @@ impl Agent {
         }
     }
 
-    /// Removes forked children from the process list. In a container the driver's process list is not available, and a
-    /// forked child has its parent's devices open and a copy of its allocator, but none of its GPU memory.
+    /// Removes forked children from the process list. In a container, the driver's process list is not available. A
+    /// forked child has its parent's devices open and a copy of the parent's allocator, but uses none of the GPU memory
+    /// itself.
     fn drop_copies(&mut self) {
         let why = Failure::Forked.missing();
         let unread = self.pools.unread.iter();
@@ -495,7 +496,7 @@ impl Agent {
     }
 }
 
-/// Returns the driver section used while `nvmlInit` has not returned.
+/// Returns the driver section to use until `nvmlInit` returns.
 fn not_answering() -> Driver {
     let why = Missing::new(Reason::NotRead, "the driver has not answered yet");
     Driver {
@@ -505,7 +506,7 @@ fn not_answering() -> Driver {
     }
 }
 
-/// Returns a placeholder UUID for a GPU that was never opened, because screens tell GPUs apart by UUID.
+/// Returns a placeholder UUID for a GPU that was never opened, because screens distinguish GPUs by UUID.
 fn placeholder_uuid(index: u32) -> GpuUuid {
     GpuUuid(format!("unknown (GPU index {index})").into())
 }

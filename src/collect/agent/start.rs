@@ -1,4 +1,4 @@
-//! Starts all threads of the agent, and loads the driver on one of them because that can take long.
+//! Starts all of the agent's threads. A separate thread loads the driver, because that can take long.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -109,7 +109,7 @@ fn start_sampler(
     let collectors = Arc::clone(collectors);
     sampler.alert(move |spike| {
         if spike.is_oom() {
-            // Send this before requesting the stack, so that the reader learns of the failure first.
+            // Send the failure before requesting the stack, so that the reader learns of the failure first.
             let _ = sections.send(Section::Ooms(Box::new(spike.clone())));
         }
         for collector in &*collectors {
@@ -134,8 +134,8 @@ fn start_exits(
     })
 }
 
-/// Starts the thread that replays allocation traces one at a time. The largest takes a second and more memory than the
-/// rest of the agent.
+/// Starts the thread that replays allocation traces one at a time. The largest trace takes a second, and more memory
+/// than the rest of the agent.
 fn start_replays(sections: Sender<Section>) -> io::Result<Sender<Traced>> {
     job_thread("replay", move |failure: Traced| {
         if let Some(replayed) = failure.replay() {
@@ -145,7 +145,7 @@ fn start_replays(sections: Sender<Section>) -> io::Result<Sender<Traced>> {
     })
 }
 
-/// Loads the driver and reports the result, repeatedly: a driver may be installed later and GPUs may change.
+/// Repeatedly loads the driver and reports the result: a driver may be installed later, and GPUs may change.
 fn load_driver(library: &Library, sections: &Sender<Section>) {
     loop {
         if sections

@@ -1,8 +1,8 @@
 //! Explains GPU memory that cannot be attributed to a running process.
 //!
-//! The amount is used memory minus the memory of visible processes and the driver's reservation. It is split into
-//! driver list entries whose process is not visible or has exited, and memory without any entry. Each part has a cause
-//! and a one-sentence explanation. A cause is named only if gputop found evidence for it.
+//! Unattributed memory is used memory minus the memory of visible processes and the driver's reservation. It consists
+//! of driver list entries whose process is not visible or has exited, and of memory without any entry. Each part has a
+//! cause and a one-sentence explanation. A cause is named only if gputop found evidence for it.
 
 use std::fmt::Write as _;
 
@@ -16,26 +16,26 @@ use crate::model::process::{Process, ProcessKey, RunState};
 use crate::model::reading::Reason;
 use crate::model::units::{Bytes, Pid, StartTicks};
 
-/// Larger than the memory that rounding and the driver's own bookkeeping leave unexplained on an idle GPU.
+/// Larger than the unexplained memory on an idle GPU, which is due to rounding and the driver's bookkeeping.
 const MIN_REPORTED: Bytes = Bytes(64 << 20);
 /// Maximum number of PIDs named in a sentence.
 const MAX_NAMED: usize = 4;
 
-/// Data from the same tick, apart from the GPU itself.
+/// Data from the same tick as the GPU.
 pub struct GpuContext<'a> {
     pub namespace: PidNamespace,
     pub processes: &'a [Process],
     pub pools: &'a Pools,
-    /// `None` until the first search.
+    /// Results of the search of /proc. `None` until the first search.
     pub leftovers: Option<&'a [Leftover]>,
     pub peaks: &'a std::collections::HashMap<ProcessKey, Peak>,
 }
 
-/// Returns true if searching all of /proc may explain unattributed memory of this GPU.
+/// Returns true if a search of all of /proc may explain unattributed memory of this GPU.
 pub fn needs_leftover_search(gpu: &Gpu, processes: &[Process]) -> bool {
     let missing = account(gpu)
         .is_some_and(|split| split.unattributed >= MIN_REPORTED && !split.processes_unknown);
-    // Compare PIDs, because a new entry is not linked to a process yet.
+    // Compare PIDs, because new entries are not yet linked to processes.
     let is_dead = |pid| processes.iter().any(|p| p.key.pid == pid && is_zombie(p));
     missing || listed(gpu).any(|entry| is_dead(entry.pid))
 }
@@ -74,7 +74,7 @@ fn held<'g>(entries: impl Iterator<Item = &'g GpuProcess>) -> (Bytes, Vec<Pid>) 
     (Bytes(bytes), pids)
 }
 
-/// Returns the memory that the allocators inside this container do not account for. In a container the driver's entries
+/// Returns the memory not accounted for by the allocators inside this container. In a container, the driver's entries
 /// cannot be matched to processes.
 fn outside(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
     let split = account_pools(gpu, Some(context.pools))?;
@@ -101,8 +101,8 @@ fn outside(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
     })
 }
 
-/// Returns entries whose process cannot be opened: it is hidden from this user, or exited while the driver still lists
-/// it.
+/// Returns entries whose process cannot be opened because it is hidden from this user, or has exited but is still
+/// listed by the driver.
 fn without_process(gpu: &Gpu, context: &GpuContext<'_>) -> Vec<Unattributed> {
     let reason_of = |entry: &&GpuProcess| {
         let process = facts(entry, context.processes)?;
@@ -180,7 +180,7 @@ fn zombie_sentence(bytes: Bytes, pid: Pid, name: &str, threads: Option<usize>) -
     }
 }
 
-/// Explains memory without an entry in the driver's process list.
+/// Explains memory that has no entry in the driver's process list.
 fn unclaimed(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
     let split = account(gpu).filter(|split| !split.processes_unknown)?;
     let bytes = split.unattributed;
@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    /// Returns the cause and the GiB of each part.
+    /// Returns the cause and size in GiB of each part.
     fn causes(
         namespace: PidNamespace,
         gpu: &Gpu,
@@ -384,8 +384,8 @@ mod tests {
         );
         let held = zombie(20, 2, &[1]);
         assert_eq!(on_host(&[mps, open, held]), [(Cause::Zombie, 5)]);
-        // The first process was seen on this GPU before it exited, the second never was, and the third has another GPU
-        // open.
+        // The first process was seen on this GPU before it exited, the second was never seen, and the third has another
+        // GPU open.
         assert_eq!(on_host(&[zombie(77, 0, &[])]), [(Cause::Zombie, 5)]);
         assert_eq!(on_host(&[zombie(78, 0, &[])]), [(Cause::Unknown, 5)]);
         assert_eq!(on_host(&[zombie(78, 1, &[0])]), [(Cause::Unknown, 5)]);

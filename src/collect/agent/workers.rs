@@ -11,14 +11,14 @@ use crate::collect::nvml::{ReceiverClosed, xid};
 use crate::model::gpu::Gpu;
 use crate::model::units::{GpuUuid, Millis};
 
-/// Limits the threads that are started if a driver reports an absurd count.
+/// Maximum number of worker threads, in case a driver reports an absurd number of GPUs.
 const MAX_GPUS: u32 = 256;
 
 pub(super) struct Workers {
     library: Arc<Library>,
     sections: Sender<Section>,
     by_index: BTreeMap<u32, Sender<WorkerCommand>>,
-    /// Stops the thread of the driver's Xid events when it is dropped.
+    /// Stops the driver's Xid event thread when dropped.
     xid_thread: Option<Sender<()>>,
     /// The GPU whose screen is open.
     focus: Option<GpuUuid>,
@@ -95,7 +95,7 @@ impl Workers {
         self.focus = focus;
     }
 
-    /// Makes a worker read its GPU immediately. Returns true if it will.
+    /// Makes a worker read its GPU immediately. Returns false if it cannot.
     pub(super) fn read_now(&self, index: u32) -> bool {
         let worker = self.by_index.get(&index);
         worker.is_some_and(|worker| worker.send(WorkerCommand::Now).is_ok())

@@ -1,22 +1,22 @@
-//! Reports each Xid once, although both the driver's event and a line in the kernel log may describe it.
+//! Reports each Xid once, even if both a driver event and a kernel log line describe it.
 //!
-//! The log line contains the text and the process, so it is reported immediately. A driver event waits two seconds for
-//! its line and is reported without one after that, or at once if the log cannot be read. An event whose line was
-//! already reported is dropped. An event and a line match if they name the same GPU within two seconds; the same number
-//! is preferred, because after several Xids at once the driver gives all of them the number of the last one (nvml.h,
+//! The log line contains the text and the process, so it is reported immediately. A driver event waits 2 s for its log
+//! line. It is reported alone after that, or at once if the log is not readable. An event whose line was already
+//! reported is dropped. An event and a line match if they name the same GPU within 2 s. Equal numbers are preferred but
+//! not required: after several Xids at once, the driver gives all of them the number of the last one (nvml.h,
 //! `nvmlEventSetWait_v2`).
 
 use std::collections::VecDeque;
 
 use crate::model::units::{GpuUuid, Millis, Mono};
 
-/// Maximum time between the two reports of one Xid.
+/// Maximum time between the driver event and the log line of one Xid.
 pub const MAX_DISTANCE: Millis = Millis(2_000);
-/// Maximum number of unmatched events, and of unmatched lines. An evicted event is reported; a line was already
-/// reported.
+/// Maximum number of unmatched events, and of unmatched lines. An evicted event is then reported; an evicted line was
+/// reported before.
 const MAX_UNMATCHED: usize = 256;
 
-/// One of the two reports of an Xid.
+/// A driver event or a log line for an Xid.
 #[derive(Debug, Clone, PartialEq)]
 pub struct XidReport {
     /// `None` if the log names a GPU that the driver has not listed.
@@ -27,9 +27,9 @@ pub struct XidReport {
 
 #[derive(Debug, Default)]
 pub struct Xids {
-    /// Driver events without a matching line, which are not reported yet.
+    /// Driver events without a matching line, not yet reported.
     events: VecDeque<XidReport>,
-    /// Log lines without a matching event, which are already reported.
+    /// Log lines without a matching event, already reported.
     lines: VecDeque<XidReport>,
 }
 
@@ -69,7 +69,7 @@ impl Xids {
         self.events.drain(..due).collect()
     }
 
-    /// Time at which the next event becomes due.
+    /// Returns the time at which the next event becomes due.
     pub fn next_due(&self) -> Option<Mono> {
         self.events
             .front()
@@ -89,7 +89,7 @@ fn take_pair(reports: &mut VecDeque<XidReport>, other: &XidReport) -> Option<Xid
             && other.at.since(report.at) <= MAX_DISTANCE
     };
     let same = |report: &XidReport| is_near(report) && report.number == other.number;
-    // An unknown GPU matches any GPU, but only with the same number.
+    // An event or line without a GPU matches any GPU, but only with the same number.
     let renumbered =
         |report: &XidReport| is_near(report) && report.gpu.is_some() && report.gpu == other.gpu;
     let at = reports
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(xids.event(report("b", 31, 200), true), None);
         // The second event of GPU a has no line.
         assert_eq!(xids.due(Mono(9_000)), [report("a", 31, 200)]);
-        // Reports three seconds apart are two Xids.
+        // Two reports 3 s apart are two Xids.
         xids.line(report("a", 31, 10_000));
         xids.event(report("a", 31, 13_000), true);
         assert_eq!(xids.due(Mono(15_000)), [report("a", 31, 13_000)]);

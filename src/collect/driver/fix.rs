@@ -1,7 +1,7 @@
-//! Fixes for each driver problem, as commands that this user can run.
+//! Fixes for each driver problem, as commands for the current user.
 //!
-//! A command is alone on its line or at the end of a phrase, without a period after it, so that it can be copied. Users
-//! other than root are advised to ask the administrator to run it.
+//! A command is alone on its line or at the end of a phrase, without a trailing period, so that it can be copied. Users
+//! other than root are told to ask the administrator to run commands that require root.
 
 use std::path::Path;
 
@@ -99,7 +99,7 @@ pub fn wsl(has_device: bool, has_library: bool) -> String {
     match (has_device, has_library) {
         (false, _) => "Windows does not pass a GPU to this WSL: /dev/dxg is missing.",
         (true, false) => "The NVIDIA driver for WSL is not installed in Windows: /usr/lib/wsl/lib/libnvidia-ml.so.1 is missing.",
-        (true, true) => "This WSL does not find the NVIDIA driver of Windows.",
+        (true, true) => "WSL cannot find the Windows NVIDIA driver.",
     }
     .into()
 }
@@ -148,7 +148,7 @@ fn load_module(nouveau: bool, user: &User) -> Vec<String> {
     }
     vec![
         user.step(
-            "prevent nouveau from being loaded",
+            "prevent nouveau from loading",
             "echo blacklist nouveau > /etc/modprobe.d/nouveau.conf",
         ),
         user.step("reboot after that", "reboot"),
@@ -179,14 +179,14 @@ fn permission(path: &Path, mode: u32, group: &str, user: &User) -> Vec<String> {
     fixes
 }
 
-/// Fixes that depend on the runtime of the container.
+/// Fixes that depend on the container runtime.
 struct ContainerFixes {
-    /// Gives the container access to the GPUs.
+    /// Fix that gives the container access to the GPUs.
     access: &'static str,
-    /// Makes the driver library available.
+    /// Fix that makes the driver library available.
     library: &'static str,
-    /// Restores access after a `systemctl daemon-reload` on the host, which rewrites the container's device rules
-    /// without the GPUs.
+    /// Fix that restores access after `systemctl daemon-reload` on the host. The reload rewrites the container's device
+    /// rules without the GPUs.
     restart: &'static str,
 }
 

@@ -1,8 +1,8 @@
 //! Diagnosis of a missing or broken NVIDIA driver, with the fixes that this user can apply.
 //!
-//! NVML's error is coarse ("driver not loaded"); the files of the system provide the details (`system_files.rs`). The
-//! diagnosis is a pure function of the error and of the files below a root directory, so every case is tested on a
-//! small directory tree. The fixes are in `fix.rs`.
+//! NVML's error is coarse ("driver not loaded"). System files provide the details (`system_files.rs`). The diagnosis is
+//! a pure function of the error and of the files below a root directory, so every case is tested on a small directory
+//! tree. The fixes are in `fix.rs`.
 //!
 //! Example: NVML reports `DriverNotLoaded`, `/proc/modules` lists nouveau but not nvidia, and the PCI bus has a device
 //! of vendor 0x10de. The diagnosis is [`DriverTrouble::ModuleNotLoaded`] with `nouveau` set.
@@ -16,10 +16,10 @@ use nvml_wrapper::error::NvmlError;
 
 use self::system_files::SystemFacts;
 
-/// NVML's error at initialisation, reduced to the cases that the diagnosis distinguishes.
+/// NVML's initialisation error, reduced to the cases that the diagnosis distinguishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NvmlFailure {
-    /// The dynamic loader could not load libnvidia-ml.so.1. Contains its error message.
+    /// The dynamic loader could not load libnvidia-ml.so.1. Contains the loader's error message.
     Load(String),
     DriverNotLoaded,
     NoPermission,
@@ -44,7 +44,7 @@ impl From<&NvmlError> for NvmlFailure {
     }
 }
 
-/// The runtime of the container that gputop runs in, as far as the fix depends on it.
+/// The runtime of the container in which gputop runs. Runtimes with the same fixes are not distinguished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runtime {
     Docker,
@@ -184,7 +184,7 @@ fn in_container(runtime: Runtime, facts: &SystemFacts) -> DriverTrouble {
     DriverTrouble::NoHardware
 }
 
-/// Diagnoses a library that was loaded but found no kernel module.
+/// Diagnoses the case that the library was loaded but found no kernel module.
 fn no_device(facts: &SystemFacts) -> DriverTrouble {
     if facts.is_wsl {
         return wsl(facts);

@@ -28,7 +28,7 @@ const LIBRARY_DIRECTORIES: &[&str] = &[
 ];
 const LIBRARY: &str = "libnvidia-ml.so.1";
 const NVIDIA_VENDOR: &str = "0x10de";
-/// Maximum size of a file that is read. The modules.dep of a distribution's kernel is about half a megabyte.
+/// Maximum file size to read. A distribution kernel's modules.dep is about half a megabyte.
 const MAX_FILE_BYTES: u64 = 8 << 20;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -37,19 +37,19 @@ pub struct SystemFacts {
     pub library_version: Option<String>,
     /// Version of the loaded kernel module.
     pub module_version: Option<String>,
-    /// The running kernel's version, if no nvidia module is installed for it.
+    /// The running kernel's version, if it has no nvidia module installed.
     pub kernel_without_module: Option<String>,
     pub has_nouveau: bool,
     pub has_hardware: bool,
     /// `/dev/nvidiactl`
     pub has_control_file: bool,
-    /// `/dev/nvidia0` or any other number
+    /// True if `/dev/nvidia0` or another GPU's device file exists.
     pub has_gpu_file: bool,
-    /// The first device file that not every user can open.
+    /// The first device file that is not open to all users.
     pub closed_device: Option<ClosedDevice>,
     pub container: Option<Runtime>,
     pub is_wsl: bool,
-    /// `/dev/dxg`, the GPU of a Windows host.
+    /// True if `/dev/dxg` exists, the GPU of a Windows host.
     pub has_wsl_device: bool,
     pub is_slurm_job: bool,
 }
@@ -136,8 +136,8 @@ fn version_in_name(name: &str) -> Option<String> {
     is_version(version).then(|| version.to_owned())
 }
 
-/// Returns the module's version from `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Mon …`. The line of
-/// the open kernel module has different text before the version.
+/// Returns the module's version from `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Mon …`. The open
+/// kernel module has different text before the version.
 fn module_version(root: &Path) -> Option<String> {
     let text = text(root, "proc/driver/nvidia/version");
     let line = text
@@ -155,8 +155,8 @@ fn is_version(word: &str) -> bool {
             .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Returns the kernel's version if depmod's list of its modules lacks nvidia. Returns `None` without the list: the
-/// system may be a container, or load its modules in another way.
+/// Returns the kernel's version if depmod's list of its modules lacks nvidia. Returns `None` if there is no list, as in
+/// a container or on a system that loads modules in another way.
 fn kernel_without_module(root: &Path, kernel: &str) -> Option<String> {
     let list = text(root, &format!("lib/modules/{kernel}/modules.dep"));
     let has_module = list

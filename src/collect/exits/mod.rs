@@ -1,15 +1,16 @@
-//! Notices the exits of watched processes immediately.
+//! Detects the exits of watched processes immediately.
 //!
-//! One thread waits on a pidfd for each process. The kernel wakes it within a millisecond of an exit. The thread reads
-//! the exit status (`status`) before the parent collects the process, and reports it to the agent. Processes that cannot
-//! be watched, because the kernel is older than 5.3 or `ulimit -n` is too low, are covered by the process table, which
-//! finds an exit within two seconds.
+//! One thread waits on a pidfd for each process. The kernel wakes the thread within a millisecond of an exit. The
+//! thread reads the exit status (`status`) before the parent reaps the process, and reports it to the agent. Processes
+//! that cannot be watched, because the kernel is older than 5.3 or `ulimit -n` is too low, are covered by the process
+//! table, which detects an exit within 2 s.
 //!
-//! A process that was killed by SIGKILL, or whose status is unknown, may be a victim of the out-of-memory killer (`oom`).
-//! The kernel log names the victims, so this thread also reads the log, and forwards its lines about GPUs to the agent.
+//! A process that was killed by SIGKILL, or whose status is unknown, may be a victim of the out-of-memory killer
+//! (`oom`). The kernel log names the victims, so this thread also reads the log. It forwards lines about GPUs to the
+//! agent.
 //!
-//! A pidfd refers to the process that has the PID when the pidfd is opened. The start time is compared after that, so
-//! another process that reused the PID is never mistaken for the requested one (as in `process/signal.rs`).
+//! A pidfd refers to the process that has the PID when the pidfd is opened. The start time is compared after opening,
+//! so another process that reused the PID is never mistaken for the requested one (as in `process/signal.rs`).
 
 pub mod oom;
 mod pidfd_info;
@@ -40,11 +41,11 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::units::Mono;
 use crate::open_files::{LongLivedFile, room_for};
 
-/// How long an exit is held back for data that may follow: the status of another user's process, once its parent
-/// collects it, or the log line of the out-of-memory killer. The limit keeps the total delay below 100 ms.
+/// How long an exit report is delayed for data that may follow: the status of another user's process once its parent
+/// reaps it, or the OOM killer's log line. This limit keeps the total delay below 100 ms.
 const GRACE_TIMEOUT: Duration = Duration::from_millis(80);
 
-/// How often the counters of the out-of-memory killer are read while no process exits.
+/// Interval for reading the OOM kill counters while no process exits.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Maximum number of events taken from the kernel at once.
@@ -54,7 +55,7 @@ const MAX_BATCH: usize = 256;
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProcessExit {
     pub process: ProcessKey,
-    /// The exit code; 128 + signal if a signal killed it.
+    /// The exit code, or 128 + signal if a signal killed the process.
     pub code: Reading<i32>,
     pub signal: Reading<i32>,
     pub oom: OomVerdict,
@@ -68,9 +69,9 @@ pub struct ProcessExit {
 pub enum ExitReport {
     Exit(Box<ProcessExit>),
     Xid(Box<XidLine>),
-    /// The exits of this many processes are noticed later, because of the limit on open files.
+    /// Number of processes whose exits are detected later, because of the open-file limit.
     Unwatched(usize),
-    /// The kernel log can no longer be read.
+    /// The kernel log is no longer readable.
     LogClosed(Missing),
 }
 
@@ -90,7 +91,7 @@ enum ExitCommand {
 }
 
 impl ExitWatcher {
-    /// Starts the thread. `report` is called on it and must not block.
+    /// Starts the thread, which calls `report`. The callback must not block.
     pub fn start(
         oom_paths: OomCounterPaths,
         kernel_log: &Path,
@@ -141,8 +142,8 @@ impl ExitWatcher {
         self.send(ExitCommand::Watch(processes, seen));
     }
 
-    /// Handles an exit that the process table found. The table last saw the process alive at `since`. The watcher
-    /// reports every exit once: immediately, or with its status if the process is watched.
+    /// Handles an exit found by the process table, which last saw the process running at `since`. The watcher reports
+    /// every exit once: immediately, or with its status if the process is watched.
     pub fn exit_found(&self, process: ProcessKey, since: Mono) {
         self.send(ExitCommand::Found(process, since));
     }
@@ -154,7 +155,7 @@ impl ExitWatcher {
 
     fn send(&self, command: ExitCommand) {
         let _ = self.commands.send(command);
-        // This fails only if the thread was stuck for so long that the counter is full.
+        // The write fails only if the thread was stuck for so long that the counter is full.
         let _ = self.wake.write(1);
     }
 }
@@ -165,7 +166,7 @@ impl Drop for ExitWatcher {
     }
 }
 
-/// Epoll tokens: commands, the kernel log, and above them one for each process.
+/// Epoll tokens: commands, the kernel log, and from there on one for each process.
 const COMMANDS: u64 = 0;
 const LOG: u64 = 1;
 
@@ -188,9 +189,9 @@ struct WatcherThread {
 struct ExitWatch {
     process: ProcessKey,
     pidfd: OwnedFd,
-    /// The file that counts OOM kills in the cgroup of the process.
+    /// The OOM kill counter file of the process's cgroup.
     group: Option<Arc<Path>>,
-    /// Set while the report of the exit waits for more data.
+    /// Set while the exit report waits for more data.
     held: Option<HeldExit>,
 }
 
@@ -200,7 +201,7 @@ struct HeldExit {
     since: Mono,
 }
 
-/// The handle was dropped.
+/// The handle has been dropped.
 struct Stopped;
 
 impl WatcherThread {
@@ -233,7 +234,8 @@ impl WatcherThread {
         }
     }
 
-    /// Returns the time until the first held exit or the next counter refresh is due; none while nothing is watched.
+    /// Returns the time until the first delayed exit or the next counter refresh is due, or `None` while nothing is
+    /// watched.
     fn epoll_timeout(&self) -> EpollTimeout {
         let refresh = (!self.watched.is_empty()).then_some(self.refreshed + REFRESH_INTERVAL);
         let held = self.watched.values().filter_map(|watched| watched.held);
@@ -242,7 +244,7 @@ impl WatcherThread {
             return EpollTimeout::NONE;
         };
         let left = until.saturating_duration_since(Instant::now());
-        // Round up, or the thread would spin during the last millisecond.
+        // Round up, to avoid spinning during the last millisecond.
         EpollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(EpollTimeout::ZERO)
     }
 
@@ -296,14 +298,14 @@ impl WatcherThread {
             match open(&self.proc_root, process) {
                 Ok(Some(pidfd)) => self.add(process, pidfd),
                 Ok(None) => self.report(process, None, collected(), seen),
-                // The process table has it open and will find its exit.
+                // The process table has the process open and will detect its exit.
                 Err(error) => {
                     unwatched += 1;
                     tracing::debug!(pid = process.pid.0, %error, "not watched");
                 }
             }
         }
-        // Report this again only when the number increases.
+        // Report the number again only when it increases.
         if unwatched > self.unwatched {
             (self.report)(ExitReport::Unwatched(unwatched));
         }
@@ -318,7 +320,7 @@ impl WatcherThread {
 
     fn add(&mut self, process: ProcessKey, pidfd: OwnedFd) {
         let token = self.next_token;
-        // Edge-triggered: one event when the process exits, and another when it is collected.
+        // Edge-triggered: one event when the process exits, and another when it is reaped.
         let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, token);
         if let Err(error) = self.epoll.add(&pidfd, event) {
             tracing::debug!(pid = process.pid.0, %error, "not watched");
@@ -336,14 +338,14 @@ impl WatcherThread {
         self.watched.insert(token, watched);
     }
 
-    /// Stops watching. Closing the descriptor removes it from the epoll set.
+    /// Stops watching a process. Closing the descriptor removes it from the epoll set.
     fn forget(&mut self, token: u64) -> Option<ExitWatch> {
         let watched = self.watched.remove(&token)?;
         self.tokens.remove(&watched.process);
         Some(watched)
     }
 
-    /// Handles a wake-up: the process exited, or was collected after that.
+    /// Handles a wake-up: the process has exited, or has been reaped after exiting.
     fn notice(&mut self, token: u64, woken: Mono) {
         let Some(watched) = self.watched.get(&token) else {
             return;
@@ -351,7 +353,7 @@ impl WatcherThread {
         let pid = watched.process.pid;
         let trace = status::read_trace(&self.proc_root, watched.process, &watched.pidfd);
         let status = match trace {
-            // Another thread of the process may have executed a program, which older kernels signal as an exit.
+            // Another thread of the process may have called exec, which older kernels signal as an exit.
             ExitTrace::Alive => return,
             ExitTrace::Status(status) => Status::of_wait(status),
             ExitTrace::Collected => collected(),
@@ -383,7 +385,7 @@ impl WatcherThread {
             .map(|(token, held)| (token, held.since))
             .collect();
         for (token, since) in due {
-            // Read it again, because kernels before 6.9 do not signal that the process was collected.
+            // Read the status again, because kernels before 6.9 do not signal that the process was reaped.
             let trace = self
                 .watched
                 .get(&token)
@@ -393,7 +395,7 @@ impl WatcherThread {
                 Some(ExitTrace::Collected) => collected(),
                 _ => Status::unknown(
                     Reason::Denied,
-                    "its parent has not collected it yet; until then only its user and root can read the status",
+                    "its parent has not reaped it yet; until then only its user and root can read the status",
                 ),
             };
             self.finish(token, status, since);
@@ -432,11 +434,11 @@ impl WatcherThread {
 fn collected() -> Status {
     Status::unknown(
         Reason::Unsupported,
-        "only the parent received it; since Linux 6.15 the kernel also reports it to others",
+        "only the parent received it; since Linux 6.15 the kernel also reports it to other processes",
     )
 }
 
-/// Opens a pidfd of exactly this process; `None` if it has exited.
+/// Opens a pidfd of exactly this process. Returns `None` if the process has exited.
 fn open(proc_root: &Path, process: ProcessKey) -> io::Result<Option<OwnedFd>> {
     let pid = i32::try_from(process.pid.0).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;

@@ -1,11 +1,11 @@
-//! Decides whether the kernel's out-of-memory killer killed a process, because of the host's memory or its cgroup's.
+//! Decides whether the kernel's OOM killer killed a process, because the host or the cgroup ran out of memory.
 //!
 //! There are three sources, none of which is always available:
 //! - the kernel log names the process, but usually only root can read it;
 //! - `memory.events` of its cgroup (`memory.oom_control` in version 1) counts the OOM kills in the cgroup;
 //! - `oom_kill` in /proc/vmstat counts the OOM kills of the whole host, so an unchanged counter rules out a kill.
 //!
-//! The kernel increments the counters before it sends the signal, and writes the log line after that (`mm/oom_kill.c`,
+//! The kernel increments the counters, then sends the signal, then writes the log line (`mm/oom_kill.c`,
 //! `__oom_kill_process`). When a process exits, the counters are therefore up to date, but the line may be slightly
 //! late.
 
@@ -21,7 +21,7 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Millis, Mono, Pid};
 
-/// Maximum age of a kill that can explain an exit. Tearing down a process with much memory takes a while.
+/// Maximum age of a kill that can explain an exit. A process with much memory takes a while to tear down.
 const MAX_KILL_AGE: Millis = Millis(60_000);
 /// Maximum number of log lines that are retained for that time.
 const MAX_KILLS: usize = 256;
@@ -33,11 +33,11 @@ pub struct OomCounterPaths {
     pub proc_root: PathBuf,
     /// `/sys/fs/cgroup`
     pub cgroup_root: PathBuf,
-    /// True if PIDs in the kernel log are valid for this process; false in a container.
+    /// True if PIDs in the kernel log are valid for this process, which is not the case in a container.
     pub is_host: bool,
 }
 
-/// Returns the verdict for a process that was not killed by SIGKILL, the signal that the OOM killer sends.
+/// Returns the verdict for a process that was not killed by SIGKILL, the OOM killer's signal.
 pub fn not_killed() -> OomVerdict {
     OomVerdict {
         killed: false.into(),
@@ -62,14 +62,14 @@ pub struct OomKiller {
     groups: HashMap<Arc<Path>, Counter>,
 }
 
-/// The number of kills since boot, and how many of them are recent.
+/// An OOM kill counter and its recent increase.
 #[derive(Debug, Clone, PartialEq)]
 struct Counter {
     /// Value before the recent increase.
     before: u64,
     count: u64,
     increased: Option<Mono>,
-    /// Recent kills that were not assigned to a process yet.
+    /// Recent kills not yet assigned to a process.
     unclaimed: u64,
 }
 
@@ -113,8 +113,8 @@ impl OomKiller {
         killer
     }
 
-    /// Starts to watch the counter of a running process's cgroup; `None` if it cannot be read. The counter is watched as
-    /// long as the returned path is in use.
+    /// Starts to watch the counter of a running process's cgroup. Returns `None` if the counter is not readable. The
+    /// counter is watched as long as the returned path is in use.
     pub fn watch(&mut self, pid: Pid) -> Option<Arc<Path>> {
         let path = self.paths.proc_root.join(pid.to_string()).join("cgroup");
         let file = counter_file(&self.paths.cgroup_root, &read(&path).ok()?)?;
@@ -127,7 +127,7 @@ impl OomKiller {
         Some(file)
     }
 
-    /// Reads the counters. Must be called regularly, so that an old kill is not mistaken for a new one.
+    /// Reads the counters. Must be called regularly, or an old kill may be mistaken for a new one.
     pub fn refresh(&mut self, now: Mono) {
         self.groups.retain(|file, _| Arc::strong_count(file) > 1);
         while self
@@ -142,7 +142,7 @@ impl OomKiller {
         if let (Some(host), Some(count)) = (&mut self.host, count) {
             host.update(count, now);
         }
-        // The cgroup counters can only change with the host's counter.
+        // The cgroup counters can only change when the host's counter changes.
         if before.is_none() || before != count {
             for (file, counter) in &mut self.groups {
                 if let Some(count) = self::count(file) {
@@ -159,12 +159,12 @@ impl OomKiller {
         self.kills.push_back((now, kill));
     }
 
-    /// Notes that the log can no longer be read.
+    /// Records that the log is no longer readable.
     pub fn lose_log(&mut self, why: Missing) {
         self.log = Err(why);
     }
 
-    /// Returns true if a process was killed recently and the log line about this process may still follow.
+    /// Returns true if a process was killed recently and its log line may still follow.
     pub fn is_line_awaited(&mut self, pid: Pid, now: Mono) -> bool {
         self.refresh(now);
         let is_kill_possible = self
@@ -174,8 +174,8 @@ impl OomKiller {
         is_kill_possible && self.reads_log() && self.line(pid).is_none()
     }
 
-    /// Decides whether the OOM killer killed a process that was killed by SIGKILL or, if not `by_sigkill`, whose status
-    /// is unknown.
+    /// Decides whether the OOM killer killed a process. If `by_sigkill` is true, the process was killed by SIGKILL;
+    /// otherwise its status is unknown.
     pub fn judge(
         &mut self,
         pid: Pid,
@@ -195,7 +195,7 @@ impl OomKiller {
                 return OomVerdict {
                     killed: Reading::missing(
                         Reason::Unknown,
-                        "the OOM killer killed a process of its cgroup, and the exit status of this process is unknown",
+                        "the OOM killer killed a process in its cgroup, and the exit status of this process is unknown",
                     ),
                     evidence: Some(evidence),
                 };
@@ -256,10 +256,10 @@ pub fn sources(paths: OomCounterPaths, log: Result<(), Missing>) -> Vec<&'static
     .collect()
 }
 
-/// Checks the cgroup's counter for a process that just exited. Returns `None` if the counter cannot be read,
+/// Checks the cgroup's counter for a process that just exited. Returns `None` if the counter is not readable,
 /// `Some(None)` if the process was not killed, or evidence of a kill.
 fn claim(file: &Path, counter: &mut Counter, now: Mono) -> Option<Option<String>> {
-    // A cgroup and its counter are often removed with its last process.
+    // A cgroup and its counter are often removed when the last process exits.
     count(file)?;
     if !counter.has_increased(now) || counter.unclaimed == 0 {
         return Some(None);
@@ -289,14 +289,14 @@ fn counter_file(root: &Path, cgroup: &str) -> Option<PathBuf> {
     }
 }
 
-/// Joins a cgroup path to the root. A path with `..` is outside this cgroup namespace and cannot be reached.
+/// Joins a cgroup path to the root. A path with `..` is outside this cgroup namespace and not accessible.
 fn below(root: &Path, path: &str) -> Option<PathBuf> {
     let path = Path::new(path.strip_prefix('/')?);
     let is_plain = |c: Component<'_>| matches!(c, Component::Normal(_));
     path.components().all(is_plain).then(|| root.join(path))
 }
 
-/// Reads the line `oom_kill N`.
+/// Parses the line `oom_kill N`.
 fn count(file: &Path) -> Option<u64> {
     let text = read(file).ok()?;
     let line = text
@@ -382,7 +382,7 @@ mod tests {
             assert_eq!(verdict.killed, true.into());
             let evidence = verdict.evidence.expect("evidence");
             assert!(evidence.ends_with("increased from 2 to 3"), "{evidence}");
-            // One kill explains one process, so another one was killed by `kill -9`.
+            // One kill explains one exit, so the other process was killed by `kill -9`.
             assert_eq!(
                 killer.judge(PID, Some(&group), true, Mono(11)),
                 not_killed()

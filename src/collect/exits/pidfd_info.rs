@@ -1,9 +1,9 @@
 //! Reads the wait status of an exited process from its pidfd, with a system call that no crate wraps.
 //!
 //! `ioctl(pidfd, PIDFD_GET_INFO, &info)` exists since Linux 6.13. Since 6.15 it returns the wait status
-//! (`PIDFD_INFO_EXIT`) to anyone who has the descriptor, once the parent has collected the process
-//! (`include/uapi/linux/pidfd.h`, `fs/pidfs.c`). Measured on 6.18: for a zombie the returned mask lacks the bit; from
-//! POLLHUP on it is set, also for another user's process.
+//! (`PIDFD_INFO_EXIT`) to anyone who has the descriptor, once the parent has reaped the process
+//! (`include/uapi/linux/pidfd.h`, `fs/pidfs.c`). Measured on 6.18: for a zombie, the returned mask lacks this bit;
+//! after POLLHUP the bit is set, even for another user's process.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd};
@@ -25,8 +25,8 @@ const EXIT: u64 = 1 << 3;
 
 nix::ioctl_readwrite!(get_info, 0xff, 11, PidfdInfo);
 
-/// Returns the wait status in the format of `waitpid(2)`; `None` if the process was not collected yet, or if the kernel
-/// does not support this.
+/// Returns the wait status in the format of `waitpid(2)`, or `None` if the process has not been reaped or the kernel
+/// does not support this call.
 pub fn wait_status(pidfd: impl AsFd) -> Option<i32> {
     let mut info = PidfdInfo {
         mask: EXIT,

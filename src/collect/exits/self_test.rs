@@ -11,9 +11,9 @@ use crate::model::reading::{Missing, Reason};
 /// How much the kernel reports about the exit of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExitSources {
-    /// Nothing: exits are found by the process table.
+    /// Nothing: only the process table detects exits.
     Nothing(Missing),
-    /// The exit itself; the status only while it is a zombie that this user can trace.
+    /// The exit itself. The status is available only while the process is a zombie that this user can trace.
     End,
     /// The exit and its status.
     Status,

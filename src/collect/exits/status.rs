@@ -1,7 +1,8 @@
-//! The wait status of a process, from the two sources that processes other than the parent can read.
+//! The wait status of a process, from the two sources that are readable by processes other than the parent.
 //!
 //! While the process is a zombie, `/proc/PID/stat` shows the status to users who can trace the process, and 0 to all
-//! others. Once it was collected, newer kernels report it through the pidfd ([`pidfd_info`](super::pidfd_info)).
+//! others. Once the process is reaped, newer kernels report the status through the pidfd
+//! ([`pidfd_info`](super::pidfd_info)).
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -23,7 +24,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Splits a status of `waitpid(2)`: the signal is in the low seven bits, the exit code above the low eight.
+    /// Splits a `waitpid(2)` status: the signal is in the lowest 7 bits, and the exit code is above the lowest 8.
     pub fn of_wait(status: i32) -> Self {
         match status & 0x7f {
             0 => Self {
@@ -37,7 +38,7 @@ impl Status {
         }
     }
 
-    /// Returns true if it was killed by SIGKILL, which the OOM killer sends, or if the status is unknown.
+    /// Returns true if the process was killed by SIGKILL, which the OOM killer sends, or if the status is unknown.
     pub fn may_be_oom_killed(&self) -> bool {
         match (self.code.get(), self.signal.get()) {
             (_, Some(signal)) => signal == SIGKILL,
@@ -58,19 +59,19 @@ impl Status {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ExitTrace {
     Status(i32),
-    /// Still a zombie, whose status this user cannot read.
+    /// The process is still a zombie, whose status this user cannot read.
     Hidden,
-    /// Collected, and this kernel does not report its status.
+    /// The process was reaped, and this kernel does not report its status.
     Collected,
     /// Still running.
     Alive,
 }
 
-/// Reads what is available about the exit. Call it immediately, because the parent may collect the process any time.
+/// Reads the available data about the exit. Call this immediately, because the parent may reap the process at any time.
 pub fn read_trace(proc_root: &Path, key: ProcessKey, pidfd: impl AsFd) -> ExitTrace {
     let shown = zombie(proc_root, key).unwrap_or(ExitTrace::Collected);
-    // Start times have a resolution of 10 ms, so another process may have the same PID and start time. The PID cannot
-    // be reused before the process is collected.
+    // Start times have a resolution of 10 ms, so a later process may have the same PID and start time. But the PID
+    // cannot be reused before the process is reaped.
     let trace = match is_collected(&pidfd) {
         true => ExitTrace::Collected,
         false => shown,
@@ -83,7 +84,7 @@ pub fn read_trace(proc_root: &Path, key: ProcessKey, pidfd: impl AsFd) -> ExitTr
     }
 }
 
-/// Returns true if the process was collected: the kernel then shows PID -1 for the pidfd.
+/// Returns true if the process was reaped: the kernel then shows PID -1 for the pidfd.
 fn is_collected(pidfd: impl AsFd) -> bool {
     let path = format!("/proc/self/fdinfo/{}", pidfd.as_fd().as_raw_fd());
     let info = std::fs::read_to_string(path).unwrap_or_default();
@@ -94,8 +95,8 @@ fn is_collected(pidfd: impl AsFd) -> bool {
 fn zombie(proc_root: &Path, key: ProcessKey) -> io::Result<ExitTrace> {
     let folder = proc_root.join(key.pid.to_string());
     let file = StatFile::open(&folder.join("stat"))?;
-    // Check access before reading the status: the kernel applies the same check to both, but shows a status of 0
-    // instead of an error.
+    // Check access before reading the status. The kernel applies the same check to both, but reports a denied status as
+    // 0 instead of an error.
     let can_trace = can_trace(&folder);
     let mut buffer = StatBuffer::new();
     let stat = file.read(&mut buffer)?;
@@ -134,7 +135,7 @@ mod tests {
         assert_eq!(parts(7 << 8), (Some(7), None));
         assert_eq!(parts(255 << 8), (Some(255), None));
         assert_eq!(parts(9), (Some(137), Some(9)));
-        // A signal with a core dump.
+        // Killed by a signal, with a core dump.
         assert_eq!(parts(0x80 | 11), (Some(139), Some(11)));
     }
 }

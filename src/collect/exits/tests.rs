@@ -23,7 +23,7 @@ impl Victim {
         Self(command.spawn().expect("a process"))
     }
 
-    /// Starts a script, which continues when it reads a line or the end of its input.
+    /// Starts a script, which continues after it reads a line or reaches the end of its input.
     fn sh(script: &str) -> Self {
         Self::start("sh", &["-c", script], Stdio::piped())
     }
@@ -109,7 +109,7 @@ fn reports_a_process_that_was_collected_at_once_exactly_once() {
         victim.0.wait().expect("its exit");
         let end = reports.next();
         assert_eq!(end.process, key);
-        // A kernel that does not report the status must not result in 0.
+        // If a kernel does not report the status, the result must not be 0.
         assert!(
             end.code.get() == Some(3) || end.code.why().is_some(),
             "{end:?}"
@@ -131,7 +131,7 @@ fn reports_a_thousand_simultaneous_exits_once_each() {
     drop(writer);
     let limit = crate::open_files::limit().now;
     if limit < 4_000 {
-        // Without a pidfd, an exit is noticed when the PID is missing from the process table.
+        // Without a pidfd, an exit is detected when the PID disappears from the process table.
         for key in &keys {
             watcher.exit_found(*key, now_mono());
         }
@@ -186,7 +186,7 @@ fn reports_exits_that_the_process_table_found() {
     assert!(reports.0.try_recv().is_err());
 }
 
-/// The next process with the PID may have started within the same hundredth of a second.
+/// The next process with the same PID may start within the same 10 ms.
 #[test]
 fn a_successor_does_not_make_a_collected_process_look_alive() {
     let mut ended = Victim::sh("read x; exit 5");
@@ -206,8 +206,8 @@ fn a_successor_does_not_make_a_collected_process_look_alive() {
 /// Environment variable that is set if the test was started again inside its own PID namespace.
 const INSIDE: &str = "GPUTOP_TEST_OWN_PIDS";
 
-/// Two processes with one PID. In a separate PID namespace the test can choose the next PID without disturbing other
-/// tests. Where this user cannot create a namespace, the test is skipped.
+/// Tests two processes that have the same PID. In a separate PID namespace, the test can choose the next PID without
+/// disturbing other tests. It is skipped if this user cannot create a namespace.
 #[test]
 fn a_reused_pid_is_two_exits() {
     if std::env::var_os(INSIDE).is_none() {
@@ -261,7 +261,7 @@ fn does_not_report_processes_that_are_no_longer_watched() {
     let (key, first_key) = (watched.key(), first.key());
     watcher.watch(vec![dropped.key(), key, first_key], now_mono());
     first.go();
-    // The first report means that all three processes are watched now.
+    // After the first report, all three processes are watched.
     assert_eq!(reports.next().process, first_key);
     watcher.watch(vec![key], now_mono());
     dropped.go();
@@ -311,12 +311,12 @@ fn waits_for_a_hidden_status_and_never_reads_it_as_0() {
     }
 }
 
-/// Returns a FIFO that takes the place of the kernel log.
+/// Returns a FIFO that replaces the kernel log.
 fn kernel_log() -> (tempfile::TempDir, PathBuf, std::fs::File) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("kmsg");
     nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
-    // Open both ends, so that opening does not wait for the reader.
+    // Open both ends, so that opening the FIFO does not wait for a reader.
     let both = std::fs::File::options().read(true).write(true).open(&path);
     (folder, path, both.expect("the FIFO"))
 }

@@ -24,8 +24,9 @@ const FILES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Returns the directory to put on `PYTHONPATH`, and writes it if needed: in the user's cache, else in their state
-/// directory. The name depends on the content, so a running program keeps the version that it started with.
+/// Returns the directory to put on `PYTHONPATH`, after writing it if needed: in the user's cache, or else in their
+/// state directory. The directory name depends on the content, so a running program keeps the version that it started
+/// with.
 pub fn install() -> io::Result<PathBuf> {
     let install_in = |base| install_below(&directory(base, "hook").map_err(io::Error::other)?);
     install_in(Base::Cache).or_else(|_| install_in(Base::State))
@@ -85,7 +86,7 @@ fn write(folder: &Path, name: &str, text: &str) -> io::Result<()> {
 /// Returns `PYTHONPATH` with the hook first and the previous entries after it.
 pub fn python_path(hook: &Path, own: Option<&OsStr>) -> std::ffi::OsString {
     let mut path = hook.as_os_str().to_owned();
-    // An empty entry would be the working directory.
+    // Python treats an empty entry as the working directory.
     let own = own.filter(|own| !own.is_empty());
     let Some(own) = own else { return path };
     let is_first = std::env::split_paths(own).next().as_deref() == Some(hook);

@@ -1,8 +1,8 @@
-//! Replays the allocation trace that the hook wrote when a process ran out of memory, with other allocator settings.
+//! Replays an allocation trace under other allocator settings. The hook writes the trace when a process runs out of
+//! memory.
 //!
-//! The hook's line `trace` announces the trace. The file is in this user's directory of traces, and its name identifies
-//! the process. Parsing and replaying the largest trace takes a second, so never do it on a thread that others wait
-//! for.
+//! The hook's `trace` line announces the trace. The file is in this user's trace directory, and its name identifies the
+//! process. Parsing and replaying the largest trace takes a second, so never do it on a thread that others wait for.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,20 +22,21 @@ use crate::user_files;
 
 /// Maximum size of a trace; the hook does not write larger ones.
 const MAX_BYTES: u64 = 64 << 20;
-/// Maximum number of directory entries that are examined.
+/// Maximum number of directory entries to examine.
 const MAX_FILES: usize = 10_000;
 
 /// A failed allocation that may have a trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Traced {
     pub process: ProcessKey,
-    /// `2.8.0+cu126`, as the process reported it.
+    /// `2.8.0+cu126`, as reported by the process.
     pub torch: String,
     pub oom: HookOom,
 }
 
 impl Traced {
-    /// Replays the trace with other settings. Returns `None` if the process has no trace; other failures are in the result.
+    /// Replays the trace under other settings. Returns `None` if the process has no trace; other failures are part of
+    /// the result.
     pub fn replay(&self) -> Option<TraceReplay> {
         self.replay_in(&traces()?)
     }
@@ -85,7 +86,7 @@ impl Traced {
     }
 }
 
-/// Reads the history of a device from the last out-of-memory trace of a process, which may still be running.
+/// Reads the history of one device from the last out-of-memory trace of a process, which may still be running.
 pub fn last_history(process: ProcessKey, ordinal: u32) -> Option<Trace> {
     let entries = fs::read_dir(traces()?).ok()?.flatten().take(MAX_FILES);
     let path = of_process(entries.map(|entry| entry.path()), process)?;
@@ -103,26 +104,26 @@ fn of_process(traces: impl Iterator<Item = PathBuf>, process: ProcessKey) -> Opt
         let is_match = parts.next()?.parse() == Ok(process.pid.0)
             && parts.next()?.parse() == Ok(process.start.0)
             && parts.next()? == "oom";
-        // A program that replaced another one in the same process (exec) restarts the count at 1: `1-1`.
+        // A program started by `exec` in the same process restarts the count at 1: `1-1`.
         let (n, again) = parts.next().map(|n| n.split_once('-').unwrap_or((n, "")))?;
         let is_match = is_match && parts.next()? == "pickle";
         is_match.then_some((n.parse().ok()?, again.to_owned()))
     };
     let all = traces.filter_map(|path| Some((number(&path)?, path)));
-    // Prefer the last of several programs that replaced each other.
+    // If several programs ran in the same process, prefer the last.
     let last = all.max_by(|((n, again), _), ((m, later), _)| (again, n).cmp(&(later, m)));
     last.map(|(_, path)| path)
 }
 
-/// Returns the memory available to the allocator. GPU memory that is neither free nor the allocator's belongs to
-/// others. The reported limit is the whole GPU, or the memory fraction of it (CUDACachingAllocator.cpp,
+/// Returns the memory available to the allocator. GPU memory that is neither free nor the allocator's belongs to other
+/// programs. The reported limit is the whole GPU, or the memory fraction of it (CUDACachingAllocator.cpp,
 /// `oom_observers_`).
 fn room(trace: &Trace, oom: &HookOom) -> Option<Room> {
     let conf = trace.recorded.conf.as_deref().map(Config::parse);
     let fraction = conf.and_then(|conf| conf.memory_fraction);
     let fraction = fraction.filter(|fraction| *fraction > 0.0).unwrap_or(1.0);
     let card = Bytes((oom.limit_bytes.0 as f64 / fraction) as u64);
-    // A fraction that the program set in code is unknown here; the limit is then lower than the GPU's memory.
+    // A fraction set in the program's code is not known, but makes the limit lower than the GPU's memory.
     let outside = card.0.saturating_sub(available(trace)?.0);
     Some(Room {
         card,

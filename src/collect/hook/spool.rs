@@ -1,4 +1,4 @@
-//! The spool: a directory of one user with a file for each process that reported something.
+//! The spool: a directory for each user, with a file for each process that reported something.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -14,7 +14,7 @@ use crate::model::event::HookEvent;
 use crate::model::process::ProcessKey;
 use crate::user_files::{Base, directory};
 
-/// Maximum size of a file; the hook writes at most a quarter of a mebibyte.
+/// Maximum file size. The hook writes at most 256 KiB.
 const MAX_BYTES: u64 = 512 << 10;
 const MAX_LINE: usize = 64 << 10;
 /// Maximum number of files; the hook creates at most half as many.
@@ -25,10 +25,10 @@ const MAX_EVENTS: usize = 500;
 const MAX_AGE: Duration = Duration::from_hours(24);
 /// Maximum age of a statistics page; older pages are ignored.
 const MAX_PAGE_AGE: Duration = Duration::from_secs(5);
-/// Maximum number of retained files; beyond it, the oldest are deleted, to make room for new ones.
+/// Maximum number of retained files. Beyond this, the oldest are deleted to make room for new ones.
 const MAX_RETAINED: usize = 256;
 
-/// Returns the directory of this user's allocation traces. They are too large for the runtime directory, which is in
+/// Returns the directory of this user's allocation traces. Traces are too large for the runtime directory, which is in
 /// memory.
 pub fn traces() -> Option<PathBuf> {
     directory(Base::State, "traces").ok()
@@ -41,7 +41,7 @@ pub struct Spool {
     owner: u32,
 }
 
-/// Everything that one process reported.
+/// All reports of one process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// Process identity from the file name.
@@ -69,7 +69,7 @@ pub(super) struct Name {
 }
 
 impl Spool {
-    /// Returns the spool of the user that this process runs as; `None` if they have neither a runtime nor a home directory.
+    /// Returns the spool of gputop's user, or `None` if the user has neither a runtime nor a home directory.
     #[must_use]
     pub fn own() -> Option<Self> {
         Some(Self::at(&directory(Base::Runtime, "hook").ok()?))
@@ -88,7 +88,7 @@ impl Spool {
         &self.folder
     }
 
-    /// Returns the reports of the processes of one run, in the order in which the processes started.
+    /// Returns the reports of all processes of one run, ordered by start time.
     pub fn of_run(&self, run: &str) -> Vec<Report> {
         let mut names = self.names();
         names.retain(|name| name.run == run && name.kind == Kind::Events);
@@ -125,8 +125,8 @@ impl Spool {
             .collect()
     }
 
-    /// Reads the complete lines from byte `from` on, and advances `from` past them. An incomplete line is still being
-    /// written, or its process was killed while writing it.
+    /// Reads the complete lines starting at byte `from`, and advances `from` past them. An incomplete last line is
+    /// still being written, or its process was killed while writing.
     pub(super) fn lines(&self, name: &Name, from: &mut u64) -> Vec<SpoolLine> {
         let bytes = self.read(&name.file, *from).unwrap_or_default();
         let last_break = bytes.iter().rposition(|byte| *byte == b'\n');
@@ -140,7 +140,7 @@ impl Spool {
             .collect()
     }
 
-    /// Reads the page that a process overwrites each second; `None` if it is stale.
+    /// Reads the page that a process overwrites each second. Returns `None` if the page is stale.
     pub(super) fn page(&self, name: &Name) -> Option<Vec<u8>> {
         let status = self.folder.join(&name.file).symlink_metadata().ok()?;
         let age = status.modified().ok()?.elapsed().unwrap_or_default();
@@ -148,7 +148,7 @@ impl Spool {
         is_new.then(|| self.read(&name.file, 0).ok()).flatten()
     }
 
-    /// Returns the length of the file without opening it; 0 if it is unknown.
+    /// Returns the length of the file without opening it, or 0 if the length is unknown.
     pub(super) fn length(&self, name: &Name) -> u64 {
         let status = self.folder.join(&name.file).symlink_metadata();
         status.map_or(0, |status| status.len())
@@ -195,7 +195,7 @@ impl Name {
     fn of(file: &str) -> Option<Self> {
         let mut parts = file.split('.');
         let (run, pid, start, kind) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        // A program that replaced another one in the same process has its own file: `START-1`.
+        // A program started by `exec` in the same process has its own file: `START-1`.
         let start = start.split('-').next()?;
         let key = ProcessKey::new(pid.parse().ok()?, start.parse().ok()?);
         let kind = match kind {

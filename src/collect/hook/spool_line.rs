@@ -1,6 +1,6 @@
-//! Parses a line of a spool into an event: `{"what": "oom", "time": 1795178159981, "requested_bytes": 2147483648, …}`.
+//! Parses a spool line into an event: `{"what": "oom", "time": 1795178159981, "requested_bytes": 2147483648, …}`.
 //!
-//! The line was written inside another program, so nothing in it is trusted.
+//! Other programs write these lines, so nothing in them is trusted.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -10,14 +10,14 @@ use crate::model::text::visible;
 use crate::model::units::UnixMillis;
 use crate::redact;
 
-/// Maximum length of a path, a name or a message. A traceback is limited by the length of the line.
+/// Maximum length of a path, a name or a message. A traceback is limited only by the maximum line length.
 const MAX_TEXT: usize = 4 << 10;
 const MAX_LINES: usize = 400;
-/// Maximum nesting of a value; the hook's values have four levels.
+/// Maximum nesting depth of a value. The hook uses 4 levels.
 const MAX_DEPTH: usize = 8;
 const MAX_ENTRIES: usize = 64;
 
-/// The process that wrote a file, from the file's first line.
+/// The process that wrote a file, as described by the file's first line.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
 pub struct Process {
@@ -42,7 +42,7 @@ struct Raw {
     data: Map<String, Value>,
 }
 
-/// Parses a line; `None` if it was not written by the hook.
+/// Parses a line. Returns `None` if the hook did not write it.
 pub(super) fn read(line: &[u8]) -> Option<SpoolLine> {
     let Raw {
         what,

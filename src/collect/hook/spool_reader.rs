@@ -13,11 +13,11 @@ use crate::model::event::{HookEvent, HookOom};
 use crate::model::process::ProcessKey;
 use crate::model::units::Pid;
 
-/// Reports of the hook since the last read.
+/// Hook reports since the last read.
 #[derive(Debug, Default)]
 pub struct HookUpdate {
     pub events: Vec<(ProcessKey, HookEvent)>,
-    /// Pools that running programs report.
+    /// Pools reported by running programs.
     pub reported: ReportedPools,
     /// Failures that have a trace.
     pub traced: Vec<Traced>,
@@ -30,12 +30,12 @@ pub struct SpoolReader {
     is_first: bool,
 }
 
-/// How far a file was read.
+/// Read position in a file.
 #[derive(Debug, Default)]
 struct ReadProgress {
     until: u64,
     torch: String,
-    /// The last failed allocation that the file reported.
+    /// The last failed allocation reported in the file.
     oom: Option<HookOom>,
 }
 
@@ -96,7 +96,7 @@ impl SpoolReader {
     }
 }
 
-/// Returns the pools that one running process reports.
+/// Returns the pools reported by one running process.
 pub fn reported_by(proc_root: &Path, pid: Pid) -> ReportedPools {
     let mut reported = ReportedPools::default();
     if let Some(spool) = Spool::own() {

@@ -1,9 +1,9 @@
 //! Allocator statistics that the hook writes each second from inside the program.
 //!
 //! `{"what": "statistics", "allocators": [{"framework": "torch", "device": 0, "allocated_bytes": {"current": 1, …}}]}`
-//! is one page, which the hook overwrites. PyTorch's entries become pools, for processes whose memory gputop cannot
-//! read. Entries of other frameworks become [`ReportedPool`]s. A value that a framework does not report is missing from
-//! the page, and becomes a missing reading with a reason.
+//! is a page that the hook overwrites. PyTorch's entries become pools, for processes whose memory gputop cannot read.
+//! Entries of other frameworks become [`ReportedPool`]s. A value that a framework does not report is not on the page,
+//! and becomes a missing reading with a reason.
 
 use serde::Deserialize;
 
@@ -14,10 +14,10 @@ use crate::model::reading::{Reading, Reason};
 use crate::model::reported_pool::{Framework, ReportedPool};
 use crate::model::units::{Bytes, Mono};
 
-/// Maximum number of entries, more than a machine has devices.
+/// Maximum number of entries, which is more than the number of devices in any machine.
 const MAX_DEVICES: usize = 16;
 
-/// Pools that running programs report through the hook.
+/// Pools reported by running programs through the hook.
 #[derive(Debug, Clone, Default)]
 pub struct ReportedPools {
     /// PyTorch pools, in the same form as pools that gputop reads itself.
@@ -65,7 +65,7 @@ struct Segments {
     peak: u64,
 }
 
-/// Statistics of another framework, as far as it reports them.
+/// Statistics of another framework, including only the values that it reports.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Other {

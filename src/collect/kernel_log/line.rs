@@ -11,7 +11,7 @@ const MAX_CHARS: usize = 512;
 /// Maximum length of the numbers in front of the text.
 const MAX_HEADER: usize = 128;
 
-/// A parsed line of the kernel.
+/// A parsed kernel log line.
 #[derive(Debug, Clone, PartialEq)]
 pub enum KernelLine {
     Xid(XidLine),
@@ -40,7 +40,7 @@ pub struct OomKill {
 }
 
 impl KernelLine {
-    /// Parses a record: `4,1234,5678901,-;text`. Returns `None` for records that the kernel did not write and for other
+    /// Parses a record: `4,1234,5678901,-;text`. Returns `None` for records not written by the kernel and for unrelated
     /// lines.
     pub fn of_record(record: &[u8]) -> Option<Self> {
         let end = memchr::memchr(b';', &record[..record.len().min(MAX_HEADER)])?;
@@ -50,7 +50,7 @@ impl KernelLine {
             return None;
         }
         let bytes = &record[end + 1..];
-        // Most lines are unrelated, so skip them before the conversion to text.
+        // Most lines are unrelated, so skip them before converting to text.
         if !bytes.starts_with(XID) && memchr::memmem::find(bytes, KILLED).is_none() {
             return None;
         }
@@ -67,7 +67,7 @@ const KILLED: &[u8] = b"Killed process ";
 fn xid(text: &str) -> Option<XidLine> {
     let rest = text.strip_prefix("NVRM: Xid (")?;
     let (location, rest) = rest.split_once("): ")?;
-    // Older drivers omit `PCI:`. With MIG the instance follows: `PCI:0000:3b:00 GPU-I:05`.
+    // Older drivers omit `PCI:`. With MIG, the instance follows: `PCI:0000:3b:00 GPU-I:05`.
     let location = location.strip_prefix("PCI:").unwrap_or(location);
     let bus = location.split(' ').next()?;
     let bus = bus.strip_suffix(".0").unwrap_or(bus);
@@ -99,7 +99,7 @@ fn pid(rest: &str) -> Reading<Pid> {
 }
 
 fn oom_kill(text: &str) -> Option<OomKill> {
-    // Up to Linux 4.19 the reason is on a separate line.
+    // In Linux 4.19 and earlier, the reason is on a separate line.
     let begins = [
         "Out of memory",
         "Memory cgroup out of memory",

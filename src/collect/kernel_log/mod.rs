@@ -1,8 +1,8 @@
 //! Reads new kernel log lines about GPUs and about processes killed by the OOM killer.
 //!
 //! Each read of `/dev/kmsg` returns one record: `4,1234,5678901,-;NVRM: Xid (PCI:0000:3b:00): 79, …`, followed by
-//! indented lines about the device, which are ignored. The leading numbers are the priority (facility 0 for the kernel;
-//! records written by programs have another one), the sequence number and a time in microseconds. The kernel escapes
+//! indented lines about the device, which are ignored. The leading numbers are the priority and facility (0 for the
+//! kernel; other programs use other facilities), the sequence number and a time in microseconds. The kernel escapes
 //! unprintable characters. A reader that is too slow gets EPIPE once and continues with the oldest available record
 //! (`Documentation/ABI/testing/dev-kmsg`).
 //!
@@ -35,16 +35,15 @@ const MAX_READS: usize = 1_024;
 pub struct KernelLog {
     file: File,
     path: PathBuf,
-    /// The beginning of a line whose end was not read yet.
+    /// Beginning of a line whose end has not been read yet.
     partial: Vec<u8>,
-    /// True while the rest of a line that is too long is skipped.
+    /// True while skipping the rest of a line that is too long.
     skipping: bool,
     has_missed: bool,
 }
 
 impl KernelLog {
-    /// Opens the log at its end.
-    /// Returns why the log cannot be read; [`fixes`] suggests remedies.
+    /// Opens the log at its end. The error is the reason why the log cannot be read; [`fixes`] suggests remedies.
     pub fn open(path: &Path) -> Result<Self, Missing> {
         let file = open(path).map_err(|error| missing(path, &error))?;
         Ok(Self {
@@ -56,7 +55,7 @@ impl KernelLog {
         })
     }
 
-    /// Reads everything that was logged since the last call. Returns false if there may be more.
+    /// Reads everything logged since the last call. Returns false if there may be more.
     pub fn read(&mut self, mut take: impl FnMut(KernelLine)) -> Result<bool, Missing> {
         let mut chunk = [0; MAX_BYTES];
         for _ in 0..MAX_READS {
@@ -74,7 +73,7 @@ impl KernelLog {
         Ok(false)
     }
 
-    /// Returns true if records were lost since the last call, because they were overwritten before they were read.
+    /// Returns true if records were overwritten since the last call, before they could be read.
     pub fn take_missed(&mut self) -> bool {
         std::mem::take(&mut self.has_missed)
     }
@@ -149,7 +148,7 @@ fn missing(path: &Path, error: &io::Error) -> Missing {
     }
 }
 
-/// Returns what this user can do about an unreadable log: commands or phrases, best first.
+/// Returns what this user can do about an unreadable log, as commands or phrases, best first.
 pub fn fixes(missing: &Missing, user_is_root: bool) -> Vec<String> {
     match (missing.reason, user_is_root) {
         (Reason::Denied, true) => vec![
@@ -159,7 +158,7 @@ pub fn fixes(missing: &Missing, user_is_root: bool) -> Vec<String> {
         (Reason::Denied, false) => vec![
             "sudo sysctl kernel.dmesg_restrict=0    (lets every user of this host read the kernel log)".into(),
             "sudo setcap cap_syslog+ep \"$(command -v gputop)\"    (lets gputop read it)".into(),
-            "or ask an administrator for either; the driver still reports Xids, without their text".into(),
+            "or ask an administrator to run either command; without the log, the driver still reports Xids, but not their text".into(),
         ],
         (Reason::Unsupported, _) => {
             vec!["docker run --device /dev/kmsg …, or run gputop on the host".into()]

@@ -5,7 +5,7 @@ use nix::unistd::mkfifo;
 
 use super::*;
 
-/// Returns a FIFO that takes the place of the kernel log, and its writing end.
+/// Returns a FIFO that replaces the kernel log, and its write end.
 fn log() -> (tempfile::TempDir, KernelLog, File) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("kmsg");
@@ -76,7 +76,7 @@ fn reads_a_flood_in_portions() {
         seen += lines(&mut log).len();
     }
     drop(writing.join());
-    // A process that another test is starting also has the writer open, until it executes its program.
+    // While another test starts a process, the forked child also has the writer open until it calls exec.
     let started = std::time::Instant::now();
     let closed = loop {
         match log.read(|_| {}) {

@@ -1,6 +1,6 @@
 //! Collects the lines of an error, which a program prints one by one, and sends them as one excerpt.
 //!
-//! Text that is still growing is held until it stops growing, up to a limit. Later text is sent as a continuation,
+//! Text that is still growing is held until it stops growing, up to a time limit. Later text is sent as a continuation,
 //! until some time after the error.
 
 use crate::diagnose::scan::{Excerpt, Scanner};
@@ -10,7 +10,8 @@ use crate::model::units::{Millis, Mono};
 const QUIET_INTERVAL: Millis = Millis(200);
 /// Maximum delay between reading and sending a complete line. An incomplete line waits this long for its end.
 const MAX_DELAY: Millis = Millis(700);
-/// Time after an error during which text is sent as its context. Later text is sent only if another error follows.
+/// Time after an error during which further text is sent as context. After that, text is sent only if another error
+/// follows.
 const FOLLOW_LIMIT: Millis = Millis(3_000);
 
 /// A part of a log to send, unmodified.
@@ -19,7 +20,7 @@ pub struct Part {
     pub bytes: Vec<u8>,
     /// Offset of the part in the log.
     pub offset: u64,
-    /// Number of the part's first line, counted from 1 at the beginning of the group.
+    /// Line number of the part's first line, counted from 1 at the beginning of the group.
     pub line: Option<u64>,
     /// True if the part begins where the previous part ended.
     pub continues: bool,
@@ -30,11 +31,11 @@ pub struct Group {
     scanner: Scanner,
     /// Offset of the scanner's first byte in the log.
     base: u64,
-    /// Offset up to which the log was sent.
+    /// End offset of the text sent so far.
     sent_to: Option<u64>,
-    /// Time at which text began to wait.
+    /// Time since which text has been waiting.
     waiting_since: Option<Mono>,
-    /// Time of the error that is being followed.
+    /// Time of the error whose context is being sent.
     followed_since: Option<Mono>,
     grew_at: Mono,
     /// True if only an incomplete line is waiting.
@@ -57,7 +58,7 @@ impl Group {
         self.sent_to
     }
 
-    /// Notes that the caller sent the log up to `to`.
+    /// Records that the caller sent the log up to offset `to`.
     pub fn note_sent(&mut self, to: u64) {
         self.sent_to = Some(self.sent_to.unwrap_or(0).max(to));
     }
@@ -89,7 +90,7 @@ impl Group {
         self.part(excerpt?)
     }
 
-    /// Returns all waiting text, because nothing will follow.
+    /// Returns all waiting text. Call this when nothing will follow.
     pub fn finish(&mut self) -> Option<Part> {
         let excerpt = self.scanner.finish().pop();
         (self.waiting_since, self.followed_since, self.is_line_open) = (None, None, false);
@@ -117,7 +118,7 @@ impl Group {
         self.followed_since = self.followed_since.or(Some(now));
     }
 
-    /// Removes text that was already sent; returns `None` if nothing remains.
+    /// Removes text that was already sent. Returns `None` if nothing remains.
     fn part(&mut self, excerpt: Excerpt) -> Option<Part> {
         let Excerpt {
             mut bytes,

@@ -1,4 +1,4 @@
-//! Runs an external program and returns its output. The program is killed if it exceeds the limits on time or size.
+//! Runs an external program and returns its output. The program is killed if it exceeds a time or size limit.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -23,7 +23,7 @@ impl Drop for Running {
     }
 }
 
-/// Starts a program without standard input and standard error. It is in its own process group, so that signals from
+/// Starts a program without standard input and standard error. It gets its own process group, so that signals from
 /// gputop's terminal do not reach it.
 pub fn start(program: &Path, args: &[&str]) -> io::Result<Running> {
     Command::new(program)
@@ -59,7 +59,7 @@ pub fn answer(program: &Path, args: &[&str]) -> io::Result<Vec<u8>> {
         }
     }
     drop(output);
-    // The program has closed its output, so it should exit now; otherwise it is killed.
+    // The program has closed its output, so it should exit now. If it does not, it is killed.
     while Instant::now() < deadline {
         if let Some(status) = running.0.try_wait()? {
             let failed = io::Error::other(format!("{} failed: {status}", program.display()));

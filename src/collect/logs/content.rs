@@ -1,4 +1,5 @@
-//! The content of a log: a file ([`Tail`](super::tail::Tail)), or the text of a program ([`Stream`](super::stream::Stream)).
+//! The content of a log: a file ([`Tail`](super::tail::Tail)) or the output of a program
+//! ([`Stream`](super::stream::Stream)).
 
 use std::fmt::Debug;
 use std::io;
@@ -6,23 +7,24 @@ use std::io;
 use super::tail::TailRead;
 use crate::model::units::{Millis, Mono};
 
-/// How often a log is read.
+/// Interval between reads of a log.
 const READ_INTERVAL: Millis = Millis(250);
 
 pub trait LogContent: Debug + Send {
     /// Returns the offset up to which the log was read.
     fn offset(&self) -> u64;
 
-    /// Reads the text since the last call into `buffer`. If it is longer than `max_bytes`, only the latest text is read.
+    /// Reads the text added since the last call into `buffer`. If there are more than `max_bytes`, reads only the
+    /// latest text.
     fn read(&mut self, buffer: &mut Vec<u8>, max_bytes: u64, now: Mono) -> io::Result<TailRead>;
 
-    /// Returns the text between two offsets, as far as it is still available.
+    /// Returns the text between two offsets, if it is still available.
     fn between(&self, from: u64, to: u64) -> io::Result<Vec<u8>>;
 
-    /// Requests the text of a program immediately, because a writer exited or failed.
+    /// Makes a program send its text immediately, because a writer exited or failed.
     fn hurry(&mut self) {}
 
-    /// Returns the time of the next read after one at `last`; `None` if there is nothing left to read.
+    /// Returns the time of the next read if the last one was at `last`, or `None` if there is nothing left to read.
     fn due(&self, last: Mono) -> Option<Mono> {
         Some(Mono(last.0 + READ_INTERVAL.0))
     }

@@ -2,7 +2,8 @@
 //!
 //! `{"log":"step 1\\n","stream":"stdout","time":"…"}` becomes `step 1` and a line break.
 
-/// Returns the output of the container. A line that is not such an object, like a truncated first line, is unchanged.
+/// Returns the output of the container. A line that is not a JSON object, such as a truncated first line, is returned
+/// unchanged.
 pub fn plain(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for line in text.split_inclusive(|&b| b == b'\n') {

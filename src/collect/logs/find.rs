@@ -1,11 +1,12 @@
 //! Finds the logs of a process, by following its standard output and standard error.
 //!
-//! The kernel's links `/proc/PID/fd/1` and `2` name the target: a path is a file, `pipe:[…]` has a reader somewhere,
-//! `/dev/pts/3` is a terminal, `socket:[…]` may belong to the journal. If a target cannot be read, the user gets a
-//! reason to act on.
+//! The kernel's links `/proc/PID/fd/1` and `2` name the target: a path is a file, `pipe:[…]` has a reader in some
+//! process, `/dev/pts/3` is a terminal, `socket:[…]` may belong to the journal. If a target cannot be read, the user
+//! gets a reason that they can act on.
 //!
-//! Example: `python train.py 2>&1 | tee train.log` in tmux. Both descriptors are one pipe; `tee` reads its other end, and
-//! writes one regular file, `train.log`, and a terminal. gputop follows the file; the terminal shows the same text.
+//! Example: `python train.py 2>&1 | tee train.log` in tmux. Both descriptors are one pipe. `tee` reads from the pipe,
+//! and writes one regular file, `train.log`, and a terminal. gputop follows the file, because the terminal shows the
+//! same text.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -38,13 +39,13 @@ use crate::redact;
 /// Standard output and standard error.
 const DESCRIPTORS: [u32; 2] = [1, 2];
 const MAX_NAME: usize = 1_024;
-/// Maximum age of a process whose log file is read from its beginning, if the process (or its shell) created the file.
-/// Errors of the first seconds are then found, too.
+/// Maximum age of a process for reading its log file from the beginning, provided that the process (or its shell)
+/// created the file. This finds errors from the first seconds.
 const MAX_YOUNG_AGE: Millis = Millis(10_000);
 /// Maximum number of pipes to follow: `python … | grep -v … | tee …`
 const MAX_PIPES: u32 = 4;
 const MAX_READERS: usize = 4;
-/// A reader that writes more files than this does not just copy its input.
+/// Maximum number of files written by a pipe reader. One that writes more does not just copy its input.
 const MAX_FILES: usize = 4;
 const OPEN_FILES: &str = "its open files";
 
@@ -64,11 +65,11 @@ pub struct FoundLog {
     pub name: String,
     pub origin: LogOrigin,
     pub content: Box<dyn LogContent>,
-    /// Offset at which the text of the process begins. `None` means the end of the log.
+    /// Offset at which the process's text begins, or `None` for the end of the log.
     pub from: Option<u64>,
 }
 
-/// The distinct logs of a process, and the reason if some output cannot be read.
+/// The distinct logs of a process, and the reason if some output is not readable.
 #[derive(Debug, Default)]
 pub struct Findings {
     pub found: Vec<FoundLog>,
@@ -99,7 +100,7 @@ pub fn find(settings: &Settings, key: ProcessKey, now: Mono) -> Result<Findings,
     Ok(findings)
 }
 
-/// Opens the log that a user named for a process. A relative path is relative to the working directory of the process.
+/// Opens a log that the user named for a process. A relative path is resolved against the process's working directory.
 pub fn named(settings: &Settings, key: ProcessKey, path: &Path) -> Result<FoundLog, Missing> {
     let process = Process::of(settings, key);
     let owner = process.owner().map_err(|error| process.denied(&error))?;
@@ -131,7 +132,7 @@ struct Process<'a> {
     settings: &'a Settings,
     pid: Pid,
     dir: PathBuf,
-    /// Start time of the process; 0 if it has exited already, so that none of its files can be opened.
+    /// Start time of the process, or 0 if it has already exited. With 0, none of its files can be opened.
     start: StartTicks,
     /// Start time of the watched process, if it was started recently.
     young: Option<SystemTime>,
@@ -181,7 +182,8 @@ impl<'a> Process<'a> {
         }
     }
 
-    /// Reads the real user and group. The owner of `/proc/PID` is root for a process that is not dumpable.
+    /// Returns the real user and group. The owner of `/proc/PID` cannot be used: it is root for a process that is not
+    /// dumpable.
     fn owner(&self) -> io::Result<Credentials> {
         let status = nul_list::read(File::open(self.dir.join("status"))?)?;
         let status = String::from_utf8_lossy(&status);
@@ -298,10 +300,11 @@ impl<'a> Process<'a> {
         Ok(found)
     }
 
-    /// Returns the logs to which a pipe reader copies its input: the regular files that it writes, else its own output.
+    /// Returns the logs to which a pipe reader copies its input: the regular files that it writes, or else its own
+    /// output.
     fn copies(&self, pipes: u32) -> Vec<FoundLog> {
         let mut descriptors = pipe::descriptors(&self.settings.proc_root, self.pid);
-        // Ignore the other files of another gputop, which are not copies of its input.
+        // A reader may be another gputop, whose other files are not copies of its input.
         if self.is_gputop() {
             descriptors.retain(|descriptor| DESCRIPTORS.contains(&descriptor.number));
         }
@@ -313,10 +316,10 @@ impl<'a> Process<'a> {
         others.flatten().next().unwrap_or_default()
     }
 
-    /// Returns the regular files that are open for writing; none if there are too many.
+    /// Returns the regular files that the process has open for writing, or none if there are too many.
     fn written(&self, descriptors: &[Descriptor]) -> Vec<FoundLog> {
         let mut files: Vec<FoundLog> = Vec::new();
-        // Standard error holds the reader's own messages, not its input.
+        // Standard error contains the reader's own messages, not its input.
         let is_output = |d: &&Descriptor| ![0, 2].contains(&d.number) && d.has_access(pipe::WRITE);
         for descriptor in descriptors.iter().filter(is_output) {
             let location = self.descriptor(descriptor.link.clone());
@@ -340,7 +343,7 @@ impl<'a> Process<'a> {
     }
 
     /// Returns the log of GNU screen (`screen -L`), a file written by the screen process that is an ancestor of this
-    /// one. Requesting the text from screen itself would write a file and disturb the user.
+    /// process. Requesting the text from screen itself would write a file and disturb the user.
     fn screen(&self) -> Option<Vec<FoundLog>> {
         let mut ancestors = with_ancestors(&self.settings.proc_root, self.pid);
         let (screen, _) = ancestors.find(|(_, name)| name.eq_ignore_ascii_case(b"screen"))?;
@@ -352,7 +355,7 @@ impl<'a> Process<'a> {
         Some(screen.written(&descriptors)).filter(|files| !files.is_empty())
     }
 
-    /// Returns Docker's log of the container that the process runs in, which only root can read.
+    /// Returns Docker's log of the process's container, which only root can read.
     fn docker(&self) -> Option<FoundLog> {
         let cgroup = nul_list::read(File::open(self.dir.join("cgroup")).ok()?).ok()?;
         let cgroup = String::from_utf8_lossy(&cgroup).into_owned();
@@ -370,7 +373,8 @@ impl<'a> Process<'a> {
         self.open(&path, LogOrigin::Docker, location).ok()
     }
 
-    /// Returns the output file of a Slurm batch job under its default name. It must belong to the user of the process.
+    /// Returns the output file of a Slurm batch job under its default name. The file must belong to the user of the
+    /// process.
     fn slurm(&self) -> Option<FoundLog> {
         let environ = self.environ();
         let value = |name: &str| {

@@ -1,8 +1,8 @@
-//! Follows the output that a service writes to systemd's journal.
+//! Follows the output of a service in systemd's journal.
 //!
 //! systemd sets `JOURNAL_STREAM` to the socket of the journal (systemd.exec(5)). gputop then runs one `journalctl -f`
-//! for the process, which costs nothing while it waits; polling would open every file of the journal each time. Only
-//! entries written after `journalctl` started are shown.
+//! for the process, which uses no CPU while it waits. Polling would open every journal file each time. Only entries
+//! written after `journalctl` started are shown.
 
 use std::io::{self, Read};
 use std::process::ChildStdout;
@@ -13,7 +13,7 @@ use super::Settings;
 use super::command::{Running, start};
 use crate::model::units::Pid;
 
-/// Returns true if the descriptor with this device and inode leads to the journal.
+/// Returns true if the descriptor with this device and inode is connected to the journal.
 pub fn is_journal(environ: &[u8], device: u64, inode: u64) -> bool {
     let stream = environ
         .split(|&b| b == 0)
@@ -21,7 +21,7 @@ pub fn is_journal(environ: &[u8], device: u64, inode: u64) -> bool {
     stream.is_some_and(|stream| stream == format!("{device}:{inode}").as_bytes())
 }
 
-/// A running `journalctl`, which is killed when this is dropped.
+/// A running `journalctl`, which is killed on drop.
 #[derive(Debug)]
 pub struct Journal {
     output: ChildStdout,
@@ -29,7 +29,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Follows what the process writes from now on.
+    /// Follows the process's output from now on.
     pub fn follow(settings: &Settings, pid: Pid) -> io::Result<Self> {
         let process = format!("_PID={pid}");
         let args = ["-f", "-n", "0", "-o", "cat", "-q", "--no-pager", &process];
@@ -46,7 +46,7 @@ impl Journal {
         })
     }
 
-    /// Reads what was written so far, at most `max_bytes`. The rest waits in the pipe.
+    /// Reads the available output, at most `max_bytes`. The rest stays in the pipe.
     pub fn read(&mut self, buffer: &mut Vec<u8>, max_bytes: usize) {
         let mut chunk = [0; 16 << 10];
         while buffer.len() < max_bytes {

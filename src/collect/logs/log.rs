@@ -1,7 +1,7 @@
-//! A log that is followed, and the processes that write to it.
+//! A followed log, and the processes that write to it.
 //!
-//! A log that several processes share is read once. An excerpt is attributed to the only writer, or else to all writers,
-//! because a line does not identify its writer (and claims in its text are not trusted).
+//! A log shared by several processes is read once. An excerpt is attributed to the only writer, or else to all writers:
+//! a line does not identify its writer, and claims in its text are not trusted.
 
 use std::borrow::Cow;
 
@@ -18,19 +18,19 @@ use crate::model::process::ProcessKey;
 use crate::model::reading::{Reading, Reason};
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// Maximum size of the log tail that is sent.
+/// Maximum size of a log tail that is sent.
 const MAX_TAIL: u64 = 16 << 10;
 /// Maximum size of the text for a screen.
 const MAX_VIEW: u64 = 256 << 10;
 /// Maximum size of the text for a screen while a log grows too fast. All the text is new each time, nobody can read
 /// that much, and sanitizing it is the largest cost.
 const MAX_FLOOD_VIEW: u64 = 32 << 10;
-/// Time for which a log counts as flooding after some of its text was skipped.
+/// How long a log is treated as flooding after some of its text was skipped.
 const FLOOD_INTERVAL: Millis = Millis(5_000);
 /// Limits on reading one log: per read, and per second.
 const MAX_READ: u64 = 2 * MAX_AT_ONCE;
 const MAX_READ_PER_SECOND: u64 = 4 * MAX_AT_ONCE;
-/// Minimum allowance for a read. A smaller one is not used, because the text after the read would be skipped.
+/// Minimum allowance for a read. With less, the read is postponed, because the text after it would be skipped.
 const MIN_READ: u64 = 64 << 10;
 /// Maximum size of one excerpt.
 const MAX_SENT: usize = 64 << 10;
@@ -50,7 +50,7 @@ pub struct ProcessExcerpt {
 #[derive(Debug)]
 struct Writer {
     key: ProcessKey,
-    /// Offset at which the process was attached; earlier text is ignored.
+    /// Offset at the time when the process was attached. Earlier text is ignored.
     from: u64,
     exited: bool,
 }
@@ -68,15 +68,16 @@ pub struct Log {
     origin: LogOrigin,
     content: Box<dyn LogContent>,
     group: Group,
-    /// Number of lines before the group, once they were counted; `Some(None)` if the log is too long to count them.
+    /// Number of lines before the group, or `None` if not yet counted. `Some(None)` if the log is too long to count
+    /// them.
     lines_before: Option<Option<u64>>,
     writers: Vec<Writer>,
     tail_requests: Vec<TailRequest>,
     send_allowance: Allowance,
     read_allowance: Allowance,
-    /// True if text was skipped and this was not reported yet.
+    /// True if text was skipped and the skip is not yet reported.
     sampled: bool,
-    /// Number of skipped bytes that were not reported yet.
+    /// Number of skipped bytes not yet reported.
     skipped: u64,
     /// Total number of skipped bytes.
     all_skipped: u64,
@@ -110,7 +111,7 @@ impl Log {
         }
     }
 
-    /// `from` is the offset at which the process was attached.
+    /// `from` is the offset at the time when the process was attached.
     pub fn add_writer(&mut self, key: ProcessKey, from: u64) {
         if !self.writers.iter().any(|writer| writer.key == key) {
             self.writers.push(Writer {
@@ -135,7 +136,7 @@ impl Log {
         self.tail_requests.is_empty() && self.writers.iter().all(|writer| writer.exited)
     }
 
-    /// Requests the end of the log, which is sent after a short delay.
+    /// Requests the tail of the log, which is sent after a short delay.
     pub fn request_tail(&mut self, key: ProcessKey, why: LogWhy, now: Mono) {
         if !self.writers.iter().any(|writer| writer.key == key) {
             return;
@@ -155,7 +156,7 @@ impl Log {
         }
     }
 
-    /// Returns the time of the next read; `None` if nothing will follow.
+    /// Returns the time of the next read, or `None` if nothing will follow.
     pub fn due(&self) -> Option<Mono> {
         let requested = self.tail_requests.iter().map(|request| request.due);
         let read = self.content.due(self.polled_at);
@@ -174,13 +175,13 @@ impl Log {
         excerpts
     }
 
-    /// Continues with text written from now on, and drops text that waits to be sent.
+    /// Continues with text written from now on, and drops any text waiting to be sent.
     pub fn restart(&mut self) {
         self.group = Group::new(self.content.offset());
         self.lines_before = None;
     }
 
-    /// Adds this log to the view of a process. The view contains the text of the first log that has any.
+    /// Adds this log to the view of a process. The view shows the text of the first non-empty log.
     pub fn add_to(&self, view: &mut LogView, key: ProcessKey) {
         let source = LogSource {
             name: self.name.clone(),
@@ -386,11 +387,11 @@ fn errors_in(text: &str) -> Vec<usize> {
     errors.map(|(number, _)| number).collect()
 }
 
-/// Limits on sending excerpts of one log: high enough for an error, low enough for an error that repeats forever.
+/// Limits on sending excerpts of one log: high enough for an error, but low enough for one that repeats forever.
 const MAX_REPORTED: u64 = 256 << 10;
 const MAX_REPORTED_PER_SECOND: u64 = 8 << 10;
 
-/// A byte budget with a maximum size, refilled at a rate per second.
+/// A byte budget with a maximum size and a refill rate per second.
 #[derive(Debug)]
 struct Allowance {
     max_bytes: u64,
@@ -418,7 +419,7 @@ impl Allowance {
         self.bytes
     }
 
-    /// Takes `bytes` from the budget. Returns false, and takes nothing, if less is left.
+    /// Takes `bytes` from the budget. If less is left, takes nothing and returns false.
     fn take(&mut self, bytes: u64, now: Mono) -> bool {
         let left = self.left(now).checked_sub(bytes);
         self.bytes = left.unwrap_or(self.bytes);
@@ -453,7 +454,7 @@ mod tests {
             log.add_to(&mut view, key);
             view
         };
-        // 17 MB per second for 10 s, polled at the maximum rate for a log with errors.
+        // 17 MB/s for 10 s, polled at the maximum rate for a log with errors.
         let (mut buffer, mut read) = (Vec::new(), 0);
         for poll in 1..=1_000 {
             file.as_file().set_len(poll * 170_000).expect("it grows");

@@ -1,14 +1,14 @@
 //! Finds and follows the logs of watched processes, and reports excerpts that contain errors.
 //!
-//! When a process is first watched, `find` determines where its output goes, and the current end of the log is noted.
-//! Only text written later is ever reported. The log is then read as it grows (`tail`) and searched for literals of the
-//! error signatures ([`Scanner`](crate::diagnose::scan::Scanner), the only part of `diagnose` that a collector uses,
-//! because it decides which text is worth sending). A match is sent once it stops growing (`batch`), redacted and
-//! sanitized (`sanitize`), as an [`Observation::Log`](crate::model::event::Observation::Log). The last output of a
+//! When a process is first watched, `find` determines where its output goes, and the current end of the log is stored.
+//! Only text written later is ever reported. The log is read as it grows (`tail`) and searched for literals of the
+//! error signatures with [`Scanner`](crate::diagnose::scan::Scanner). This is the only part of `diagnose` used by a
+//! collector, because it decides which text is worth sending. A match is sent once it stops growing (`batch`), redacted
+//! and sanitized (`sanitize`), as an [`Observation::Log`](crate::model::event::Observation::Log). The last output of a
 //! process is sent when it exits or an allocation fails.
 //!
-//! Reading a file can hang forever, for example if a file server is down. Each log therefore has a thread of its own
-//! (`watcher`), and one that hangs costs the others nothing.
+//! Reading a file can hang forever, for example if a file server is down. Each log therefore has its own thread
+//! (`watcher`), and a thread that hangs does not affect other logs.
 //!
 //! Example: the driver lists `python train.py > train.log 2>&1`; `/proc/418/fd/1` is `train.log`, 4,711 bytes long. The
 //! log grows by a traceback of 2 KiB, and 200 ms later an excerpt at offset 4,711 is reported for process 418.
@@ -43,8 +43,8 @@ pub struct Settings {
     pub proc_root: PathBuf,
     /// The user that gputop runs as.
     pub user: u32,
-    /// True if the client that names log files is on another host. Then a named file must belong to the owner of the
-    /// process, and is opened with that owner's rights.
+    /// True if the client that names log files is on another host. In that case, a named file must belong to the owner
+    /// of the process, and is opened with that owner's permissions.
     pub is_remote: bool,
     pub docker_root: PathBuf,
     pub journalctl: PathBuf,
@@ -81,7 +81,7 @@ impl Settings {
     }
 }
 
-/// Starts the threads. `report` is called on one of them and must not block.
+/// Starts the threads. One of them calls `report`, which must not block.
 pub fn start(
     settings: Settings,
     report: impl Fn(ProcessExcerpt) + Send + Sync + 'static,

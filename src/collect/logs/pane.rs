@@ -1,12 +1,12 @@
 //! Follows the tmux pane that a process writes to, by capturing its screen and scrollback.
 //!
-//! A pane does not have a log, so text is new if the last capture did not contain it. Two captures are aligned by their
-//! lines (wrapped lines are joined, so the width does not matter): the later one begins somewhere inside the earlier
-//! one, and the last lines of the earlier one may have been overwritten (a progress bar, a prompt). A last line that
-//! still changes is held back until two captures agree on it; when a program exits, two captures follow immediately.
+//! A pane has no log, so text is new if the last capture did not contain it. Two captures are aligned by their lines.
+//! Wrapped lines are joined, so the width does not matter. The later capture begins somewhere inside the earlier one,
+//! whose last lines may have been overwritten (a progress bar, a prompt). A last line that still changes is held back
+//! until two captures agree on it. When a program exits, two captures follow immediately.
 //!
-//! Only tmux servers of the user that gputop runs as are queried, because another user could offer a socket to make
-//! gputop talk to a hostile server. A server that does not answer costs its thread half a second every ten seconds.
+//! Only tmux servers of gputop's user are queried, because another user could offer a socket to make gputop talk to a
+//! hostile server. A server that does not respond costs its thread half a second every ten seconds.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,14 +20,14 @@ use crate::model::reading::{Missing, Reason};
 use crate::model::units::{Millis, Mono};
 
 const CAPTURE_INTERVAL: Millis = Millis(700);
-/// Time until a server that did not answer is queried again.
+/// Time after which an unresponsive server is queried again.
 const RETRY_INTERVAL: Millis = Millis(10_000);
 /// Number of immediate captures after a program exits: one for its last output, and one for the last line, which is
 /// held back until two captures agree on it.
 const URGENT_CAPTURES: u8 = 2;
 /// Time between the immediate captures.
 const URGENT_INTERVAL: Millis = Millis(60);
-/// How far back a capture goes, in rows of the screen.
+/// Number of scrollback rows in a capture.
 const HISTORY: &str = "-2000";
 const MAX_SOCKETS: usize = 8;
 /// Maximum number of last lines that may have been overwritten.
@@ -45,8 +45,8 @@ pub struct Pane {
 }
 
 impl Pane {
-    /// Finds the pane of a terminal. It compares devices instead of paths, because each container has its own paths.
-    /// Returns why no pane was found, for the user.
+    /// Finds the pane of a terminal by its device, not its path, because each container has its own paths. The error is
+    /// the reason for the user why no pane was found.
     pub fn find(settings: &Settings, terminal: (u64, u64)) -> Result<Self, Missing> {
         let mut silent = false;
         for socket in sockets(settings) {
@@ -85,7 +85,7 @@ impl Pane {
         format!("tmux pane {}", self.id)
     }
 
-    /// Returns the lines of the pane, the newest last; `None` while a full-screen program such as an editor is shown.
+    /// Returns the lines of the pane, oldest first, or `None` while a full-screen program such as an editor is shown.
     fn capture(&self) -> io::Result<Option<Vec<String>>> {
         let id = self.id.as_str();
         let state = ["display-message", "-p", "-t", id, "#{alternate_on}", ";"];
@@ -117,7 +117,7 @@ fn ask(program: &Path, socket: &str, commands: &[&str]) -> io::Result<Vec<u8>> {
 #[derive(Debug)]
 pub struct Capture {
     pane: Pane,
-    /// `None` before the first one, whose text is older than the attachment.
+    /// `None` before the first capture. Text in the first capture is older than the attachment.
     last: Option<LastCapture>,
     due: Mono,
     /// Number of captures to make without delay.
@@ -204,13 +204,13 @@ fn sockets(settings: &Settings) -> Vec<PathBuf> {
 /// The previous capture.
 #[derive(Debug)]
 struct LastCapture {
-    /// Lines without the one that is held back.
+    /// The lines, without the last one if it is held back.
     lines: Vec<String>,
     held: Option<String>,
 }
 
 impl LastCapture {
-    /// Returns the new lines, each with a line break.
+    /// Returns the new lines, each ending with a line break.
     fn next(&mut self, mut lines: Vec<String>) -> String {
         let from = first_new(&self.lines, &lines);
         let mut new: Vec<String> = match from {
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn returns_only_new_lines() {
-        // The pane grows; its last line is held back until it stays the same.
+        // The pane grows. Its last line is held back until it no longer changes.
         assert_eq!(
             new_lines(&["a b c $", "a b c d e $", "a b c d e $"]),
             ["d e", "$"]
@@ -303,17 +303,17 @@ mod tests {
         );
         // The first line is the end of a longer one.
         assert_eq!(new_lines(&["a b c d e", "gd c d e f g"]), ["f"]);
-        // An overwritten progress bar counts as new text when it is done.
+        // A progress bar is new text only after its last update.
         assert_eq!(
             new_lines(&["a b c 10%", "a b c 20%", "a b c 30% d e", "a b c 30% d e"]),
             ["", "30% d", "e"]
         );
-        // An error that was there before counts only when it is repeated.
+        // An existing error is reported only when it is repeated.
         assert_eq!(new_lines(&["a OOM b c", "a OOM b c"]), [""]);
         assert_eq!(new_lines(&["a OOM b c", "a OOM b c OOM x x"]), ["OOM x"]);
-        // The screen is cleared; lines that were there before are not new.
+        // The screen is cleared. Lines that were shown before are not new.
         assert_eq!(new_lines(&["a b c d e f", "e f x y"]), ["x"]);
-        // The pane changes from empty to some lines.
+        // An empty pane gets some lines.
         assert_eq!(new_lines(&["", "a b"]), ["a"]);
     }
 

@@ -1,8 +1,8 @@
-//! Prepares text of a log for other parts of gputop: redacted, sanitized and limited in size.
+//! Redacts, sanitizes and truncates log text before other parts of gputop use it.
 //!
 //! Terminal output is reduced to text: colours, cursor movements and text overwritten after a carriage return are
-//! removed. Every other control character is escaped, so that a log cannot draw on a screen that quotes it. Line breaks
-//! stay.
+//! removed. Every other control character is escaped, so that a log cannot control a terminal that shows it. Line
+//! breaks are retained.
 //!
 //! `b"\x1b[31mRuntimeError\x1b[0m: \x07 token=hf_…"` becomes `RuntimeError: ^G token=***`.
 
@@ -85,8 +85,8 @@ fn without_tabs(line: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Removes sequences that colour text and move the cursor: `ESC [ … letter` and `ESC ] … BEL`. An incomplete one stays
-/// and is escaped later.
+/// Removes escape sequences that colour text or move the cursor: `ESC [ … letter` and `ESC ] … BEL`. An incomplete
+/// sequence remains and is escaped later.
 fn without_escapes(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -102,7 +102,8 @@ fn without_escapes(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Returns the length of an escape sequence, or 0 if the text is not one. A sequence never spans lines.
+/// Returns the length of the escape sequence at the start of the text, or 0 if there is none. A sequence never spans
+/// lines.
 fn escape_length(text: &[u8]) -> usize {
     const MAX_LENGTH: usize = 256;
     let body = &text[..text.len().min(MAX_LENGTH)];

@@ -1,4 +1,4 @@
-//! A log that is not a file: the text of a program, of which the latest part is retained for views of earlier output.
+//! A log that is not a file but the output of a program. The latest part is retained for views of earlier output.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,7 +11,7 @@ use crate::model::units::{Millis, Mono};
 
 /// Maximum size of the retained text.
 const MAX_RETAINED: usize = 256 << 10;
-/// Minimum time between two reads, so that the read limit recovers.
+/// Minimum time between two reads, which lets the read allowance recover.
 const MIN_INTERVAL: Millis = Millis(20);
 /// Interval between reads of the journal.
 const JOURNAL_INTERVAL: Millis = Millis(250);
@@ -26,7 +26,7 @@ enum Source {
 pub struct Stream {
     source: Source,
     retained: VecDeque<u8>,
-    /// Total length of the text that was read.
+    /// Total length of the text read so far.
     offset: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Reads a file as it grows. It polls size and inode, because a network file system does not notify about changes.
+//! Reads a file as it grows. Polls size and inode, because network file systems send no change notifications.
 //!
 //! - *Truncated* (`copytruncate`): the file is shorter than what was read, and is read again from its beginning. If it
 //!   grows past the previous size between two polls, this is not noticed.
@@ -25,14 +25,15 @@ use crate::open_files::{LongLivedFile, room_for};
 
 /// Maximum size of one read; if more was written, text is skipped.
 pub const MAX_AT_ONCE: u64 = 1 << 20;
-/// Size of the latest text that is read when text is skipped.
+/// Amount of the latest text to read when text is skipped.
 pub const MAX_AFTER_SKIP: u64 = 256 << 10;
-/// How much earlier than it happened the creation of a file may be recorded: its clock ticks every 4 ms on most kernels.
+/// How far the recorded creation time of a file may be before the actual one: the file system's clock ticks every 4 ms
+/// on most kernels.
 pub const CREATION_UNCERTAINTY: Duration = Duration::from_millis(10);
-/// How often the path is checked for another file.
+/// Interval for checking whether the path names another file.
 const ROTATION_INTERVAL: Millis = Millis(1_000);
 
-/// The location of a log, which is opened again after a rotation.
+/// The location of a log, used to open it again after a rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogLocation {
     /// `/proc/PID/fd/N`: the kernel's link to the open file, regardless of paths and symbolic links. Valid only while the
@@ -60,7 +61,7 @@ pub struct Credentials {
 
 impl Credentials {
     /// Runs `work` with this user's file permissions, on the calling thread only (setfsuid(2)). Only root can change
-    /// them; otherwise `work` runs with gputop's own permissions, which are no higher.
+    /// them. For other users, `work` runs with gputop's own permissions, which are no higher.
     fn lend<T>(self, work: impl FnOnce() -> T) -> T {
         struct Restore(Uid, Gid);
         impl Drop for Restore {
@@ -151,7 +152,7 @@ impl LogLocation {
         }
     }
 
-    /// Checks that the process still exists, so that the data read before belongs to it.
+    /// Checks that the process still exists, so that the data read before the check belongs to it.
     fn check_process(&self) -> io::Result<()> {
         match self {
             Self::Descriptor {
@@ -249,7 +250,7 @@ impl Tail {
 
     /// Switches to another file if the path names one. Returns true if it did.
     fn switch_to_new_file(&mut self) -> bool {
-        // During a rotation the path may not exist for a moment.
+        // During a rotation, the path may briefly not exist.
         if !matches!(self.location.metadata(), Ok(m) if FileId::of(&m) != self.id) {
             return false;
         }
@@ -296,7 +297,7 @@ impl LogContent for Tail {
         Ok(text)
     }
 
-    /// Returns `None` if the offset is too far into the file to count its lines.
+    /// Returns the line number at the offset, or `None` if the offset is too far into the file to count lines.
     fn line_at(&self, offset: u64) -> Option<u64> {
         const MAX_COUNTED: u64 = 16 << 20;
         if offset > MAX_COUNTED {
@@ -331,7 +332,7 @@ fn read_at_most(file: &File, from: u64, length: u64, buffer: &mut Vec<u8>) -> io
     Ok(())
 }
 
-/// Returns the offset to follow from: the end, or 0 for a file that a recently started process created.
+/// Returns the offset to follow from: the end, or 0 for a file created by a recently started process.
 pub fn start_offset(metadata: &Metadata, process_started: Option<SystemTime>) -> u64 {
     let is_older =
         process_started.and_then(|started| is_created_before(metadata, started, SystemTime::now()));
@@ -342,9 +343,9 @@ pub fn start_offset(metadata: &Metadata, process_started: Option<SystemTime>) ->
     }
 }
 
-/// Returns true if a file was created before `time`; `None` if its file system does not record this. Creation times use
-/// the wall clock. A creation time in the future was recorded before the clock was set back, so the file counts as
-/// older.
+/// Returns true if a file was created before `time`, or `None` if the file system does not record creation times.
+/// Creation times use the wall clock. A creation time in the future means that the clock was set back later, so the
+/// file is treated as older.
 fn is_created_before(metadata: &Metadata, time: SystemTime, now: SystemTime) -> Option<bool> {
     let created = metadata.created().ok()?;
     Some(created < time || created > now)
@@ -367,7 +368,7 @@ mod tests {
             is_created_before(&metadata, created + hour, created + hour),
             Some(true)
         );
-        // The same file, the same process, after the clock was set back by two hours.
+        // The same file and process after the clock was set back by two hours.
         let (started, now) = (created - 2 * hour, created - hour);
         assert_eq!(is_created_before(&metadata, started, now), Some(true));
     }

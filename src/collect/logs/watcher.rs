@@ -1,7 +1,8 @@
 //! Keeps track of watched processes and their logs.
 //!
-//! The thread `logs` owns this state and never reads a file. Searching for the logs of a process runs on a thread of its
-//! own, and so does following a log: a file server that does not answer stops only the thread that asked it.
+//! The thread `logs` owns this state and never reads a file. Each search for the logs of a process runs on its own
+//! thread, and so does following each log. A file server that does not respond therefore stops only the thread that
+//! accessed it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,24 +23,24 @@ use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::units::{Millis, Mono};
 
-/// How often gputop searches again for logs of a process without a readable log.
+/// Interval between searches for the logs of a process without a readable log.
 const FIND_INTERVAL: Millis = Millis(10_000);
-/// How often the state is checked for processes to search or to forget.
+/// Interval for checking which processes to search or to forget.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long gputop follows a process that the driver no longer lists, because it is exiting or has released its GPU.
 const UNLISTED_LIMIT: Millis = Millis(5 * 60 * 1_000);
 const MAX_LOGS: usize = 512;
-/// Maximum number of searches at the same time, including those that hang.
+/// Maximum number of concurrent searches, including those that hang.
 const MAX_SEARCHES: usize = 16;
-/// How long a log may take to answer before it is considered to hang.
+/// How long a log may take to respond before it is considered hung.
 const VIEW_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum number of unanswered views of one log.
+/// Maximum number of pending views of one log.
 const MAX_VIEWS: usize = 4;
 
 type SendExcerpt = Arc<dyn Fn(ProcessExcerpt) + Send + Sync>;
 type Answer<T> = Box<dyn FnOnce(T) + Send>;
 
-/// A handle on the threads, which stop when the last handle is dropped.
+/// A handle to the threads, which stop when the last handle is dropped.
 #[derive(Debug, Clone)]
 pub struct Logs(Arc<Handle>);
 
@@ -57,7 +58,7 @@ enum WatchCommand {
     SendTail(ProcessKey, LogWhy),
     View(ProcessKey, Answer<LogView>),
     Name(ProcessKey, PathBuf, Answer<Result<String, Missing>>),
-    /// A search for the logs of a process has ended.
+    /// A search for the logs of a process has finished.
     Found(ProcessKey, Result<Findings, Missing>),
     /// A named file was opened.
     Named(ProcessKey, FoundLog, Answer<Result<String, Missing>>),
@@ -68,7 +69,7 @@ enum WatchCommand {
 
 #[derive(Debug, Default)]
 struct LoggedProcess {
-    /// Time of the last search for its logs; `None` before the first.
+    /// Time of the last search for the process's logs, or `None` before the first.
     found_at: Option<Mono>,
     is_being_found: bool,
     logs: Vec<LogId>,
@@ -76,7 +77,7 @@ struct LoggedProcess {
     /// Time at which the driver stopped listing the process.
     unlisted: Option<Mono>,
     exited: bool,
-    /// Reasons to send the end of its logs, once the search has found them.
+    /// Reasons to send the end of the process's logs once the search has found them.
     tail_requests: Vec<LogWhy>,
 }
 
@@ -108,8 +109,8 @@ impl Logs {
         Ok(Self(Arc::new(Handle(commands))))
     }
 
-    /// Sets the processes to follow. A process that is no longer included is followed until it exits, because an exiting
-    /// process disappears from the driver's list first.
+    /// Sets the processes to follow. A process that is no longer included is still followed until it exits, because an
+    /// exiting process disappears from the driver's list first.
     pub fn watch(&self, keys: &[ProcessKey]) {
         self.send(WatchCommand::Watch(keys.to_vec()));
     }
@@ -129,8 +130,8 @@ impl Logs {
         self.send(WatchCommand::View(key, Box::new(answer)));
     }
 
-    /// Follows an additional file as a log of the process, and passes its name to `answer`. A relative path is relative
-    /// to the working directory of the process.
+    /// Follows an additional file as a log of the process, and passes its name to `answer`. A relative path is resolved
+    /// against the process's working directory.
     pub fn name(
         &self,
         key: ProcessKey,
@@ -157,7 +158,7 @@ struct Watcher {
     commands: Sender<WatchCommand>,
     processes: BTreeMap<ProcessKey, LoggedProcess>,
     logs: BTreeMap<LogId, FollowedLog>,
-    /// Counts the searches: each holds a clone.
+    /// Counter of running searches: each has a clone.
     searches: Arc<()>,
 }
 
@@ -310,7 +311,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Starts the thread of a log. It ends when its commands are dropped.
+    /// Starts the thread of a log. The thread stops when its command sender is dropped.
     fn follow(&self, id: LogId, log: Log) -> Result<FollowedLog, Missing> {
         let (commands, inbox) = mpsc::channel();
         let (report, over) = (Arc::clone(&self.report), self.commands.clone());
@@ -342,7 +343,7 @@ impl Watcher {
         });
     }
 
-    /// Collects the view on a separate thread, because a log may not answer.
+    /// Collects the view on a separate thread, because a log may not respond.
     fn view(&self, key: ProcessKey, answer: Answer<LogView>) {
         let mut view = LogView {
             process: key,
@@ -381,7 +382,7 @@ impl Watcher {
     }
 }
 
-/// Runs a search on a thread of its own. Returns false if too many are running.
+/// Runs a search on its own thread. Returns false if too many are running.
 fn spawn_search(searches: &Arc<()>, search: impl FnOnce() + Send + 'static) -> bool {
     if Arc::strong_count(searches) > MAX_SEARCHES {
         return false;
@@ -399,20 +400,20 @@ fn spawn_search(searches: &Arc<()>, search: impl FnOnce() + Send + 'static) -> b
 
 /// A command to the thread of one log.
 enum LogCommand {
-    /// The process, and the offset from which on text is its own: the current one if `None`.
+    /// A process, and the offset at which its text begins. `None` means the current offset.
     AddWriter(ProcessKey, Option<u64>),
     RemoveWriter(ProcessKey),
     SendTail(ProcessKey, LogWhy),
     View(ProcessKey, LogView, Sender<LogView>),
 }
 
-/// A log that a thread follows.
+/// A log followed by a thread.
 #[derive(Clone)]
 struct FollowedLog {
     commands: Sender<LogCommand>,
-    /// Number of times that a writer was added.
+    /// Number of times a writer was added.
     writers: usize,
-    /// Number of unanswered views.
+    /// Number of pending views.
     views: Arc<AtomicUsize>,
 }
 
@@ -421,7 +422,7 @@ impl FollowedLog {
         let _ = self.commands.send(command);
     }
 
-    /// Returns `view` with this log added, or `None` if the log does not answer.
+    /// Returns `view` with this log added, or `None` if the log does not respond.
     fn view(&self, key: ProcessKey, view: &LogView) -> Option<LogView> {
         if self.views.fetch_add(1, Ordering::Relaxed) >= MAX_VIEWS {
             self.views.fetch_sub(1, Ordering::Relaxed);
@@ -433,8 +434,8 @@ impl FollowedLog {
     }
 }
 
-/// Follows a log until its commands are dropped. `over` is called with the number of writers that were added, when all
-/// of them have exited.
+/// Follows a log until its command sender is dropped. When all writers have exited, calls `over` with the number of
+/// writers added so far.
 fn follow(
     mut log: Log,
     inbox: &Receiver<LogCommand>,
@@ -443,7 +444,7 @@ fn follow(
     over: &impl Fn(usize),
 ) {
     let mut writers = 0;
-    // Each number is reported once: a later log of the same file must not be mistaken for this one.
+    // Each number is reported once, so that a later log of the same file is not mistaken for this one.
     let mut reported = None;
     loop {
         let command = match log.due() {
@@ -476,7 +477,7 @@ fn follow(
     }
 }
 
-/// Reads a log. If an excerpt causes a panic, it continues with later text.
+/// Reads a log. If an excerpt causes a panic, continues with later text.
 fn poll(log: &mut Log) -> Vec<ProcessExcerpt> {
     let excerpts = recover(|| log.poll(&mut Vec::new(), now_mono()));
     excerpts.unwrap_or_else(|| {

@@ -1,9 +1,9 @@
 //! Reasons why a process cannot read another process's memory, and the fix for this user.
 //!
 //! The kernel requires the same user, and a target that has not made itself unreadable. With Yama (Ubuntu, Debian),
-//! `/proc/sys/kernel/yama/ptrace_scope` adds a condition for the reader: 0 none; 1 (the default there) must be an
-//! ancestor, or the process that the target named with `PR_SET_PTRACER`; 2 must have CAP_SYS_PTRACE; 3 denies every
-//! process until the next boot. CAP_SYS_PTRACE overrides everything except 3, but root in a container rarely has it.
+//! `/proc/sys/kernel/yama/ptrace_scope` adds a condition for the reader. 0: none. 1 (the default there): must be an
+//! ancestor, or the process that the target named with `PR_SET_PTRACER`. 2: must have CAP_SYS_PTRACE. 3: always denied
+//! until the next boot. CAP_SYS_PTRACE overrides everything except 3, but root in a container rarely has it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,21 +13,21 @@ use nix::unistd::geteuid;
 
 use crate::model::units::Pid;
 
-/// Bit 19 of the effective capabilities.
+/// CAP_SYS_PTRACE: bit 19 of the effective capabilities.
 const CAP_SYS_PTRACE: u32 = 19;
 
-/// Facts on which the kernel's decision depends.
+/// Facts that determine the kernel's decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Situation {
     own_user: u32,
-    /// Owner of `/proc/PID`. It is root for a process that made itself unreadable.
+    /// Owner of `/proc/PID`, which is root for a process that made itself unreadable.
     target_user: Option<u32>,
     ptrace_scope: Option<u32>,
     has_capability: bool,
 }
 
-/// Returns why a process cannot be read and how to fix it: a phrase without a final period. The commands in it can be
-/// copied as they are.
+/// Returns why a process cannot be read and how to fix it, as a phrase without a final period. The commands in it can
+/// be copied.
 pub fn hint(proc_root: &Path, pid: Pid) -> String {
     let directory = proc_root.join(pid.to_string());
     let owner = fs::metadata(directory).ok().map(|dir| dir.uid());
@@ -44,14 +44,14 @@ fn situation(proc_root: &Path, target_user: Option<u32>) -> Situation {
     }
 }
 
-/// Reads Yama's setting; `None` for a kernel without Yama.
+/// Reads Yama's setting. Returns `None` for a kernel without Yama.
 pub fn ptrace_scope(proc_root: &Path) -> Option<u32> {
     let scope = fs::read_to_string(proc_root.join("sys/kernel/yama/ptrace_scope"));
     scope.ok()?.trim().parse().ok()
 }
 
-/// Returns a phrase that describes which processes' memory this user can generally read.
-/// Returns a phrase like that of [`hint`] if no process can be read.
+/// Returns a phrase that describes which processes this user can generally read. If there are none, the phrase is like
+/// that of [`hint`].
 pub fn readable_scope(proc_root: &Path) -> Result<&'static str, &'static str> {
     let own_user = geteuid().as_raw();
     let situation = situation(proc_root, Some(own_user));

@@ -1,10 +1,10 @@
-//! Memory dumps: the ranges that a reader read from a live process, stored so that they can be read again later.
+//! Memory dumps: address ranges read from a live process and stored for later replay.
 //!
-//! A [`Recorder`] wraps a memory and stores every range that is read. Ranges that are not read are not in the dump. So
-//! the dump of a process of many gigabytes contains a few hundred kilobytes, and none of the program's data.
+//! A [`Recorder`] wraps a memory and stores every range that is read. The dump of a process with many gigabytes
+//! therefore contains a few hundred kilobytes, and none of the program's data.
 //!
-//! The file is one zstd stream: a line `gputop-dump 1`, a line of JSON with the mappings and the ranges, and the
-//! concatenated bytes of the ranges. `zstdcat FILE | head -2` shows the first two.
+//! The file is one zstd stream: the line `gputop-dump 1`, a JSON line with the mappings and the ranges, and the
+//! concatenated bytes of the ranges. `zstdcat FILE | head -2` shows the two lines.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,8 +20,7 @@ const MAGIC: &[u8] = b"gputop-dump 1\n";
 const COMPRESSION_LEVEL: i32 = 19;
 /// Maximum uncompressed size of a file.
 const MAX_BYTES: u64 = 256 << 20;
-/// Uncompressed bytes allowed for any file, and for each compressed byte. Two copies of a dump are in memory while it is
-/// read.
+/// Uncompressed bytes allowed for any file, and for each compressed byte. Reading a dump needs memory for two copies.
 const MIN_UNPACKED: u64 = 16 << 20;
 const UNPACKED_PER_BYTE: u64 = 8;
 /// Maximum memory for the lists in the header.
@@ -120,7 +119,7 @@ impl Dump {
         bytes.get(offset(address, *start)..)
     }
 
-    /// Returns every recorded range, so that tests can corrupt it.
+    /// Returns every recorded range. Tests use this to corrupt the data.
     pub fn bytes_mut(&mut self) -> impl Iterator<Item = (u64, &mut [u8])> {
         self.ranges
             .iter_mut()
@@ -149,7 +148,7 @@ impl Memory for Dump {
     }
 }
 
-/// Wraps a memory and records every range that is read.
+/// Wraps a memory to record every range that is read.
 #[derive(Debug)]
 pub struct Recorder<M> {
     memory: M,
@@ -164,8 +163,8 @@ impl<M: Memory> Recorder<M> {
         }
     }
 
-    /// Returns the dump. Files whose mappings were not read are left out: replaying does not need them, and they describe
-    /// the user's program.
+    /// Returns the dump. Files whose mappings were not read are omitted: replaying does not need them, and they
+    /// describe the user's program.
     pub fn into_dump(self) -> Dump {
         let mut dump = self.dump.into_inner();
         let ranges = &dump.ranges;
@@ -177,7 +176,7 @@ impl<M: Memory> Recorder<M> {
         };
         let is_kept = |map: &&Mapping| map.is_heap || !map.file.is_empty() && is_used(&map.file);
         let used = dump.maps.iter().filter(is_kept);
-        // The directories of the user's programs are private.
+        // Remove directories, because those of the user's programs are private.
         let without_directory = |map: &Mapping| Mapping {
             file: format!("/{}", map.file_name()),
             ..map.clone()
@@ -191,7 +190,7 @@ impl<M: Memory> Recorder<M> {
     }
 }
 
-/// Returns the parts of a heap that were read, so that a replayed scan of the heap reads only those.
+/// Returns the parts of a heap that were read. A replayed scan of the heap reads only those.
 fn recorded_parts(heap: &Mapping, ranges: &BTreeMap<u64, Vec<u8>>) -> Vec<Mapping> {
     let before = ranges.range(..heap.start).next_back();
     let touching = before.into_iter().chain(ranges.range(heap.start..heap.end));

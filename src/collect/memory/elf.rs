@@ -18,7 +18,7 @@ const PROGRAM_HEADER_BYTES: usize = 56;
 const SYMBOL_BYTES: usize = 24;
 /// Maximum number of program headers. A real image has about a dozen.
 const MAX_PROGRAM_HEADERS: usize = 128;
-/// Number of bytes to read of the dynamic section: 256 entries. A library has about 30.
+/// Number of bytes of the dynamic section to read: 256 entries. A library has about 30.
 const DYNAMIC_BYTES: usize = 4_096;
 /// Maximum length of a hash chain. A real chain has a few symbols.
 const MAX_CHAIN: usize = 4_096;
@@ -33,7 +33,7 @@ const DT_GNU_HASH: u64 = 0x6fff_fef5;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Image {
     pub machine: u16,
-    /// Difference between an address in memory and the address in the file.
+    /// Difference between an address in memory and the corresponding address in the file.
     pub bias: u64,
     /// The writable segments, which contain .data and .bss.
     pub writable: Vec<Range>,
@@ -129,7 +129,7 @@ impl Image {
         }
     }
 
-    /// Returns the address of an exported symbol that this image defines, or `None` if it does not define it.
+    /// Returns the address of an exported symbol, or `None` if this image does not define it.
     pub fn symbol(&self, memory: &impl Memory, name: &str) -> Result<Option<u64>, MemoryError> {
         if self.hash == 0 || self.symbols == 0 || self.strings == 0 {
             return Ok(None);

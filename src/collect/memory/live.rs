@@ -1,9 +1,8 @@
 //! Reads a running process with `process_vm_readv`: up to 1024 ranges per system call. The process is not stopped,
 //! written to, or attached to with ptrace.
 //!
-//! The call identifies the target by its PID: after an `exec` or a reuse of the PID, it reads a different program.
-//! A reader of a structure must therefore validate it on every read; see
-//! [`Attached`](crate::collect::torch::Attached).
+//! The call identifies the target by its PID. After an `exec` or a reuse of the PID, it reads a different program.
+//! Every read of a structure must therefore be validated; see [`Attached`](crate::collect::torch::Attached).
 
 use std::io::IoSliceMut;
 use std::path::{Path, PathBuf};
@@ -98,7 +97,7 @@ impl Memory for Live {
         let maps = Process::new_with_root(dir)
             .and_then(|process| process.maps())
             .map_err(|error| self.proc_error(&error))?;
-        // The list is empty if the address space is hidden from this user, or if the process is a zombie. A read of one
+        // The list is empty if the address space is hidden from this user, or if the process is a zombie. Reading one
         // byte distinguishes the two cases.
         if maps.0.is_empty() {
             let probe = [RemoteIoVec { base: 0, len: 1 }];

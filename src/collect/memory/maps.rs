@@ -1,8 +1,8 @@
 //! `/proc/PID/maps`: the mapped files and the start address of each image.
 //!
-//! `7f2a00000000-7f2a00031000 r--p 00000000 08:01 42  /venv/…/libc10_cuda.so` and the three or four lines after it
-//! are one image. A library may also be mapped a second time to be read as a file. The image is the group of mappings
-//! that has an executable part.
+//! `7f2a00000000-7f2a00031000 r--p 00000000 08:01 42  /venv/…/libc10_cuda.so` and the 3 or 4 lines after it are one
+//! image. A library may also be mapped a second time as a data file. The image is the group of mappings that has an
+//! executable part.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub struct Mapping {
     pub executable: bool,
     /// Offset in the file.
     pub offset: u64,
-    /// Path of the file; empty for anonymous memory and the kernel's special mappings (`[heap]`).
+    /// Path of the file. Empty for anonymous memory and for the kernel's special mappings (`[heap]`).
     pub file: String,
     /// True for heaps: private, writable memory without a file, except stacks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -1,12 +1,12 @@
 //! Reads the memory of another process: byte ranges, mappings, ELF images, C++ class names.
 //!
-//! This module does not depend on PyTorch; `collect/torch` is its first user. The target is never written to, and it is
-//! stopped only if the user requests it ([`pause`]). Its files are not opened, so deleted libraries and libraries that
-//! exist only in the target's mount namespace can be read too.
+//! This module does not depend on PyTorch; `collect/torch` is its first user. The target is never written to, and is
+//! stopped only at the user's request ([`pause`]). Its files are not opened, so gputop can also read deleted libraries
+//! and libraries that exist only in the target's mount namespace.
 //!
 //! [`Memory`] is implemented by a [`Live`](live::Live) process and by a recorded [`Dump`](dump::Dump).
-//! [`Recorder`](dump::Recorder) creates a dump from a live process. The memory may change during a read or be garbage:
-//! every length that comes from the target is bounded before use, and the error of a failed read names the struct.
+//! [`Recorder`](dump::Recorder) creates a dump from a live process. The memory may change during a read or contain
+//! garbage. Every length that comes from the target is therefore bounded before use, and a read error names the struct.
 //!
 //! ```text
 //! maps ─► image at 0x7f2a00000000 ─► symbol "…9allocatorE" at 0x7f2a000a4d20
@@ -50,8 +50,8 @@ pub enum MemoryError {
 }
 
 pub trait Memory {
-    /// Appends the bytes of all ranges, in order, up to the first byte that is not mapped. A short result means an
-    /// unreadable range; an error concerns the whole process.
+    /// Appends the bytes of all ranges, in order, up to the first unmapped byte. A short result means an unreadable
+    /// range; an error concerns the whole process.
     fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError>;
 
     /// Returns the mappings, ordered by address.
@@ -68,7 +68,7 @@ impl<M: Memory> Memory for &M {
     }
 }
 
-/// Maximum length of one read, more than any struct needs. Limits lengths that come from a broken target.
+/// Maximum length of one read. It exceeds the size of every struct, and limits lengths that come from a corrupt target.
 const MAX_READ: usize = 32 << 20;
 
 /// Reads a whole range. `what` is a noun phrase for the error message.

@@ -1,16 +1,16 @@
-//! Reads many structs of the same size that are scattered over the target's heap, in as few system calls as possible.
+//! Reads many same-sized structs, scattered over the target's heap, in as few system calls as possible.
 //!
 //! Neighbouring structs are read as one range, because the kernel's cost is per range and page, not per byte. Reading
-//! ten thousand blocks in a hundred ranges takes a quarter of the time of ten thousand ranges.
+//! 10,000 blocks as 100 ranges takes a quarter of the time needed for 10,000 ranges.
 
 use super::view::View;
 use super::{Memory, MemoryError, Range};
 
-/// Maximum gap between structs that are read as one range, including the bytes between them.
+/// Maximum gap between structs that are merged into one range.
 const MAX_GAP: u64 = 4_096;
 /// Maximum length of a merged range.
 const MAX_RUN_BYTES: u64 = 256 << 10;
-/// Maximum bytes per batch of ranges, so that hostile addresses cost time instead of memory.
+/// Maximum bytes per batch of ranges. Hostile addresses can then cost time but not memory.
 const MAX_BATCH_BYTES: usize = 8 << 20;
 /// IOV_MAX, so that one batch is one system call.
 const MAX_RUNS: usize = 1_024;
@@ -78,7 +78,7 @@ pub fn read(memory: &impl Memory, addresses: &[u64], size: usize) -> Result<Obje
             }
             at += run.range.len;
         }
-        // A run that contains unmapped memory is read struct by struct. The runs after it are retried as a batch.
+        // A run that contains unmapped memory is read struct by struct, and the runs after it are retried as a batch.
         rest = rest_of_runs;
         if let Some(run) = batch.get(complete) {
             for index in run.first..run.end {

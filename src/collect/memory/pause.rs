@@ -1,12 +1,13 @@
-//! Pauses a process while it is read: stops its threads with ptrace, and resumes them in every case.
+//! Pauses a process while it is read: stops its threads with ptrace, and always resumes them.
 //!
-//! This happens only if the user requests it (`gputop allocator --pause`); no other part of gputop stops a process. Each
-//! thread is seized (`PTRACE_SEIZE`, which sends no signal and does not notify the parent) and interrupted. All threads
-//! must stop within [`STOP_TIMEOUT`]. After another [`MAX_PAUSE`] they are resumed, even if the read is not complete.
-//! A process that was already stopped stays stopped, and pending signals are delivered.
+//! Only done at the user's request (`gputop allocator --pause`); no other part of gputop stops a process. Each thread
+//! is seized (`PTRACE_SEIZE`, which sends no signal and does not notify the parent) and interrupted. All threads must
+//! stop within [`STOP_TIMEOUT`]. After another [`MAX_PAUSE`] they are resumed, even if the read is incomplete. A
+//! process that was already stopped stays stopped, and pending signals are delivered.
 //!
-//! A separate thread traces the target, because the kernel detaches all tracees when their tracing thread exits. That
-//! covers a panic, a kill of gputop, and a thread that stops too late. With `SIGSTOP` the target would stay stopped.
+//! A separate thread traces the target, because the kernel detaches all tracees when their tracing thread exits. The
+//! target is therefore resumed even after a panic, if gputop is killed, or if a thread stops too late. With `SIGSTOP`
+//! the target would stay stopped.
 //!
 //! Effects on the target: a blocking system call may return EINTR, as after Ctrl-Z and `fg`, and its clocks keep running.
 
@@ -26,15 +27,15 @@ use crate::model::reading::Reason;
 use crate::model::text::visible;
 use crate::model::units::Pid;
 
-/// Maximum time until all threads have stopped.
+/// Maximum time to wait for all threads to stop.
 pub const STOP_TIMEOUT: Duration = Duration::from_millis(50);
-/// Maximum time that the threads stay stopped after that.
+/// Maximum time that the threads then stay stopped.
 pub const MAX_PAUSE: Duration = Duration::from_millis(100);
-/// A process with more threads is not paused: stopping each one takes a few microseconds.
+/// Maximum number of threads. A process with more is not paused, because stopping each one takes a few microseconds.
 const MAX_THREADS: usize = 4_096;
 /// Interval between checks whether the threads have stopped.
 const POLL_INTERVAL: Duration = Duration::from_micros(100);
-/// Also waits for threads that are not children (`__WALL` in wait(2)).
+/// Option to also wait for threads that are not children (`__WALL` in wait(2)).
 const WAIT_ALL: u32 = 0x4000_0000;
 
 /// Reason why a process was not paused. The messages are phrases.
@@ -73,13 +74,13 @@ impl PauseError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PauseStats {
     pub threads: usize,
-    /// Time from the first stopped thread to the last resumed one.
+    /// Time from the first stop to the last resume of a thread.
     pub time: Duration,
-    /// True if the pause ended at the time limit, before the reader was done.
+    /// True if the pause reached the time limit before the reader was done.
     pub is_cut_short: bool,
 }
 
-/// A paused process. Its threads are resumed when this is dropped, and at the latest after [`MAX_PAUSE`].
+/// A paused process. Its threads are resumed on drop, or after [`MAX_PAUSE`] at the latest.
 #[derive(Debug)]
 pub struct ThreadPause {
     done: Option<Sender<()>>,
@@ -87,8 +88,8 @@ pub struct ThreadPause {
 }
 
 impl ThreadPause {
-    /// Pauses a process. Returns when every thread has stopped.
-    /// Returns the reason if a thread could not be stopped. Then all threads have been resumed.
+    /// Pauses a process, and returns when every thread has stopped. If a thread cannot be stopped, resumes all threads
+    /// and returns the reason.
     pub fn new(proc_root: &Path, pid: Pid) -> Result<Self, PauseError> {
         let (done, is_done) = mpsc::channel();
         let (result_sender, result) = mpsc::channel();
@@ -134,7 +135,7 @@ impl Drop for ThreadPause {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Thread {
     Seized,
-    /// Stopped, with its pending signal; 0 for none.
+    /// Stopped, with its pending signal, or 0 if there is none.
     Stopped(i32),
 }
 
@@ -169,7 +170,8 @@ impl Tracer {
         }
     }
 
-    /// Stops all threads. Repeats until the list contains no new thread: a stopped thread cannot start another one.
+    /// Stops all threads. Repeats until the list contains no new thread, because a running thread can start another
+    /// one.
     fn stop_all(&mut self) -> Result<(), PauseError> {
         let deadline = self.since + STOP_TIMEOUT;
         loop {
@@ -220,7 +222,8 @@ impl Tracer {
         Ok(())
     }
 
-    /// Polls each thread that has not stopped yet, and removes those that exited. Returns true if all have stopped.
+    /// Polls each thread that has not yet stopped, and removes those that have exited. Returns true if all have
+    /// stopped.
     fn all_stopped(&mut self) -> bool {
         let options = WaitOptions::NOHANG | WaitOptions::from_bits_retain(WAIT_ALL);
         self.threads.retain(|&thread, state| {
@@ -265,7 +268,7 @@ impl Tracer {
         }
     }
 
-    /// Returns true for a thread that exited. A main thread that exits before the others stays in the list.
+    /// Returns true if the thread has exited. A main thread that exits before the others stays in the list.
     fn has_exited(&self, thread: i32) -> bool {
         let status = std::fs::read_to_string(self.tasks.join(thread.to_string()).join("status"));
         status.is_ok_and(|status| status.contains("\nState:\tZ") || status.contains("\nState:\tX"))
@@ -281,15 +284,15 @@ impl Tracer {
             .map(|tracer| self.process_of(tracer))
     }
 
-    /// Returns the process of a tracing thread; the kernel reports the thread.
+    /// Returns the process that owns a tracing thread. The kernel reports only the thread.
     fn process_of(&self, thread: u32) -> u32 {
         let status = std::fs::read_to_string(self.proc_root.join(format!("{thread}/status")));
         let process = status.ok().and_then(|status| number(&status, "Tgid:"));
         process.unwrap_or(thread)
     }
 
-    /// Resumes the stopped threads. Threads that did not stop cannot be detached; the kernel does that when this thread
-    /// exits.
+    /// Resumes the stopped threads. Threads that have not stopped cannot be detached here; the kernel detaches them
+    /// when this thread exits.
     fn resume(&mut self) {
         for (&thread, state) in &self.threads {
             if let Thread::Stopped(signal) = *state {
@@ -299,15 +302,15 @@ impl Tracer {
     }
 }
 
-/// Resumes the threads also after a panic.
+/// Resumes the threads on drop, and therefore also after a panic.
 impl Drop for Tracer {
     fn drop(&mut self) {
         self.resume();
     }
 }
 
-/// Returns the signal to deliver on detach. A stop caused by the interrupt or by an earlier stop signal carries an event.
-/// A stop without an event has a pending signal, which would be lost otherwise.
+/// Returns the signal to deliver on detach. A stop caused by the interrupt or by an earlier stop signal has an event
+/// code. A stop without one has a pending signal, which would otherwise be lost.
 fn signal_to_deliver(status: i32, signal: i32) -> i32 {
     if status >> 16 == 0 { signal } else { 0 }
 }
@@ -324,7 +327,7 @@ mod tests {
     #[test]
     fn delivers_pending_signals_only() {
         let stopped = |signal: i32, event: i32| event << 16 | signal << 8 | 0x7f;
-        // Pending SIGUSR1, pending real-time signal, the interrupt, a stop by SIGSTOP.
+        // In this order: pending SIGUSR1, pending real-time signal, interrupt, stop by SIGSTOP.
         assert_eq!(signal_to_deliver(stopped(10, 0), 10), 10);
         assert_eq!(signal_to_deliver(stopped(33, 0), 33), 33);
         assert_eq!(signal_to_deliver(stopped(5, 128), 5), 0);

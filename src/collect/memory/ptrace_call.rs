@@ -1,13 +1,13 @@
 //! The only ptrace call without a safe wrapper: detaching a thread while delivering any signal, including real-time ones.
 //!
-//! glibc reserves two real-time signals (32 and 33, to cancel threads and to change the user of all threads). A process
+//! glibc reserves two real-time signals: 32 to cancel threads, and 33 to change the user ID of all threads. A process
 //! that loses one of them hangs.
 #![allow(unsafe_code)]
 
 use nix::libc;
 
-/// Detaches from a stopped thread and delivers this signal to it; 0 means no signal. An error is ignored: the thread
-/// was killed meanwhile.
+/// Detaches from a stopped thread and delivers this signal to it, or none if 0. Errors are ignored, because they mean
+/// that the thread was killed meanwhile.
 pub(super) fn detach(thread: i32, signal: i32) {
     let signal = usize::try_from(signal).unwrap_or_default() as *mut libc::c_void;
     let no_address = std::ptr::null_mut::<libc::c_void>();

@@ -1,5 +1,5 @@
-//! The class name of a C++ object, in the layout of the Itanium ABI: the object's first word points into its vtable,
-//! the word before that address points to the type_info, and the second word of the type_info points to the name.
+//! The class name of a C++ object. In the Itanium ABI, the object's first word points into its vtable, the word before
+//! that address points to the type_info, and the second word of the type_info points to the name.
 //!
 //! ```text
 //! object ─► vtable ─[-8]─► type_info ─[+8]─► "N3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE"
@@ -8,7 +8,7 @@
 use super::view::View;
 use super::{Memory, MemoryError, pointer, up_to};
 
-/// Maximum length of a class name; longer ones return `None`. The names that gputop looks for are much shorter.
+/// Maximum length of a class name. Longer names yield `None`, because the names that gputop looks for are much shorter.
 const MAX_CHARS: usize = 256;
 /// Minimum length of a mangled class name: the shortest possible one is `1A`.
 const MIN_CHARS: usize = 2;

@@ -1,9 +1,9 @@
-//! A copied part of another process's memory, read as little-endian words.
+//! A copy of a part of another process's memory, read as little-endian words.
 //!
-//! Reads beyond the copy return `None`, which distinguishes a struct truncated by an unmapped page from one that is all
-//! zeros. Both architectures that CUDA supports are little-endian with 64-bit pointers.
+//! Reads beyond the copy return `None`. This distinguishes a struct truncated by an unmapped page from one that is all
+//! zeros. Both architectures supported by CUDA are little-endian with 64-bit pointers.
 
-/// The bytes of one struct, or of several in a row.
+/// The bytes of one struct, or of several consecutive ones.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct View<'a>(pub &'a [u8]);
 
@@ -37,7 +37,7 @@ impl<'a> View<'a> {
         words.iter().map(|word| u64::from_le_bytes(*word))
     }
 
-    /// Returns the text up to the first NUL, or `None` without a NUL.
+    /// Returns the text up to the first NUL, or `None` if there is no NUL.
     pub fn text(self) -> Option<&'a str> {
         let end = self.0.iter().position(|&b| b == 0)?;
         std::str::from_utf8(self.0.get(..end)?).ok()

@@ -1,4 +1,4 @@
-//! Functions that read one GPU, one for each group of the schedule. Implausible values become missing values with that
+//! Functions that read one GPU, one for each group of the schedule. Implausible values become missing values with a
 //! reason.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::model::units::{
     Bytes, BytesPerSecond, Celsius, GpuUuid, MegaHertz, MilliJoules, MilliWatts, Mono, Percent, Pid,
 };
 
-/// Maximum plausible power: no single GPU draws 20 kW. NVML has been observed to return a value with all bits set.
+/// Maximum plausible power. No single GPU draws 20 kW, but NVML has been observed to return a value with all bits set.
 const MAX_MILLIWATTS: u32 = 20_000_000;
 
 fn percent(value: Reading<u32>) -> Reading<Percent> {
@@ -50,7 +50,7 @@ fn text(result: Result<String, NvmlError>) -> Reading<String> {
     reading(result).map(|text| visible(text.as_bytes(), 96))
 }
 
-/// Reads the identity of the GPU, which is all that the first frame needs.
+/// Reads the identity of the GPU, which is enough for the first frame.
 pub fn open(device: &Device<'_>, index: u32) -> Result<Gpu, NvmlError> {
     let uuid = device.uuid()?;
     Ok(Gpu {
@@ -99,9 +99,8 @@ fn compute_mode(mode: &ComputeMode) -> &'static str {
     }
 }
 
-/// Reads the values needed on every tick.
-/// Fails only if the GPU or the driver as a whole is unavailable. Any other failure becomes the reason for its missing
-/// value.
+/// Reads the values needed on every tick. Fails only if the GPU or the driver as a whole is unavailable. Any other
+/// failure becomes the reason why a value is missing.
 pub fn tick(device: &Device<'_>, gpu: &mut Gpu) -> Result<(), NvmlError> {
     gpu.memory = memory(device)?;
     let utilization = reading(device.utilization_rates());
@@ -157,7 +156,7 @@ fn memory_v1(device: &Device<'_>) -> Result<Memory, NvmlError> {
 }
 
 fn pstate(state: PerformanceState) -> Option<u8> {
-    // The number of `Unknown` is 32 (nvml.h, `nvmlPstates_t`).
+    // `Unknown` has the number 32 (nvml.h, `nvmlPstates_t`).
     u8::try_from(state.as_c()).ok().filter(|state| *state < 16)
 }
 
@@ -194,7 +193,7 @@ pub fn slow(device: &Device<'_>, gpu: &mut Gpu) {
     };
 }
 
-/// Reads the fan speed. Data-centre GPUs do not have a fan, and the driver rejects the query as an invalid argument.
+/// Reads the fan speed. For data-centre GPUs, which have no fan, the driver rejects the query as an invalid argument.
 fn fan(device: &Device<'_>) -> Reading<Percent> {
     match device.num_fans() {
         Ok(0) => Reading::missing(Reason::Unsupported, "the GPU does not have a fan"),
@@ -212,7 +211,7 @@ fn memory_temperature(device: &Device<'_>) -> Reading<Celsius> {
                 _ => Err(NvmlError::NoData),
             }
         });
-    // GPUs without the sensor report 0.
+    // GPUs without this sensor report 0.
     match celsius(value) {
         Reading::Value(Celsius(0)) => Reading::Missing(Reason::Unsupported.into()),
         other => other,
@@ -263,7 +262,7 @@ fn mig_memory(parent: &Device<'_>, index: u32) -> Memory {
         .unwrap_or_default()
 }
 
-/// Reads the processes on the GPU. Keeps the utilisation from the last list, since it is read less often.
+/// Reads the processes on the GPU. Copies their utilisation from the previous list, because it is read less often.
 pub fn processes(device: &Device<'_>, gpu: &mut Gpu, graphics: bool, buffers: &mut raw::Buffers) {
     let compute = raw::compute_processes(device, buffers);
     let graphics = if graphics {
@@ -330,10 +329,10 @@ fn carry_over(before: Option<&Vec<GpuProcess>>, list: &mut [GpuProcess]) {
     }
 }
 
-/// Reads the utilisation per process since the sample with timestamp `since`. Returns the newest timestamp.
+/// Reads the utilisation per process since the timestamp `since`. Returns the newest timestamp.
 ///
-/// Samples over 100 % occur with zombies and are dropped. A process without a sample was idle: the driver does not
-/// store samples for idle processes.
+/// Samples over 100 % occur with zombies and are dropped. A process without a sample was idle, because the driver does
+/// not store samples for idle processes.
 pub fn utilization(
     device: &Device<'_>,
     gpu: &mut Gpu,
@@ -372,7 +371,7 @@ pub fn utilization(
     samples.iter().map(|s| s.timestamp).max().unwrap_or(since)
 }
 
-/// Counters of the last read, from which rates are computed.
+/// Counters from the last read, used to compute rates.
 #[derive(Debug, Clone, Copy)]
 pub struct Counters {
     at: Mono,
@@ -382,7 +381,7 @@ pub struct Counters {
 
 /// Reads the values that are shown only for the focused GPU.
 pub fn traffic(device: &Device<'_>, now: Mono, last: &mut Option<Counters>) -> Traffic {
-    // Here a KB of NVML is 1000 bytes (nvml.h: "PCIe throughput in KB/s").
+    // For this value, a KB is 1000 bytes (nvml.h: "PCIe throughput in KB/s").
     let pcie = |counter| {
         reading(device.pcie_throughput(counter)).map(|kb| BytesPerSecond(u64::from(kb) * 1_000))
     };

@@ -1,8 +1,8 @@
-//! The NVML library: loaded, initialised, shared by the workers, and reloaded after a driver reload.
+//! Loads, initialises and shares the NVML library, and reloads it after a driver reload.
 //!
-//! Workers hold a reference while their GPU answers and drop it when it does not. When the last reference is dropped,
-//! the library is unloaded, and the next `acquire` loads the version that is then on disk. So gputop survives a driver
-//! upgrade.
+//! A worker holds a reference while its GPU responds, and drops the reference on failure. When the last reference is
+//! dropped, the library is unloaded. The next `acquire` loads the version that is then on disk, so gputop survives a
+//! driver upgrade.
 
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
-/// Environment variable with the path of a library to load instead of `libnvidia-ml.so.1`: for drivers in unusual
-/// directories, and for tests.
+/// Environment variable with the path of a library to load instead of `libnvidia-ml.so.1`, for drivers in unusual
+/// directories and for tests.
 pub const LIBRARY_VARIABLE: &str = "GPUTOP_NVML";
 
-/// The path of NVML, and the loaded library while a worker holds a reference.
+/// The path of NVML, and the library while it is in use by a worker.
 #[derive(Debug)]
 pub struct Library {
     path: Option<OsString>,
@@ -30,7 +30,8 @@ impl Library {
         }
     }
 
-    /// Returns the library; loads and initialises it if no worker holds it. Blocks for as long as the driver does.
+    /// Returns the library, after loading and initialising it if no worker holds it. Blocks for as long as the driver
+    /// does.
     pub fn acquire(&self) -> Result<Arc<Nvml>, NvmlError> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(nvml) = loaded.upgrade() {

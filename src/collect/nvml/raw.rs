@@ -1,6 +1,6 @@
 //! NVML calls that the wrapper makes twice (first for the count, at 1 ms per call) or does not support.
 //!
-//! All unsafe code of this folder is in this file. Each call passes a handle that the wrapper created for a library
+//! This file contains all unsafe code of this folder. Each call passes a handle that the wrapper created for a library
 //! that is still loaded (the `Device` borrows it), and buffers together with their length.
 #![allow(unsafe_code)]
 
@@ -14,7 +14,7 @@ type ListCall = unsafe extern "C" fn(
     *mut nvml::nvmlProcessInfo_t,
 ) -> nvml::nvmlReturn_t;
 
-/// Maximum number of processes per GPU: a hostile or broken driver must not cause unbounded allocation.
+/// Maximum number of processes per GPU. It prevents unbounded allocation if the driver is broken or hostile.
 const MAX_PROCESSES: u32 = 65_536;
 
 fn symbol<T: Copy, E>(symbol: &Result<T, E>) -> Result<T, NvmlError> {
@@ -24,7 +24,7 @@ fn symbol<T: Copy, E>(symbol: &Result<T, E>) -> Result<T, NvmlError> {
         .map_err(|_| NvmlError::FunctionNotFound)
 }
 
-/// Buffers that are reused between calls, so that a tick does not allocate.
+/// Buffers reused between calls, so that a tick does not allocate.
 #[derive(Debug, Default)]
 pub struct Buffers {
     processes: Vec<nvml::nvmlProcessInfo_t>,
@@ -100,7 +100,7 @@ fn list<T: Copy>(
 }
 
 fn driver_process(info: &nvml::nvmlProcessInfo_t) -> DriverProcess {
-    // NVML_VALUE_NOT_AVAILABLE, all bits set, in both sizes.
+    // NVML_VALUE_NOT_AVAILABLE: all bits set, in both sizes.
     let id = |id: u32| Some(id).filter(|&id| id != u32::MAX);
     DriverProcess {
         pid: info.pid,
@@ -114,7 +114,7 @@ fn driver_process(info: &nvml::nvmlProcessInfo_t) -> DriverProcess {
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
     pub pid: u32,
-    /// Microseconds on the driver's clock. The next call passes the largest value seen.
+    /// Timestamp in microseconds on the driver's clock. The next call passes the newest one seen.
     pub timestamp: u64,
     pub sm: u32,
     pub memory: u32,
@@ -153,7 +153,7 @@ fn sample(sample: &nvml::nvmlProcessUtilizationSample_t) -> Sample {
     }
 }
 
-/// Returns the remapped rows: correctable, uncorrectable, pending, failed.
+/// Returns the remapped rows as correctable, uncorrectable, pending and failed.
 pub fn remapped_rows(device: &Device<'_>) -> Result<(u32, u32, bool, bool), NvmlError> {
     let call = symbol(&device.nvml().lib().nvmlDeviceGetRemappedRows)?;
     let (mut correctable, mut uncorrectable, mut pending, mut failed) = (0, 0, 0, 0);
@@ -171,7 +171,7 @@ pub fn remapped_rows(device: &Device<'_>) -> Result<(u32, u32, bool, bool), Nvml
 }
 
 /// Returns total, free and used memory from version 1 of the call, in which `used` includes the driver's reserved
-/// memory. For drivers before 510, which do not have version 2.
+/// memory. Needed for drivers before 510, which do not have version 2.
 pub fn memory_v1(device: &Device<'_>) -> Result<(u64, u64, u64), NvmlError> {
     let call = symbol(&device.nvml().lib().nvmlDeviceGetMemoryInfo)?;
     let mut info = nvml::nvmlMemory_t {
@@ -184,7 +184,8 @@ pub fn memory_v1(device: &Device<'_>) -> Result<(u64, u64, u64), NvmlError> {
     Ok((info.total, info.free, info.used))
 }
 
-/// Returns true if both devices have the same handle. Events identify a GPU by its handle even if it no longer answers.
+/// Returns true if both devices have the same handle. Events identify a GPU by its handle, even if the GPU no longer
+/// responds.
 pub fn is_same(one: &Device<'_>, other: &Device<'_>) -> bool {
     // SAFETY: the handles are only compared.
     unsafe { one.handle() == other.handle() }

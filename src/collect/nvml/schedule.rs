@@ -1,5 +1,5 @@
-//! The schedule of NVML calls. One call takes from 1 µs to 21 ms (measured on H200s). So cheap calls run on every
-//! tick, and expensive calls run when their value may have changed or when a screen shows it.
+//! The schedule of NVML calls. One call takes from 1 µs to 21 ms (measured on H200s). Cheap calls therefore run on
+//! every tick, and expensive calls run when their value may have changed or when a screen shows it.
 
 use crate::model::gpu::{GPU_FIGURES, GpuFigure, Period, SLOW_INTERVAL};
 use crate::model::units::Millis;
@@ -9,10 +9,10 @@ use crate::model::units::Millis;
 pub enum Due {
     /// On every tick.
     Tick,
-    /// When used memory has changed since the last tick, and at the latest after this time.
+    /// When used memory has changed since the last tick, or this time after the last run at the latest.
     MemoryChanged(Millis),
     Every(Millis),
-    /// With this period, but only for the GPU whose screen is open.
+    /// At this interval, but only for the GPU whose screen is open.
     Focused(Millis),
     /// Once, when the GPU is opened.
     Once,
@@ -21,7 +21,7 @@ pub enum Due {
 /// A group of calls that share a period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
-    /// The figures with this period.
+    /// Values read with this period.
     Figures(Period),
     Processes,
     ProcessUtilization,
@@ -62,7 +62,7 @@ impl Group {
     }
 }
 
-/// Decides when one group is due on one GPU.
+/// Timer that decides when one group is due on one GPU.
 #[derive(Debug, Clone, Copy)]
 pub struct Timer {
     group: Group,
@@ -75,10 +75,10 @@ impl Timer {
         Self { group, last: None }
     }
 
-    /// Returns true if the group is due, and marks it as run. `changed`: used memory has changed. `focused`: the GPU's
-    /// screen is open.
+    /// Returns true if the group is due, and marks it as run. `changed` means that used memory has changed, and
+    /// `focused` that the GPU's screen is open.
     pub fn due(&mut self, now: u64, changed: bool, focused: bool) -> bool {
-        // A tick may be slightly early. Without this slack, a period of 5 s would become 6 s.
+        // Allow for ticks that come slightly early. Without this slack, a period of 5 s would become 6 s.
         let passed = |period: Millis| {
             self.last
                 .is_none_or(|last| now.saturating_sub(last) + 250 >= period.0)
@@ -96,7 +96,7 @@ impl Timer {
         due
     }
 
-    /// Postpones the first run by one period from `now`: for groups that the first frame does not need.
+    /// Postpones the first run until one period after `now`, for groups that the first frame does not need.
     pub fn postpone(&mut self, now: u64) {
         self.last = Some(now);
     }

@@ -1,6 +1,8 @@
-//! The worker thread of one GPU: opens it, reads the groups that are due on every tick, and reopens it after a failure.
+//! The worker thread of one GPU. It opens the GPU, reads the groups that are due on every tick, and reopens the GPU
+//! after a failure.
 //!
-//! No other thread waits for a worker. If one hangs in a driver call, the agent sees that its section becomes stale.
+//! No other thread waits for a worker. If a worker hangs in a driver call, the agent notices that its section becomes
+//! stale.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -18,16 +20,16 @@ use crate::collect::clock::now_mono;
 use crate::model::gpu::{Gpu, Health, HealthState, Memory, Period};
 use crate::model::units::{GpuUuid, Millis};
 
-/// Delay before a lost GPU or driver is opened again.
+/// Delay before reopening a lost GPU or driver.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A command from the agent to a worker.
 #[derive(Debug, Clone, Copy)]
 pub enum WorkerCommand {
-    /// Reads the expensive values (`true`) or stops reading them. Only the GPU's own screen shows them.
+    /// Start (`true`) or stop reading the expensive values, which only the GPU's own screen shows.
     Focus(bool),
     Interval(Millis),
-    /// Read now, before the next tick: an allocation failed.
+    /// Read now, before the next tick, because an allocation failed.
     Now,
 }
 
@@ -102,13 +104,13 @@ impl Worker {
         let mut reader = Reader::new();
         let mut opened = device::open(&device, self.index)?;
         reader.read(&device, &mut opened, self.focused)?;
-        // Assigned only after a successful read: until then the last readings are still shown.
+        // Assigned only after a successful read. Until then, the last readings are shown.
         self.gpu = opened;
         loop {
             self.gpu.at = now_mono();
             self.gpu.health.state = HealthState::Answering;
             self.report()?;
-            // Read these after the report, so that slow calls do not delay the first frame.
+            // Read these values after the report, so that slow calls do not delay the first frame.
             reader.read_rare(&device, &mut self.gpu);
             self.wait_for_tick()?;
             reader.read(&device, &mut self.gpu, self.focused)?;
@@ -136,7 +138,7 @@ impl Worker {
                 detail: Some(error.to_string()),
             };
         }
-        // The processes stay on the screen as they were: the kernel reports when one exits.
+        // The processes stay on screen unchanged. The kernel reports when one exits.
         let _ = self.report();
     }
 
@@ -147,7 +149,7 @@ impl Worker {
             let left = (now / interval + 1) * interval - now;
             match self.wait(Duration::from_millis(left))? {
                 Waited::TimedOut => return Ok(()),
-                // A screen was opened and should not stay empty until the next tick, or a read was requested.
+                // Either a read was requested, or a screen was opened and should not stay empty until the next tick.
                 Waited::ReadNow => return Ok(()),
                 Waited::SettingChanged => {}
             }
@@ -182,7 +184,7 @@ enum Waited {
     SettingChanged,
 }
 
-/// State of one session that is retained between ticks.
+/// Session state retained between ticks.
 struct Reader {
     processes: Timer,
     utilization: Timer,
@@ -201,7 +203,7 @@ struct Reader {
 impl Reader {
     fn new() -> Self {
         let mut utilization = Timer::new(Group::ProcessUtilization);
-        // Utilisation is not needed in the first frame; it is read for the second.
+        // The first frame does not need utilisation, which is read for the second one.
         utilization.postpone(now_mono().0.saturating_sub(4_500));
         Self {
             processes: Timer::new(Group::Processes),

@@ -1,8 +1,8 @@
-//! Xid errors that the driver reports, received on one thread that sleeps in `nvmlEventSetWait`.
+//! Xid errors reported by the driver. One thread receives them, and sleeps in `nvmlEventSetWait`.
 //!
 //! Only critical Xids are subscribed to: otherwise the event set would deliver every clock change. All GPUs share one
 //! set. As in the workers, the library reference is dropped at the first error. A cheap call after each wait checks
-//! that the driver still answers, so that an old library does not stay loaded after a driver reload.
+//! that the driver still responds, so that an old library does not stay loaded after a driver reload.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use super::raw;
 use crate::model::text::visible;
 use crate::model::units::GpuUuid;
 
-/// Timeout of one wait, after which the thread notices that the agent has exited. It is shorter than `RETRY_INTERVAL`,
-/// so that a driver reload is noticed before a worker retries.
+/// Timeout of one wait, after which the thread checks whether the agent has exited. Shorter than `RETRY_INTERVAL`, so
+/// that a driver reload is detected before a worker retries.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Delay before a failed driver is opened again; the same as in a worker.
+/// Delay before reopening a failed driver, as in a worker.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Delay before retrying a GPU that could not be registered for events.
 const REGISTER_INTERVAL: Duration = Duration::from_secs(30);
@@ -59,7 +59,7 @@ pub fn spawn(
 enum End {
     Closed,
     Failed(NvmlError),
-    /// The number of GPUs changed, or some could not be registered: reopen all of them.
+    /// The number of GPUs changed, or some could not be registered, so all of them must be reopened.
     Again,
 }
 
@@ -85,7 +85,7 @@ fn session(
                 let number = match event.event_data {
                     Some(XidError::Value(number)) => number,
                     Some(XidError::Unknown) => UNKNOWN_XID,
-                    // No other events are subscribed to.
+                    // The thread subscribes to no other events.
                     None => continue,
                 };
                 let gpu = events
@@ -108,11 +108,11 @@ fn session(
     }
 }
 
-/// An event set, and the GPUs registered with that set.
+/// An event set, and the GPUs registered with it.
 struct XidEvents<'n> {
     set: EventSet<'n>,
     gpus: Vec<(Device<'n>, GpuUuid)>,
-    /// True if a GPU that may support events did not answer.
+    /// True if a GPU that may support events did not respond.
     is_any_missing: bool,
 }
 
@@ -128,7 +128,7 @@ fn register(nvml: &Nvml, count: u32) -> Result<XidEvents<'_>, NvmlError> {
     }
 }
 
-/// The inner error is the index of the GPU whose registration failed.
+/// The inner error is the index of the GPU that could not be registered.
 fn register_without<'n>(
     nvml: &'n Nvml,
     count: u32,

@@ -1,7 +1,7 @@
 //! Explains why a file in /proc cannot be read, and what the user can do about it.
 //!
-//! If /proc is mounted with `hidepid`, another user's process looks as if it did not exist. Without `hidepid`, the same
-//! error means that the process has exited. The mount options distinguish the two cases.
+//! If /proc is mounted with `hidepid`, another user's process seems not to exist. Without `hidepid`, the same error
+//! means that the process has exited. The mount options distinguish the two cases.
 
 use std::cell::OnceCell;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::model::reading::{Missing, Reason};
 
 pub struct Access {
     proc_root: PathBuf,
-    /// Read at the first failure only: a host with many containers has thousands of mounts.
+    /// Read only on the first failure, because a host with many containers has thousands of mounts.
     hidepid: OnceCell<Option<Hidepid>>,
 }
 
@@ -52,7 +52,8 @@ impl Access {
         }
     }
 
-    /// Fails if the PID no longer belongs to the process. Data that was already read may then be another process's.
+    /// Fails if the PID no longer belongs to the process. Data read before this check may then belong to another
+    /// process.
     pub fn check(&self, key: ProcessKey, what: &str) -> Result<(), Missing> {
         match stat::start_time(&self.proc_root, key.pid) {
             Ok(start) if start == key.start => Ok(()),
@@ -89,7 +90,7 @@ impl Access {
 }
 
 impl Hidepid {
-    /// Parses the setting of /proc. If it is mounted several times, the last mount is the visible one.
+    /// Parses the mount options of /proc. If /proc is mounted several times, the last mount is the visible one.
     fn from_mounts(mounts: &str) -> Option<Self> {
         let options = mounts
             .lines()

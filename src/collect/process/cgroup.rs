@@ -1,7 +1,7 @@
-//! The Slurm job and the path in a process's cgroup. Containers are in [`container`](super::container).
+//! Reads the Slurm job and the path from a process's cgroup. Containers are handled in [`container`](super::container).
 //!
-//! Unlike the environment, `/proc/PID/cgroup` can be read by every user. So it provides the job of other users'
-//! processes: `0::/system.slice/slurmstepd.scope/job_81234/step_0/…` is the job 81234.
+//! Unlike the environment, `/proc/PID/cgroup` is readable by every user, so it also shows the job of other users'
+//! processes: `0::/system.slice/slurmstepd.scope/job_81234/step_0/…` is job 81234.
 
 use crate::model::text::visible;
 
@@ -14,7 +14,7 @@ pub fn slurm_job(cgroup: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Returns the path to show: that of the unified hierarchy if it is not `/`, otherwise the longest one of version 1.
+/// Returns the path to show: that of the unified hierarchy if it is not `/`, or else the longest version 1 path.
 pub fn path(cgroup: &str) -> Option<String> {
     let paths = || cgroup.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     let unified = cgroup.lines().find_map(|line| line.strip_prefix("0::"));

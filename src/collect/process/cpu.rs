@@ -1,4 +1,4 @@
-//! CPU usage of one process, computed from two readings of its clock ticks.
+//! CPU usage of one process, computed from two readings of its CPU time in clock ticks.
 
 use crate::model::reading::{Reading, Reason};
 use crate::model::units::{Mono, Percent};
@@ -21,7 +21,8 @@ impl CpuMeter {
         }
     }
 
-    /// Returns the usage of one core since the previous reading, or the previous value if the interval is too short.
+    /// Returns the CPU usage since the previous reading as a share of one core, or the previous value if the interval
+    /// is too short.
     pub fn measure(&mut self, now: Mono, ticks: u64, ticks_per_second: u64) -> Reading<Percent> {
         let elapsed = now.since(self.at).0;
         if elapsed >= MIN_INTERVAL_MS {

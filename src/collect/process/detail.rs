@@ -1,4 +1,4 @@
-//! All facts that the process screen shows about one process: read on request and never recorded.
+//! All facts about one process on the process screen. They are read on request and never recorded.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -21,8 +21,8 @@ const MAX_PATH_CHARS: usize = 4096;
 const MAX_ARGUMENT_CHARS: usize = 4096;
 const MAX_NAME_CHARS: usize = 64;
 
-/// Reads the details of a process. The start time is compared before and after, so that they cannot belong to another
-/// process.
+/// Reads the details of a process. The start time is compared before and after, so that the details cannot belong to
+/// another process.
 pub fn read(proc_root: &Path, key: ProcessKey) -> Result<ProcessDetail, Missing> {
     let access = Access::new(proc_root);
     let unreadable = |error: io::Error| access.missing("the process", &error);
@@ -138,7 +138,7 @@ fn arguments(list: &List) -> Vec<String> {
     shown
 }
 
-/// Returns the variables. Entries without `=` are skipped; programs that rewrite their title leave such entries.
+/// Returns the variables. Entries without `=` are skipped; they come from programs that overwrite their process title.
 fn environment(list: &List) -> Vec<Variable> {
     list.entries()
         .filter_map(|entry| {

@@ -1,6 +1,6 @@
-//! Facts that job launchers set in a process's environment: rank, local rank and job id.
+//! Facts that job launchers set in a process's environment: rank, local rank and job ID.
 //!
-//! This module reads only a few variables. The whole environment is shown only on request, after redaction (`redact/`).
+//! Only a few variables are read here. The whole environment is shown only on request, after redaction (`redact/`).
 
 use std::fs::File;
 use std::path::Path;
@@ -10,15 +10,16 @@ use crate::model::reading::{Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::Pid;
 
-/// Maximum length of a job id, which is normally a number or a short name.
+/// Maximum length of a job ID, which is normally a number or a short name.
 const MAX_JOB_CHARS: usize = 64;
-/// Maximum length of the allocator options. All options of one version, with values, take half of it.
+/// Maximum length of the allocator options: twice the length of all options of one version with values.
 const MAX_CONF_CHARS: usize = 1024;
 
 /// Variables in order of precedence.
 const RANK: &[&str] = &["RANK", "SLURM_PROCID"];
 const LOCAL_RANK: &[&str] = &["LOCAL_RANK", "SLURM_LOCALID"];
-/// Slurm, PBS and Torque, LSF. Grid Engine's JOB_ID is not used, because other programs use that name too.
+/// Variables of Slurm, PBS and Torque, and LSF. Grid Engine's JOB_ID is not used, because other programs use that name
+/// too.
 const JOB: &[&str] = &["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"];
 
 pub fn rank(environment: &List) -> Reading<u32> {
@@ -56,8 +57,8 @@ pub fn visible_devices(environment: &List) -> Reading<Vec<String>> {
     )
 }
 
-/// Returns the options of PyTorch's allocator. All versions support the name with CUDA, which takes precedence if both
-/// are set.
+/// Returns the options of PyTorch's allocator. All versions support the variable with CUDA in its name, which takes
+/// precedence if both are set.
 pub fn alloc_conf(environment: &List) -> Option<String> {
     let set = first(
         environment,
@@ -66,7 +67,7 @@ pub fn alloc_conf(environment: &List) -> Option<String> {
     Some(visible(set, MAX_CONF_CHARS))
 }
 
-/// Reads the options of one process. Returns `None` also if its environment cannot be read.
+/// Reads the allocator options of one process. Also returns `None` if its environment cannot be read.
 pub fn alloc_conf_of(proc_root: &Path, pid: Pid) -> Option<String> {
     let file = File::open(proc_root.join(pid.0.to_string()).join("environ")).ok()?;
     alloc_conf(&List::read(file).ok()?)
@@ -100,7 +101,7 @@ pub fn first<'a>(environment: &'a List, names: &[&str]) -> Option<&'a [u8]> {
     names.iter().find_map(|name| value(environment, name))
 }
 
-/// Returns the value of a variable. An empty value counts as unset, following the convention of launchers.
+/// Returns the value of a variable. An empty value is treated as unset, following the convention of launchers.
 fn value<'a>(environment: &'a List, name: &str) -> Option<&'a [u8]> {
     environment.entries().find_map(|entry| {
         let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;

@@ -1,6 +1,6 @@
-//! Facts of a process that rarely change: its command line, user, rank, job and container.
+//! Facts about a process that rarely change: its command line, user, rank, job and container.
 //!
-//! These facts are read when a process is first seen, after an exec, and about twice a minute. Other ticks copy them.
+//! These facts are read when a process is first seen, after an exec, and about twice a minute. Other ticks reuse them.
 
 use std::io;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::redact;
 const MAX_COMMAND_CHARS: usize = 4096;
 const MAX_NAME_CHARS: usize = 64;
 
-/// Fills the slow fields of `process`. The caller caches its user id until an exec.
+/// Fills the slow fields of `process`. The caller caches the user ID until an exec.
 pub fn read_into(process: &mut Process, uid: &mut Option<u32>, reading: &mut Context) {
     let access = &reading.access;
     let dir = match Dir::open(&reading.dir(process.key.pid)) {
@@ -53,8 +53,8 @@ fn name(dir: &Path) -> String {
     visible(text.trim_ascii_end(), MAX_NAME_CHARS)
 }
 
-/// Returns the user id, which is read only once: a GPU process changes it only by an exec, and `status` is the most
-/// expensive file to read.
+/// Returns the user ID. It is read only once, because a GPU process changes it only by an exec, and `status` is the
+/// most expensive file to read.
 fn own_uid(dir: &Dir, known: &mut Option<u32>) -> io::Result<u32> {
     let uid = match *known {
         Some(uid) => uid,

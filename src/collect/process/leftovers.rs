@@ -1,11 +1,11 @@
-//! Finds processes that may hold GPU memory that the driver does not attribute to a running process: zombies, unlisted
-//! processes that have a GPU's device file open, and the MPS server.
+//! Finds processes that may hold GPU memory not attributed to a running process: zombies, unlisted processes that have
+//! a GPU's device file open, and the MPS server.
 //!
-//! A process whose main thread has exited is shown as a zombie (`ps` says defunct), although its other threads may keep
-//! running and keep its files open. Then `/proc/PID/fd` is empty, but `/proc/PID/task/TID/fd` of a running thread is not.
-//! A forked worker keeps its parent's descriptors open after the parent has exited, and with them the parent's memory.
+//! A process whose main thread has exited is shown as a zombie (`ps` says defunct), although other threads may keep
+//! running with its files open. `/proc/PID/fd` is then empty, but `/proc/PID/task/TID/fd` of a running thread is not. A
+//! forked worker keeps its parent's descriptors open after the parent has exited, and thereby also the parent's memory.
 //!
-//! The scan reads all of /proc, so it runs rarely, and only while there is unattributed memory.
+//! The scan reads all of /proc. It therefore runs rarely, and only while there is unattributed memory.
 
 use std::fs;
 use std::path::Path;
@@ -31,13 +31,13 @@ pub struct Leftover {
     pub parent: Pid,
     pub name: String,
     pub what: LeftoverKind,
-    /// Minor numbers N of the open files `/dev/nvidiaN`, ascending, as far as this user can read them.
+    /// Minor numbers N of the open files `/dev/nvidiaN` that this user can see, in ascending order.
     pub minors: Vec<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeftoverKind {
-    /// The main thread has exited; this many other threads are running.
+    /// The main thread has exited, and this many other threads are running.
     Zombie {
         threads: usize,
     },
@@ -53,7 +53,7 @@ pub struct Leftovers {
 }
 
 impl Leftovers {
-    /// Returns the result of the last scan. Scans again if it is too old.
+    /// Returns the result of the last scan, or scans again if that result is too old.
     pub fn read(&mut self, proc_root: &Path, listed: &[Pid], now: Mono) -> Vec<Leftover> {
         let is_due = |at: Mono| now.since(at).0 >= SCAN_INTERVAL_MS;
         if self.scanned.is_none_or(is_due) {
@@ -103,7 +103,7 @@ fn leftover(
     Some(leftover(LeftoverKind::HoldsOpen, open_minors(&dir)?))
 }
 
-/// Distinguishes the MPS server from its control daemon, which has the same short name.
+/// Returns true for the MPS server, and false for its control daemon, which has the same short name.
 fn is_server(dir: &Path) -> bool {
     let arguments = fs::File::open(dir.join("cmdline")).and_then(List::read);
     arguments.is_ok_and(|list| {
@@ -112,7 +112,7 @@ fn is_server(dir: &Path) -> bool {
     })
 }
 
-/// Returns the number of running threads of a process, and the devices that they have open.
+/// Returns the number of a process's running threads, and the devices that they have open.
 fn running_threads(dir: &Path, buffer: &mut StatBuffer) -> (usize, Vec<u32>) {
     let tasks = dir.join("task");
     let (mut running, mut minors) = (0, Vec::new());

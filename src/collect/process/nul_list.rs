@@ -1,7 +1,7 @@
-//! Reads the NUL-separated lists of another process, `cmdline` and `environ`, up to a limit.
+//! Reads another process's NUL-separated lists, `cmdline` and `environ`, up to a limit.
 //!
-//! Both may contain megabytes. At most [`READ_LIMIT`] bytes are read, and an entry that the limit truncates is dropped:
-//! redaction would not recognise a truncated secret.
+//! Each may contain megabytes. At most [`READ_LIMIT`] bytes are read, and an entry truncated by the limit is dropped,
+//! because redaction would not recognise a truncated secret.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,9 +1,9 @@
 //! Finds the local processes that have a GPU's device file open, for use in a container.
 //!
-//! In a container the driver reports PIDs of the host, which cannot be matched. But `/proc/PID/fd` of a process of the
-//! same user contains `/dev/nvidia3`. This is only an indication: a process may have a device open without a context on
-//! that GPU, and a forked child inherits its parent's descriptors. The process's allocator shows the actual use.
-//! Descriptors of other users cannot be read, so these processes are skipped.
+//! In a container, the driver reports PIDs of the host, which cannot be matched. But `/proc/PID/fd` of a process with
+//! the same user contains `/dev/nvidia3`. This is only an indication: a process may have a device open without a
+//! context on that GPU, and a forked child inherits its parent's descriptors. The process's allocator shows the actual
+//! use. Processes of other users are skipped, because their descriptors are not readable.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -48,7 +48,7 @@ impl OpenGpus {
         self.minors.keys().copied().collect()
     }
 
-    /// Returns the GPUs that a process has open.
+    /// Returns the GPUs whose device files a process has open.
     pub fn gpus(&self, pid: Pid, gpu_minors: &[(u32, GpuUuid)]) -> Vec<GpuUuid> {
         let open = self.minors.get(&pid).map_or(&[][..], Vec::as_slice);
         gpu_minors
@@ -68,14 +68,14 @@ impl OpenGpus {
     }
 }
 
-/// Returns the names in a directory that are numbers: PIDs or thread ids.
+/// Returns the numeric names in a directory: PIDs or thread IDs.
 pub fn numbers_in(dir: &Path) -> impl Iterator<Item = u32> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Returns the minor numbers of the open GPUs. `None` if the process does not use CUDA, or if its descriptors cannot be
-/// read.
+/// Returns the minor numbers of the open GPUs, or `None` if the process does not use CUDA or its descriptors are not
+/// readable.
 pub fn open_minors(dir: &Path) -> Option<Vec<u32>> {
     let files: Vec<PathBuf> = fs::read_dir(dir.join("fd"))
         .ok()?
@@ -86,7 +86,7 @@ pub fn open_minors(dir: &Path) -> Option<Vec<u32>> {
     let mut minors: Vec<u32> = files.iter().filter_map(|file| minor(file)).collect();
     minors.sort_unstable();
     minors.dedup();
-    // CUDA requires this device and keeps it open. nvidia-smi and other monitors do not open it.
+    // CUDA requires this device and keeps it open, but nvidia-smi and other monitors do not open it.
     let uses_cuda = files
         .iter()
         .any(|file| file == Path::new("/dev/nvidia-uvm"));

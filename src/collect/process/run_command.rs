@@ -1,7 +1,6 @@
-//! Finds the `gputop run` command that a process belongs to.
+//! Finds the `gputop run` command to which a process belongs.
 //!
-//! For `gputop run bash train.sh`, the run record describes bash, while the process that uses the GPU is a Python child
-//! process.
+//! For `gputop run bash train.sh`, the run record describes bash, but the process on the GPU is a Python child process.
 
 use std::path::Path;
 
@@ -12,8 +11,7 @@ use crate::model::units::Pid;
 /// gputop's name in the kernel, which stores at most 15 bytes of the file name.
 const GPUTOP_NAME: &[u8] = b"gputop";
 
-/// Searches the ancestors of a process for the command, as far as this user can read them. Returns `None` if the process
-/// is the command itself.
+/// Searches the readable ancestors of a process for the command. Returns `None` if the process is the command itself.
 pub fn command_of(proc_root: &Path, process: ProcessKey, parent: Pid) -> Option<ProcessKey> {
     let mut below = process;
     for (ancestor, name) in with_ancestors(proc_root, parent) {
@@ -41,7 +39,7 @@ mod tests {
     #[test]
     fn finds_the_command_among_the_ancestors() {
         let root = tempfile::tempdir().expect("a directory");
-        // 20 is a second gputop process of the same run.
+        // PID 20 is a second gputop process of the same run.
         for (pid, name, parent) in [
             (10, "gputop", 1),
             (20, "gputop", 10),

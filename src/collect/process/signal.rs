@@ -1,9 +1,9 @@
 //! Sends a signal to exactly the intended process.
 //!
-//! A PID alone is subject to a race: between the time a user reads it and the call of `kill(2)`, another process may get
-//! the same PID. So this code first opens a pidfd for the PID, then compares the start time in /proc, and only then sends
-//! the signal through the pidfd. The order matters: a matching start time *after* the pidfd was opened proves that the
-//! pidfd refers to the intended process.
+//! A PID alone is subject to a race: after a user reads it and before `kill(2)` is called, another process may get the
+//! same PID. This code therefore opens a pidfd for the PID, then compares the start time in /proc, and only then sends
+//! the signal through the pidfd. The order matters: a start time that matches *after* the pidfd was opened proves that
+//! the pidfd refers to the intended process.
 
 use std::io;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! `/proc/PID/stat`, the only file that is read for every process on every tick.
 //!
-//! The file is opened once and read again through the same descriptor. The descriptor stays bound to that process: it
-//! never returns data of another process with the same PID, and a read after the process has exited returns ESRCH.
+//! The file is opened once, and every read uses the same descriptor. The descriptor is bound to that process: it never
+//! returns data of another process with the same PID, and reads return ESRCH after the process has exited.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -14,7 +14,7 @@ use crate::model::process::ProcessKey;
 pub use crate::model::stat_line::Stat;
 use crate::model::units::{Pid, StartTicks};
 
-/// Size of the buffer, which is large enough for 52 numbers of up to 20 digits and a name of up to 64 bytes.
+/// Size of the buffer, enough for 52 numbers of up to 20 digits and a name of up to 64 bytes.
 const STAT_BYTES: usize = 2048;
 /// Maximum number of ancestors. No real tree is deeper, but a fake one may contain a cycle.
 const MAX_ANCESTORS: usize = 64;
@@ -41,7 +41,7 @@ impl StatFile {
         File::open(path).map(Self)
     }
 
-    /// Opens the file of the process that has this PID.
+    /// Opens the stat file of the process with this PID.
     pub fn of(proc_root: &Path, pid: Pid) -> io::Result<Self> {
         Self::open(&proc_root.join(pid.to_string()).join("stat"))
     }
@@ -53,7 +53,7 @@ impl StatFile {
     }
 }
 
-/// Returns the start time of the process that has this PID.
+/// Returns the start time of the process with this PID.
 pub fn start_time(proc_root: &Path, pid: Pid) -> io::Result<StartTicks> {
     let file = StatFile::of(proc_root, pid)?;
     Ok(file.read(&mut StatBuffer::new())?.start)
@@ -64,7 +64,7 @@ pub fn is_running(proc_root: &Path, key: ProcessKey) -> bool {
     start_time(proc_root, key.pid).is_ok_and(|start| start == key.start)
 }
 
-/// Returns a process and its ancestors with their names, nearest first, up to PID 1 or to the first one that this user
+/// Returns a process and its ancestors with their names, nearest first, up to PID 1 or the first process that this user
 /// cannot read.
 pub fn with_ancestors(proc_root: &Path, pid: Pid) -> impl Iterator<Item = (ProcessKey, Vec<u8>)> {
     let (mut next, mut seen, mut buffer) = (pid, HashSet::new(), StatBuffer::new());

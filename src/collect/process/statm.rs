@@ -1,6 +1,6 @@
 //! `/proc/PID/statm`: the size of an address space.
 //!
-//! `3181 402 371 9 0 113 0` are seven counts of pages; the first is the total mapped size. Every user can read it for
+//! `3181 402 371 9 0 113 0` are seven page counts. The first is the total mapped size. Every user can read the file for
 //! every process. It is cheaper than `stat`, for which the kernel adds up the CPU times of all threads.
 
 use std::fs::File;
@@ -12,8 +12,8 @@ use crate::model::units::Pid;
 /// Buffer size for seven numbers of at most 20 digits.
 const STATM_BYTES: usize = 160;
 
-/// Returns the number of pages that a process has mapped. The file is not kept open: it is read every few seconds, and
-/// there may be thousands of processes.
+/// Returns the number of mapped pages of a process. The file is not kept open, because it is read only every few
+/// seconds, and there may be thousands of processes.
 pub fn mapped_pages(proc_root: &Path, pid: Pid) -> io::Result<u64> {
     let mut buffer = [0; STATM_BYTES];
     let n = File::open(proc_root.join(format!("{}/statm", pid.0)))?.read(&mut buffer)?;

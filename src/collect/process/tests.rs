@@ -1,4 +1,4 @@
-//! Tests with real child processes where the kernel's behaviour matters, and with fake directory trees otherwise.
+//! Tests with real child processes where kernel behaviour matters, and with fake directory trees elsewhere.
 
 use std::ffi::OsString;
 use std::fs;
@@ -173,7 +173,7 @@ fn exec_changes_command_line_at_the_next_tick() {
     );
     let mut stdin = shell.0.stdin.take().expect("stdin");
     stdin.write_all(b"\n").expect("write");
-    // During an exec the kernel shows the new name with the old command line.
+    // During an exec, the kernel briefly shows the new name with the old command line.
     let after = wait_for(&mut table, shell.pid(), |p| {
         p.name == "sleep" && p.command.value().is_some_and(|words| words == "sleep 1000")
     });
@@ -190,7 +190,7 @@ fn detects_exec_with_the_same_name_immediately() {
     let mut stdin = shell.0.stdin.take().expect("stdin");
     stdin.write_all(b"\n").expect("write");
     let deadline = Instant::now() + Duration::from_secs(20);
-    // The time does not advance, so the facts are not due.
+    // The time does not advance, so the facts are not yet due again.
     while table.read(&[shell.pid()], before).list[0].command.value()
         != Some(&"sh -c 'read y' z".into())
     {

@@ -14,24 +14,23 @@ use crate::model::text::visible;
 use crate::model::units::{Bytes, Millis, Mono, Pid, UnixMillis};
 use crate::open_files::{LongLivedFile, room_for};
 
-/// Maximum length of a name: 15 bytes, each of which may be escaped as four characters.
+/// Maximum length of a name: 15 bytes, each escaped as up to 4 characters.
 const MAX_NAME_CHARS: usize = 64;
 /// Interval at which the command line, the user and the cgroup are read again.
 const FACTS_INTERVAL_MS: u64 = 30_000;
-/// Age below which facts are read more often if an exec cannot be detected: a young `python` may still exec another
-/// `python` with the same name.
+/// Age below which facts are read more often if an exec cannot be detected: a young `python` process may still exec
+/// another `python` with the same name.
 const YOUNG_MS: u64 = 10_000;
 const YOUNG_FACTS_INTERVAL_MS: u64 = 1_000;
-/// The facts of different processes are read at different times within this span, so that one tick does not read all of
-/// them.
+/// Facts of different processes are read at different times within this span, so that no tick reads all of them.
 const FACTS_SPREAD_MS: u64 = 8_000;
 
 pub struct TrackedProcess {
-    /// `None` if the limit on open files is too low to keep the file open. Then it is opened for each read.
+    /// `None` if the open-file limit is too low to keep the file open. It is then opened for each read.
     file: Option<StatFile>,
-    /// The name as the kernel reports it. A change means an exec.
+    /// The name reported by the kernel. A change means that an exec happened.
     name: Vec<u8>,
-    /// Address of the arguments, as in [`Stat`]. A change means an exec too.
+    /// Address of the arguments, as in [`Stat`]. A change also means that an exec happened.
     arguments: u64,
     uid: Option<u32>,
     cpu: CpuMeter,
@@ -66,7 +65,7 @@ impl TrackedProcess {
         let mut cpu = CpuMeter::new(now, stat.cpu_ticks);
         process.cpu = cpu.measure(now, stat.cpu_ticks, reading.ticks_per_second);
         let (name, arguments) = (stat.name.to_vec(), stat.arguments);
-        // Read now, while all ancestors are running.
+        // Read the facts now, while all ancestors are running.
         process.run = run_command::command_of(&reading.proc_root, key, stat.parent);
         let mut uid = None;
         facts::read_into(&mut process, &mut uid, reading);
@@ -134,7 +133,7 @@ impl TrackedProcess {
         if is_listed && now >= self.facts_due {
             self.read_facts(now, reading);
         }
-        // A zombie without a GPU counts as exited. Its parent may never reap it.
+        // A zombie without a GPU is treated as exited, because its parent may never reap it.
         if !is_listed && self.process.state == RunState::Zombie {
             return Refreshed::Exited;
         }
@@ -165,7 +164,8 @@ impl TrackedProcess {
         }
         let mut read = self.process.clone();
         facts::read_into(&mut read, &mut self.uid, reading);
-        // Compute the next read time from the new readings, before the previous command line replaces a missing one.
+        // Compute the next read time from the new readings, before a missing command line is replaced by the previous
+        // one.
         self.facts_due = next_facts(now, &read, self.arguments, reading.ticks_per_second);
         // The command line is also missing just before the process becomes a zombie, and during an exec.
         if read.command.value().is_none() && self.process.command.value().is_some() {
@@ -178,7 +178,7 @@ impl TrackedProcess {
     }
 }
 
-/// Reads the open file, or opens the file of this process. Returns ESRCH once the process has exited.
+/// Reads the open file, or opens the process's file first. Returns ESRCH once the process has exited.
 fn read_stat<'a>(
     open_file: Option<&StatFile>,
     key: ProcessKey,
@@ -195,7 +195,7 @@ fn read_stat<'a>(
         _ => error,
     })?;
     let stat = file.read(buffer)?;
-    // Another process may have the PID now.
+    // The PID may now belong to another process.
     if stat.start == key.start {
         Ok(stat)
     } else {
@@ -211,7 +211,7 @@ fn apply(process: &mut Process, stat: &Stat<'_>, page_size: u64) {
     process.rss = Reading::Value(Bytes(stat.rss_pages.saturating_mul(page_size)));
 }
 
-/// Updates the parent. Returns true if it changed, so that its name must be read.
+/// Updates the parent. Returns true if the parent changed and its name must be read.
 fn update_parent(process: &mut Process, parent: Pid) -> bool {
     let known = process.parent.as_ref().map(|parent| parent.pid);
     // Kernel threads have no parent.
@@ -236,7 +236,7 @@ fn start_time(key: ProcessKey, boot: UnixMillis, ticks_per_second: u64) -> UnixM
     )
 }
 
-/// Returns the time at which the slow facts are read again.
+/// Returns the time at which the slow facts are due again.
 fn next_facts(now: Mono, process: &Process, arguments: u64, ticks_per_second: u64) -> Mono {
     // During an exec the kernel sets the new name shortly before the new command line.
     if process.command.value().is_none() {

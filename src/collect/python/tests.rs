@@ -110,7 +110,7 @@ fn stack_lists_functions_and_lines_innermost_first() {
     assert!(reader.attached.is_empty());
 }
 
-/// A module like the hook: called from inside the program, and with its own thread.
+/// A module that resembles the hook: the program calls it, and it has its own thread.
 const HOOK_MODULE: &str = "\
 import _thread, time
 def look():
@@ -131,7 +131,7 @@ fn stack_excludes_frames_of_the_hook() {
             .args(["-c", program])
             .env("PYTHONPATH", folder.path()),
     );
-    // One line from the hook's thread, one from the program.
+    // One line comes from the hook's thread, one from the program.
     target.line();
     target.line();
     let stack = read(&mut PythonReader::default(), target.key()).expect("a stack");
@@ -206,7 +206,7 @@ const TARGET: &str = "GPUTOP_TEST_NOT_DUMPABLE";
 
 #[test]
 fn reports_process_without_permission() {
-    // The child: reads as a user who is not root.
+    // Child process: reads as a user other than root.
     if let Ok(pid) = std::env::var(TARGET) {
         return assert_denied(key(pid.parse().expect("a PID")));
     }
@@ -253,7 +253,7 @@ fn never_stops_the_target() {
     let status = format!("/proc/{}/status", key.pid);
     let watcher = std::thread::spawn(move || {
         let mut seen = std::collections::BTreeSet::new();
-        // Poll until the process exits: its state becomes Z, and its file disappears when it is reaped.
+        // Poll until the process exits: its state becomes Z, or its file disappears when it is reaped.
         while let Ok(text) = std::fs::read_to_string(&status) {
             let value = |name| {
                 let line = text.lines().find_map(|line: &str| line.strip_prefix(name));

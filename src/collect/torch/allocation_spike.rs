@@ -1,14 +1,14 @@
-//! Detection of allocation spikes: an allocation failed, or the allocated bytes reached a maximum.
+//! Detects allocation spikes: failed allocations, and new maxima of the allocated bytes.
 //!
-//! A training run reaches its maximum once per step and does not exceed the maximum of the first step. So a spike is a
-//! sample that reaches at least 99 % of the highest value, and exceeds the last reported spike by a minimum step. Each
+//! A training run reaches its maximum once per step, and later steps do not exceed the first. A spike is therefore a
+//! sample that reaches at least 99 % of the highest value and exceeds the last reported spike by a minimum step. Each
 //! spike triggers a read of the program's stack, so reports are limited to one in 10 s, or one per second for failures.
 
 use crate::model::pool::PoolStats;
 use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// A new maximum must exceed the last reported one by at least this, and by at least 1 %.
+/// A new maximum must exceed the last reported one by at least this many bytes and by at least 1 %.
 const MIN_STEP: Bytes = Bytes(64 << 20);
 const REPORT_INTERVAL: Millis = Millis(10_000);
 const OOM_REPORT_INTERVAL: Millis = Millis(1_000);
@@ -18,12 +18,12 @@ const OOM_REPORT_INTERVAL: Millis = Millis(1_000);
 pub struct AllocationSpike {
     pub process: ProcessKey,
     pub ordinal: u32,
-    /// `num_ooms` at the last report and now, if allocations failed. `None` for a new maximum.
+    /// `num_ooms` at the last report and now, if allocations failed, or `None` for a new maximum.
     pub ooms: Option<(u64, u64)>,
     /// Time of the last sample before the spike.
     pub since: Mono,
     pub allocated: Bytes,
-    /// Statistics of the pool at the sample that detected the spike.
+    /// Statistics of the pool from the sample that detected the spike.
     pub stats: PoolStats,
 }
 
@@ -38,10 +38,10 @@ impl AllocationSpike {
 pub struct SpikeDetector {
     last: Bytes,
     highest: Bytes,
-    /// The last reported value, or the value at the start.
+    /// The last reported value, or the initial value.
     reported: Bytes,
     reported_ooms: u64,
-    /// Time of the last sample before the failures that are not reported yet.
+    /// Time of the last sample before the failures that are not yet reported.
     ooms_since: Option<Mono>,
     spike: Option<AllocationSpike>,
 }
@@ -95,7 +95,7 @@ impl SpikeDetector {
     }
 }
 
-/// Times of the last reports about a process; limits their rate.
+/// Times of the last reports about a process, which limit the report rate.
 #[derive(Debug, Default)]
 pub struct ReportLimiter {
     any: Option<Mono>,
@@ -103,10 +103,10 @@ pub struct ReportLimiter {
 }
 
 impl ReportLimiter {
-    /// Returns true if the spike should be reported now, and then records the report.
+    /// Returns true if the spike should be reported now, and records the report in that case.
     pub fn allows(&mut self, spike: &AllocationSpike, now: Mono) -> bool {
-        // A reported maximum does not delay a failure: memory is at its maximum immediately before an allocation fails,
-        // and the program may exit soon.
+        // A reported maximum does not delay the report of a failure: memory is at its maximum immediately before an
+        // allocation fails, and the program may exit soon.
         let (last, interval) = match spike.is_oom() {
             true => (self.oom, OOM_REPORT_INTERVAL),
             false => (self.any, REPORT_INTERVAL),

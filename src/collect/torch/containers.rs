@@ -1,17 +1,17 @@
-//! The memory layout of the two containers in which PyTorch's allocator stores its blocks. Numbers are offsets in bytes.
+//! Memory layout of the two containers in which PyTorch's allocator stores its blocks. Numbers are offsets in bytes.
 //!
 //! libstdc++'s `std::set` (48 bytes): comparator 0, then the tree's header: colour 8, root 16, leftmost 24, rightmost
-//! 32, count 40. A node: colour 0, parent 8, left 16, right 24, value 32. The parent of the root is the header, so a set
-//! can be recognised regardless of its content. An empty set points to its own header twice.
+//! 32, count 40. A node: colour 0, parent 8, left 16, right 24, value 32. The root's parent is the header, so a set is
+//! recognisable regardless of its content. An empty set points to its own header twice.
 //!
-//! c10's `ska::flat_hash_map` (32 bytes): entries 0, slots − 1 at 8, shift 16, max_lookups 17, load factor 20, count 24.
-//! An entry starts with its distance from its ideal slot, or −1 if it is free. `slots + max_lookups − 1` entries are
-//! valid. The one after them is an end marker that looks occupied (c10/util/flat_hash_map.h).
+//! c10's `ska::flat_hash_map` (32 bytes): entries 0, slots − 1 at 8, shift 16, max_lookups 17, load factor 20, count
+//! 24. An entry begins with its distance from its ideal slot, or −1 if it is free. There are `slots + max_lookups − 1`
+//! valid entries, followed by an end marker that looks occupied (c10/util/flat_hash_map.h).
 
 use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, exact, is_pointer, objects, up_to};
 
-/// Maximum number of blocks; a larger count is considered invalid. Ten thousand blocks are already many.
+/// Maximum number of blocks. A larger count is treated as invalid; even 10,000 blocks are many.
 pub const MAX_BLOCKS: u64 = 1 << 18;
 /// Maximum number of slots. A table is at least half full, so this is enough for `MAX_BLOCKS`.
 const MAX_SLOTS: u64 = 1 << 20;
@@ -63,7 +63,7 @@ impl Set {
     }
 }
 
-/// A node of a `std::set`'s tree.
+/// A tree node of a `std::set`.
 #[derive(Debug, Clone, Copy)]
 pub struct Node {
     pub left: u64,
@@ -90,9 +90,9 @@ impl Node {
 }
 
 /// Returns the values of all sets in any order. Reads all trees together, one level at a time, so that the number of
-/// calls depends on the number of levels and not on the number of nodes.
+/// system calls depends on the number of levels instead of nodes.
 ///
-/// If a tree is changing or invalid, the walk stops slightly above the number of nodes that the tree claims to have.
+/// If a tree is changing or invalid, the walk stops slightly above the node count stored in the tree.
 pub fn set_values(memory: &impl Memory, sets: &[Set]) -> Result<Vec<u64>, MemoryError> {
     let occupied = sets.iter().filter(|set| set.count > 0);
     let claimed: u64 = occupied.clone().map(|set| set.count + 16).sum();
@@ -142,7 +142,7 @@ impl HashTable {
         is_plausible.then_some(table)
     }
 
-    /// Reads the occupied entries. `entry` is the size of an entry; `parse` gets each entry without its distance.
+    /// Reads the occupied entries. `entry` is the size of an entry. `parse` receives each entry without its distance.
     pub fn values<T>(
         &self,
         memory: &impl Memory,

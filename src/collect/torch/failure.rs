@@ -28,7 +28,7 @@ pub enum Failure {
     /// The allocator changed during every try.
     #[error("the allocator changed during every read")]
     Busy,
-    /// The allocator has disappeared: the process executed another program.
+    /// The allocator has disappeared, because the process executed another program.
     #[error("the process now runs another program")]
     Changed,
     #[error("forked copy of its parent's allocator, which does not hold memory")]
@@ -42,7 +42,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Returns the reason that screens show instead of the pool.
+    /// Returns the reason to show instead of the pool.
     pub fn missing(&self) -> Missing {
         let reason = match self {
             Self::NotTorch
@@ -71,7 +71,8 @@ impl Failure {
         }
     }
 
-    /// Returns a rank for how informative the failure is, to choose one failure if a process has loaded two libraries.
+    /// Returns a rank that is higher for more informative failures. Used to choose one failure if a process has loaded
+    /// two libraries.
     pub fn priority(&self) -> u8 {
         match self {
             Self::NotTorch => 0,

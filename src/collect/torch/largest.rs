@@ -1,10 +1,10 @@
 //! Finds the largest free block of a device without walking all blocks.
 //!
-//! The free blocks of a pool are a tree sorted by stream, then by size. So the last node is the largest block of the
-//! last stream. The largest block of any other stream is the last node before the first node of the next stream. One
-//! stream takes three system calls for both pools; each further stream takes one descent of the tree.
+//! The free blocks of a pool are a tree sorted by stream, then by size. The last node is therefore the largest block of
+//! the last stream. The largest block of any other stream is the last node before the first node of the next stream.
+//! One stream takes three system calls for both pools. Each further stream takes one descent of the tree.
 //!
-//! Private pools are skipped: an allocation outside a private pool cannot use its blocks.
+//! Private pools are skipped, because allocations outside a private pool cannot use its blocks.
 
 use std::collections::HashSet;
 
@@ -38,8 +38,8 @@ impl From<MemoryError> for UnknownReason {
 }
 
 impl<M: Memory> Device<'_, M> {
-    /// Returns the size of the largest free block, or 0 if no block is free. The block layout is not needed in the
-    /// latter case.
+    /// Returns the size of the largest free block, or 0 if no block is free. The block layout is needed only if there
+    /// is a free block.
     pub fn largest_free_block(&self, blocks: Option<&BlockLayout>) -> Result<u64, UnknownReason> {
         let sets = self.free_sets()?;
         if sets.is_empty() {
@@ -55,7 +55,7 @@ impl<M: Memory> Device<'_, M> {
         search.largest(&sets)
     }
 
-    /// Reads the non-empty sets of the two pools in one read, since the pools are adjacent.
+    /// Reads the non-empty sets of both pools in one read, because the pools are adjacent.
     fn free_sets(&self) -> Result<Vec<Set>, UnknownReason> {
         let first = self.address + self.layout.large as u64;
         let second = self.layout.small - self.layout.large;
@@ -137,7 +137,7 @@ impl<M: Memory> Search<'_, M> {
         best.ok_or(UnknownReason::Busy)
     }
 
-    /// Reads nodes and their blocks. Leaves out nodes that are not valid.
+    /// Reads nodes and their blocks, omitting invalid nodes.
     fn free_blocks(&self, nodes: &[u64]) -> Result<Vec<(Node, Block)>, MemoryError> {
         let copies = objects::read(self.memory, nodes, Node::SIZE)?;
         let nodes: Vec<Node> = copies.readable().filter_map(Node::parse).collect();

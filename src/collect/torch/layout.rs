@@ -1,14 +1,14 @@
 //! Finds the offsets of the members of a DeviceCachingAllocator from their structure instead of a version number.
 //!
-//! The process's memory has no version number at a known address, and vendors patch PyTorch. So the layout is detected
-//! from a sequence that no other struct has: the mutex; the statistics, which satisfy their invariants
-//! ([`stats`](super::stats)); two BlockPools, each with one or more `std::set`s and a flag (0 large, 1 small); the hash
-//! set of active blocks. This works even for an allocator that has never allocated anything.
+//! The process's memory contains no version number at a known address, and vendors patch PyTorch. The layout is
+//! therefore detected from a sequence that no other struct has: the mutex; the statistics, which satisfy their
+//! invariants ([`stats`](super::stats)); two BlockPools, each with one or more `std::set`s and a flag (0 large, 1
+//! small); the hash set of active blocks. This works even for an allocator that has never allocated anything.
 //!
-//! Example, torch 2.6 on x86_64: mutex 0, statistics 40, large pool 1016, small pool 1136, active blocks 1256. The
-//! distance from the statistics to the first set, 1016 − 40 = 976, is the signature of torch 2.3 to 2.9 on both
-//! architectures. A signature that is not in [`FAMILIES`] belongs to an untested build. Its statistics are accepted only
-//! if the sizes of all blocks add up to them.
+//! Example: in torch 2.6 on x86_64, the offsets are mutex 0, statistics 40, large pool 1016, small pool 1136, active
+//! blocks 1256. The distance from the statistics to the first set, 1016 − 40 = 976, is the signature of torch 2.3 to
+//! 2.9 on both architectures. A signature that is not in [`FAMILIES`] belongs to an untested build. Its statistics are
+//! accepted only if they match the total size of all blocks.
 
 use super::containers::{HashTable, Set};
 use super::stats::{DeviceStats, STAT_ARRAY_BYTES, StatArray};
@@ -21,7 +21,7 @@ use crate::collect::memory::{Memory, MemoryError, is_pointer, up_to};
 pub struct Family {
     /// Distance from the statistics to the first set.
     signature: usize,
-    /// Name that screens show.
+    /// Name shown on screens.
     pub name: &'static str,
     /// Size of a BlockPool, if it is needed to distinguish versions with the same signature.
     pool_size: Option<usize>,
@@ -35,7 +35,7 @@ const fn family(signature: usize, pool_size: Option<usize>, name: &'static str) 
     }
 }
 
-/// All layouts that were compared with PyTorch's own output. To add one, add a line here and a directory in
+/// All layouts that were compared with PyTorch's own output. A new layout needs a line here and a directory in
 /// tests/data/torch.
 pub const FAMILIES: &[Family] = &[
     family(856, None, "torch 1.13"),
@@ -47,12 +47,12 @@ pub const FAMILIES: &[Family] = &[
     family(1024, None, "torch 2.13 to 2.15"),
 ];
 
-/// Number of arrays before the hash map that separates the statistics from 2.13 on.
+/// Number of arrays before the hash map that splits the statistics since torch 2.13.
 const HASH_MAP_AFTER: usize = 6;
-/// Number of bytes to read of a candidate, and how many of them must be mapped.
+/// Number of bytes of a candidate to read, and how many of them must be mapped.
 const DEVICE_BYTES: usize = 4_096;
 const MIN_MAPPED_BYTES: usize = 1_200;
-/// Range of offsets after the statistics that is searched for the first set.
+/// Range of offsets after the statistics to search for the first set.
 const FIRST_SET_OFFSETS: std::ops::Range<usize> = 768..1_600;
 /// Maximum number of sets in a BlockPool. Known versions have up to three.
 const MAX_SETS: usize = 6;
@@ -61,16 +61,16 @@ const MAX_NEXT_POOL: usize = 160;
 /// Offset of `__kind` in glibc's pthread_mutex_t, on both architectures.
 const MUTEX_KIND: usize = 16;
 const RECURSIVE: u32 = 1;
-/// Range of offsets after the active blocks that is searched for the map of private pools.
+/// Range of offsets after the active blocks to search for the map of private pools.
 const GRAPH_POOL_OFFSETS: std::ops::Range<usize> = 32..2_048;
 
 /// Offsets of the members of a DeviceCachingAllocator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     pub stats: usize,
-    /// Number of statistics arrays: eight in torch 1.13, nine since.
+    /// Number of statistics arrays: 8 in torch 1.13, 9 in later releases.
     arrays: usize,
-    /// Size of the hash map between the sixth and the seventh array; 0 before 2.13.
+    /// Size of the hash map between the sixth and seventh arrays, or 0 before torch 2.13.
     hash_map_bytes: usize,
     pub large: usize,
     pub small: usize,
@@ -84,7 +84,7 @@ pub struct Layout {
 #[derive(Debug, PartialEq, Eq)]
 pub enum LayoutMatch {
     Device(Layout),
-    /// Statistics of an allocator in use, in a struct with an unknown layout.
+    /// Statistics of an allocator in use, but in a struct with an unknown layout.
     Unknown,
     /// The recursive mutex is locked, so the struct is changing.
     Busy,
@@ -92,7 +92,7 @@ pub enum LayoutMatch {
 }
 
 impl Layout {
-    /// Matches the struct at `address`.
+    /// Matches the struct at `address` against known layouts.
     pub fn calibrate(
         memory: &impl Memory,
         address: u64,
@@ -164,7 +164,8 @@ impl Layout {
         Ok(layout.is_consistent(view).then_some(layout))
     }
 
-    /// Checks the flags of both pools, the absence of an owner, the set of active blocks, and the remaining statistics.
+    /// Checks the flags of both pools, that neither has an owner, the set of active blocks, and the remaining
+    /// statistics.
     fn is_consistent(&self, view: View<'_>) -> bool {
         let flag = |pool: usize| view.byte(pool + Set::SIZE * self.sets);
         let owner = |pool: usize| view.word(pool + Set::SIZE * self.sets + 8);
@@ -186,12 +187,12 @@ impl Layout {
         })
     }
 
-    /// Returns true for versions with `requested_bytes`, which were also the first with `requested_size` in blocks.
+    /// Returns true for versions with `requested_bytes`, which also introduced `requested_size` in blocks.
     pub fn has_requested(&self) -> bool {
         self.arrays > 8
     }
 
-    /// Returns true for versions with unmapped blocks, which were also the first with a second set.
+    /// Returns true for versions with unmapped blocks, which also introduced a second set.
     pub fn has_unmapped(&self) -> bool {
         self.sets > 1
     }
@@ -214,7 +215,7 @@ impl Layout {
         self.counters() + 16
     }
 
-    /// Returns the offsets at which the map of private pools may be.
+    /// Returns the possible offsets of the map of private pools.
     pub fn graph_pools(&self) -> impl Iterator<Item = usize> + use<> {
         let active = self.active;
         GRAPH_POOL_OFFSETS
@@ -231,7 +232,7 @@ impl Layout {
         Set::SIZE * self.sets + 8
     }
 
-    /// Parses the statistics; returns `None` if the copy is too short.
+    /// Parses the statistics. Returns `None` if the copy is too short.
     pub fn parse(&self, view: View<'_>, ordinal: u32) -> Option<DeviceStats> {
         let array = |k: usize| StatArray::parse(view, self.array(k));
         Some(DeviceStats {
@@ -255,8 +256,8 @@ impl Layout {
     }
 }
 
-/// Returns the size of a `std::recursive_mutex` with glibc. It must be a constant: after a single allocation,
-/// statistics read at an offset that is wrong by one word satisfy all invariants too.
+/// Returns the size of glibc's `std::recursive_mutex`. The size must be a constant: after a single allocation,
+/// statistics read at an offset that is wrong by one word also satisfy all invariants.
 fn mutex_size(machine: u16) -> usize {
     if machine == AARCH64 { 48 } else { 40 }
 }

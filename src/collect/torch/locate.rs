@@ -6,9 +6,9 @@
 //!         std::vector<std::unique_ptr<DeviceCachingAllocator>> {begin, end, end of storage} ─► device 0, device 1, …
 //! ```
 //!
-//! torch 1.13 does not have the symbol. A program linked without -fPIC has its own copy of it (copy relocation), while
-//! the one in the library stays 0. In every version the native allocator is a static object in the library, so if the
-//! symbol does not lead to it, the library's .data and .bss are searched.
+//! torch 1.13 does not have this symbol. A program linked without -fPIC has its own copy (copy relocation), while the
+//! one in the library stays 0. In every version, the native allocator is a static object in the library. If the symbol
+//! does not lead to that object, the library's .data and .bss are therefore searched.
 
 use super::failure::Failure;
 use super::layout::{Layout, LayoutMatch};
@@ -18,19 +18,18 @@ use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, Range, exact, is_pointer, pointer, rtti, up_to};
 
 const SYMBOL: &str = "_ZN3c104cuda20CUDACachingAllocator9allocatorE";
-/// A symbol that every libc10_cuda exports. Without it, the file is a different library with the same name.
+/// A symbol that every libc10_cuda exports. A file without it is a different library with the same name.
 const MARKER_SYMBOL: &str = "_ZN3c104cuda12device_countEv";
 const LIBRARIES: &[&str] = &["libc10_cuda.so", "libc10_hip.so"];
-/// Maximum number of PyTorch libraries per process. Two are rare, more are a mistake.
+/// Maximum number of PyTorch libraries per process. Two are rare, and more indicate an error.
 const MAX_IMAGES: usize = 4;
 /// Maximum number of executables to search: the interpreter, and other mapped code that is not a library.
 const MAX_EXECUTABLES: usize = 8;
-/// Number of bytes of the allocator object that are searched for the vector. Its largest known offset is 35648, on
-/// aarch64.
+/// Number of bytes of the allocator object to search for the vector. Its largest known offset is 35648, on aarch64.
 const OBJECT_BYTES: usize = 64 << 10;
-/// Maximum bytes searched in static data. libc10_cuda has 0.2 MiB.
+/// Maximum number of bytes of static data to search. libc10_cuda has 0.2 MiB.
 const MAX_STATIC_BYTES: usize = 4 << 20;
-/// Maximum number of devices; no machine has more GPUs.
+/// Maximum number of devices. No machine has more GPUs.
 const MAX_DEVICES: u64 = 128;
 /// Maximum bytes of the vector's storage.
 const MAX_CAPACITY_BYTES: u64 = 4_096;
@@ -40,7 +39,7 @@ const MAX_CAPACITY_BYTES: u64 = 4_096;
 pub struct Located {
     /// Address of the std::vector.
     pub vector: u64,
-    /// Address of its elements.
+    /// Address of the vector's elements.
     pub elements: u64,
     pub devices: Vec<u64>,
     pub layout: Layout,
@@ -66,7 +65,7 @@ pub fn locate(memory: &impl Memory) -> Result<Located, Failure> {
     idle.ok_or(best)
 }
 
-/// Returns true if any device is in use. Used to choose between two PyTorch libraries in one process.
+/// Returns true if any device is in use. This decides between two PyTorch libraries in one process.
 fn is_in_use(memory: &impl Memory, located: &Located) -> Result<bool, MemoryError> {
     for (ordinal, &device) in (0..).zip(&located.devices) {
         let bytes = up_to(memory, device, located.layout.stats_end())?;
@@ -117,8 +116,8 @@ fn locate_in(memory: &impl Memory, maps: &[Mapping], base: u64) -> Result<Locate
     Err(search.failure(class, is_native, marker))
 }
 
-/// Returns the object that the variable `allocator` points to. `None` in 1.13, which does not have the variable, and
-/// before the library's initialisers have run.
+/// Returns the object that the variable `allocator` points to. `None` in torch 1.13, which does not have the variable,
+/// and before the library's initialisers have run.
 fn allocator(
     memory: &impl Memory,
     maps: &[Mapping],
@@ -149,7 +148,7 @@ fn object_at(memory: &impl Memory, symbol: u64) -> Result<Option<u64>, MemoryErr
     Ok(object.filter(|&object| is_pointer(object)))
 }
 
-/// Converts unmapped memory to `None`. Any other error ends the search.
+/// Converts an unmapped-memory error to `None`. Any other error stops the search.
 fn readable<T>(result: Result<T, MemoryError>) -> Result<Option<T>, MemoryError> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -161,7 +160,7 @@ fn readable<T>(result: Result<T, MemoryError>) -> Result<Option<T>, MemoryError>
 struct Search<'a, M> {
     memory: &'a M,
     machine: u16,
-    /// True if a struct with an allocator's statistics but another layout was found.
+    /// True if a struct was found that has an allocator's statistics but an unknown layout.
     is_unknown: bool,
     /// True if a candidate's mutex was locked.
     is_busy: bool,
@@ -210,13 +209,13 @@ impl<M: Memory> Search<'_, M> {
                 LayoutMatch::Busy => self.is_busy = true,
                 LayoutMatch::No => {}
             }
-            // The first device decides whether this is the list of devices.
+            // The first device decides whether this vector is the list of devices.
             if layouts.is_empty() {
                 return Ok(None);
             }
         }
         let layout = layouts.swap_remove(0);
-        // All devices have the same layout. If one looks different, it is changing right now.
+        // All devices have the same layout. If one looks different, it is currently changing.
         let is_same = layouts.iter().all(|other| *other == layout);
         if !is_same || layouts.len() + 1 != devices.len() {
             self.is_busy = true;

@@ -1,7 +1,7 @@
 //! Builds segments from the blocks of a walk, and checks that the blocks are consistent.
 //!
 //! Blocks of one driver allocation form a chain through `prev` and `next`. Without expandable segments, a chain is a
-//! segment. With them, a chain covers the address space of a whole GPU, most of it unmapped. It is split at the
+//! segment. With them, a chain covers the address space of a whole GPU, most of it unmapped, and is split at the
 //! unmapped blocks, as in `torch.cuda.memory_snapshot()`. Only expandable segments have unmapped blocks, so a chain
 //! with an unmapped block is expandable.
 //!
@@ -16,7 +16,7 @@ use super::walk::{Pools, Walk};
 use crate::model::pool::{Block, BlockState, Segment};
 use crate::model::units::Bytes;
 
-/// Returns the segments, ordered by address, and whether all blocks are consistent with their neighbours.
+/// Returns the segments ordered by address, and whether all blocks are consistent with their neighbours.
 pub fn segments(walk: &Walk) -> (Vec<Segment>, bool) {
     let mut segments = Vec::new();
     let mut is_consistent = walk.lost == 0;

@@ -1,16 +1,16 @@
 //! Reads PyTorch's CUDA caching allocator in another process while that process runs.
 //!
-//! The target is never written to, and it is stopped only if the user requests it. [`Attached`] is created once per
-//! process. After that, [`stats`](Attached::stats) takes one system call and [`map`](Attached::map) about thirty.
+//! The target is never written to, and is stopped only at the user's request. [`Attached`] is created once per process.
+//! After that, [`stats`](Attached::stats) takes one system call and [`map`](Attached::map) about 30.
 //!
-//! Attach only to processes that the driver lists as users of a GPU. A forked worker (for example of a DataLoader) has a
-//! copy of its parent's allocator, which looks valid and would be counted twice. The memory itself does not reveal the
-//! difference, so the caller must ensure this. In a container, where the driver's list is not available, the comparison
-//! with the parent detects a copy ([`Attached::is_forked_copy`]).
+//! Attach only to processes that the driver lists as users of a GPU. A forked worker (for example of a DataLoader) has
+//! a copy of its parent's allocator, which looks valid and would be counted twice. The caller must ensure this, because
+//! the memory itself does not reveal the difference. In a container, where the driver's list is not available,
+//! comparing a process with its parent detects a copy ([`Attached::is_forked_copy`]).
 //!
-//! Example: a process with torch 2.6 has allocated one tensor of 1000 bytes. `locate` finds the list of devices,
-//! `layout` recognises "torch 2.3 to 2.9", the statistics at +40 report 1024 bytes allocated in a segment of 2 MiB, and
-//! the walk finds two blocks: 1024 bytes allocated (1000 requested), and the rest free.
+//! Example: a process with torch 2.6 has allocated one tensor of 1000 bytes. `locate` finds the list of devices, and
+//! `layout` recognises "torch 2.3 to 2.9". The statistics at +40 report 1024 bytes allocated in a segment of 2 MiB. The
+//! walk finds two blocks: an allocated one of 1024 bytes (1000 requested), and a free one with the rest.
 
 pub mod allocation_spike;
 mod block;
@@ -47,7 +47,7 @@ use crate::model::reading::{Reading, Reason};
 use crate::model::units::{Bytes, Pid};
 
 const MAX_STATS_TRIES: usize = 10;
-/// Number of tries before the first pause.
+/// Number of attempts before the first pause.
 const QUICK_TRIES: usize = 5;
 const STATS_RETRY_INTERVAL: std::time::Duration = std::time::Duration::from_millis(1);
 const MAX_MAP_TRIES: usize = 5;
@@ -61,19 +61,19 @@ const UNKNOWN_BUILD: &str = "unknown torch build, verified by its blocks";
 pub struct Attached<M> {
     memory: M,
     located: Located,
-    /// `None` until the first block exists.
+    /// `None` until a block exists.
     blocks: Option<BlockLayout>,
     library: &'static str,
     /// Ordinals of the devices that the process has used.
     in_use: Vec<u32>,
     buffer: Vec<u8>,
-    /// The copy of all devices that the last [`sample`](Self::sample) accepted; empty if there is none.
+    /// The copy of all devices that the last [`sample`](Self::sample) accepted, or empty if there is none.
     accepted: Vec<u8>,
 }
 
 impl Attached<Live> {
-    /// Returns true if this process was forked after CUDA was in use: its devices have the same addresses as in the
-    /// parent.
+    /// Returns true if this process was forked after CUDA was in use. Its devices then have the same addresses as in
+    /// the parent.
     pub fn is_forked_copy(&self, proc_root: &Path, pid: Pid) -> bool {
         let parent = StatFile::of(proc_root, pid)
             .and_then(|stat| Ok(stat.read(&mut StatBuffer::new())?.parent));
@@ -87,7 +87,7 @@ impl Attached<Live> {
     pub fn open(proc_root: &Path, pid: Pid) -> Result<Self, Failure> {
         let mut attached = Self::attach(Live::new(proc_root, pid));
         for _ in 0..MAX_ATTACH_TRIES {
-            // A build may look unknown because its allocator is changing.
+            // The layout of a build can seem unknown only because its allocator is changing.
             if !matches!(attached, Err(Failure::Busy | Failure::UnknownBuild)) {
                 break;
             }
@@ -103,12 +103,12 @@ impl Attached<Live> {
     }
 }
 
-/// Limits for recognising an allocator that is changing: number of retries and the interval between them.
+/// Limits for detecting a changing allocator: the number of retries, and the interval between them.
 const MAX_ATTACH_TRIES: usize = 40;
 const ATTACH_RETRY_INTERVAL: Duration = Duration::from_micros(300);
 
-/// Returns true if the environment at program start disables caching. If the program sets the variable itself, its pool
-/// looks empty.
+/// Returns true if the program's initial environment disables caching. If the program sets the variable itself, its
+/// pool looks empty.
 fn is_caching_off(proc_root: &Path, pid: Pid) -> bool {
     let environ = std::fs::read(proc_root.join(pid.to_string()).join("environ"));
     let environ = environ.unwrap_or_default();
@@ -118,7 +118,7 @@ fn is_caching_off(proc_root: &Path, pid: Pid) -> bool {
 }
 
 impl<M: Memory> Attached<M> {
-    /// Attaches in one try, which fails while the allocator is changing.
+    /// Tries once to attach. Fails while the allocator is changing.
     pub fn attach(memory: M) -> Result<Self, Failure> {
         let located = locate(&memory)?;
         let family = located.layout.family();
@@ -169,14 +169,14 @@ impl<M: Memory> Attached<M> {
         Err(Failure::UnknownBuild)
     }
 
-    /// Returns the addresses of the allocator's devices. A forked copy has the same addresses.
+    /// Returns the addresses of the allocator's devices. They are the same in a forked copy.
     pub fn devices(&self) -> &[u64] {
         &self.located.devices
     }
 
-    /// Reads consistent statistics of each device, in one system call if the allocator does not change meanwhile. A
-    /// device that changes in every try is left out.
-    /// Returns [`Failure::Changed`] if the list of devices has moved. Then attach again.
+    /// Reads consistent statistics of each device, in one system call if the allocator does not change meanwhile. Omits
+    /// a device that changes in every attempt. Returns [`Failure::Changed`] if the list of devices has moved, in which
+    /// case the caller must attach again.
     pub fn stats(&mut self) -> Result<Vec<DeviceStats>, Failure> {
         let stats = self.read_stats(Scope::All)?;
         let in_use = stats.iter().filter(|stats| stats.is_used());
@@ -188,16 +188,17 @@ impl<M: Memory> Attached<M> {
         Ok(stats)
     }
 
-    /// Returns true if a device was in use at the last call of [`stats`](Self::stats). Otherwise sampling is unnecessary.
+    /// Returns true if a device was in use at the last call of [`stats`](Self::stats). If none was, sampling is
+    /// unnecessary.
     pub fn is_in_use(&self) -> bool {
         !self.in_use.is_empty()
     }
 
-    /// Reads the statistics of the devices that were in use at the last call of [`stats`](Self::stats), without
-    /// validating the list of devices. That halves the cost. A copy that equals the last accepted one counts as the
-    /// second of two equal copies, which halves the cost again for a program that changed nothing. If the allocator no
-    /// longer exists, the memory rarely contains valid statistics; the next `stats` detects this at the latest.
-    /// Returns [`Failure::Changed`] if a device has moved.
+    /// Reads the statistics of the devices that were in use at the last call of [`stats`](Self::stats). The list of
+    /// devices is not validated, which halves the cost. A copy that equals the last accepted one is accepted without a
+    /// second copy, which halves the cost again while the program changes nothing. If the allocator no longer exists,
+    /// the memory rarely contains valid statistics; the next `stats` call detects this at the latest. Returns
+    /// [`Failure::Changed`] if a device has moved.
     pub fn sample(&mut self) -> Result<Vec<DeviceStats>, Failure> {
         if self.in_use.is_empty() {
             return Ok(Vec::new());
@@ -244,15 +245,16 @@ impl<M: Memory> Attached<M> {
             if attempt < QUICK_TRIES {
                 std::hint::spin_loop();
             } else {
-                // The thread that holds the lock may be descheduled, so further immediate tries would fail too.
+                // The thread that holds the lock may be descheduled, in which case further immediate attempts would
+                // also fail.
                 std::thread::sleep(STATS_RETRY_INTERVAL);
             }
         }
         Ok(stats.into_iter().flatten().collect())
     }
 
-    /// Copies everything in one call: the list of devices, to validate it, and each device's mutex, its statistics, and
-    /// the mutex again.
+    /// Copies everything in one call: the list of devices for validation, and for each device the mutex, the
+    /// statistics, and the mutex again.
     fn copy_stats(&mut self, scope: Scope, ordinals: &[u32]) -> Result<(), Failure> {
         let Located {
             vector,
@@ -284,7 +286,7 @@ impl<M: Memory> Attached<M> {
         }
     }
 
-    /// Returns true if the buffer starts with the unchanged list of devices.
+    /// Returns true if the buffer begins with the unchanged list of devices.
     fn is_listed(&self) -> bool {
         let mut words = View(&self.buffer).words();
         let is_same_start = words.next() == Some(self.located.elements);
@@ -334,7 +336,7 @@ impl<M: Memory> Attached<M> {
                 Err(UnknownReason::TooManyStreams) => {
                     return Reading::missing(
                         Reason::NotRead,
-                        "too many streams have free blocks to check on every tick; the block map shows it",
+                        "too many streams have free blocks to check on every tick; see the block map",
                     );
                 }
                 Err(UnknownReason::Memory(error)) => {
@@ -347,15 +349,14 @@ impl<M: Memory> Attached<M> {
 
     /// Reads every segment and block of a device. The caller fills in `process` and `at`.
     ///
-    /// Makes up to five tries to complete a walk during which nothing changed. Otherwise returns the last successful walk,
-    /// marked as not exact.
-    /// Fails if the device does not exist, or if all tries failed.
+    /// Makes up to five attempts at a walk during which nothing changes. If all of them see changes, returns the last
+    /// successful walk, marked as not exact. Fails if the device does not exist, or if every walk failed.
     pub fn map(&mut self, ordinal: u32) -> Result<PoolMap, Failure> {
         self.map_and_stats(ordinal).map(|(map, _)| map)
     }
 
-    /// Reads the map together with the statistics that it was compared with. If the map is exact, both describe the
-    /// same instant.
+    /// Reads the map, and the statistics with which it was compared. If the map is exact, both describe the same
+    /// instant.
     pub fn map_and_stats(&mut self, ordinal: u32) -> Result<(PoolMap, DeviceStats), Failure> {
         let mut best = Err(Failure::Busy);
         for attempt in 0..MAX_MAP_TRIES {
@@ -373,8 +374,8 @@ impl<M: Memory> Attached<M> {
         best
     }
 
-    /// Same as [`map_and_stats`](Self::map_and_stats), but in one try: in a paused process another try gives the same
-    /// result.
+    /// Same as [`map_and_stats`](Self::map_and_stats), but with a single attempt. In a paused process, another attempt
+    /// would give the same result.
     pub fn map_of_paused(&mut self, ordinal: u32) -> Result<(PoolMap, DeviceStats), Failure> {
         self.try_map(ordinal)
     }
@@ -412,7 +413,7 @@ impl<M: Memory> Attached<M> {
 
 /// Size of a std::vector: three words.
 const VECTOR: usize = 24;
-/// The mutex's lock word and the count after it.
+/// Size of the mutex's lock word and of the count after it.
 const MUTEX: usize = 8;
 
 /// The devices to read.
@@ -422,7 +423,7 @@ enum Scope {
     InUse,
 }
 
-/// The part of the buffer that belongs to one device.
+/// The part of the buffer for one device.
 struct Copy<'a>(&'a [u8]);
 
 impl Copy<'_> {
@@ -430,10 +431,10 @@ impl Copy<'_> {
         layout.parse(View(self.0), ordinal)
     }
 
-    /// Returns true if the copy is consistent: two consecutive equal copies with an unlocked mutex, so there was no write
-    /// between them. One copy between two reads of an unlocked mutex is not enough, because a write may have started and
-    /// finished in between. A target that is stopped while it holds the lock never unlocks it and never changes; then
-    /// the invariants of the statistics are checked instead.
+    /// Returns true if the copy is consistent: two consecutive equal copies with an unlocked mutex, which means no
+    /// write between them. One copy between two reads of an unlocked mutex is not enough, because a write may have
+    /// started and finished in between. If the target is stopped while it holds the lock, it never unlocks it and never
+    /// changes. In this case, the invariants of the statistics are checked instead.
     fn is_consistent_copy(&self, stats: &DeviceStats, is_last: bool, is_unchanged: bool) -> bool {
         let word = |at: usize| View(self.0).int(at);
         let is_free = word(0) == Some(0) && word(self.0.len() - MUTEX) == Some(0);

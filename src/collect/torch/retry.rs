@@ -1,15 +1,15 @@
-//! Retry schedule for a process in which no allocator could be read.
+//! Retry schedule for processes without a readable allocator.
 //!
-//! A check reads all mappings, which takes 1 ms for a large process. Most waiting processes do not use PyTorch and never
-//! will; that could change only if they map a library. So such a process is checked when the size of its address space
-//! has changed since the last check, and periodically in case two sizes are equal by chance. Failures that rarely go away
-//! (no permission, a different allocator) are retried at increasing intervals.
+//! A check reads all mappings, which takes 1 ms for a large process. Most waiting processes do not use PyTorch and
+//! never will, and that can change only if they map a library. Such a process is therefore checked when the size of its
+//! address space has changed since the last check, and periodically in case two sizes are equal by chance. Failures
+//! that rarely go away (no permission, a different allocator) are retried at increasing intervals.
 
 use super::Failure;
 use crate::collect::memory::MemoryError;
 use crate::model::units::{Millis, Mono};
 
-/// Due times are multiples of this, so that many waiting processes wake the thread together.
+/// Granularity of due times, so that one wake-up of the thread serves many waiting processes.
 const WAKE_INTERVAL: Millis = Millis(500);
 /// Retry interval for a temporary failure, such as a program that has not initialised CUDA yet.
 const RETRY_INTERVAL: Millis = Millis(2_000);
@@ -20,10 +20,10 @@ const MAX_QUICK_TRIES: u32 = 15;
 pub struct Waiting {
     pub failure: Failure,
     next_check: Mono,
-    /// Number of failed checks before the last one.
+    /// Number of failed checks, excluding the last one.
     tries: u32,
     checked: Mono,
-    /// Number of pages that were mapped just before the last check.
+    /// Number of mapped pages just before the last check.
     pages: Option<u64>,
 }
 
@@ -46,7 +46,7 @@ impl Waiting {
     }
 
     /// Returns true if a check would probably give the same result as the last one, because the number of mapped pages
-    /// is the same.
+    /// is unchanged.
     pub fn is_unchanged(&self, pages: Option<u64>, now: Mono) -> bool {
         self.failure == Failure::NotTorch
             && self.pages.is_some()
@@ -123,7 +123,7 @@ mod tests {
         assert!(unchanged.is_unchanged(Some(7), Mono(29_999)));
         assert!(!unchanged.is_unchanged(Some(8), Mono(2_000)));
         assert!(!unchanged.is_unchanged(Some(7), Mono(30_000)));
-        // An unknown size does not count as unchanged. libc10_cuda can be initialised without mapping memory.
+        // An unknown size is not treated as unchanged. libc10_cuda can be initialised without mapping memory.
         assert!(!waiting(Failure::NotTorch, None).is_unchanged(None, Mono(2_000)));
         assert!(!waiting(Failure::NotInitialised, Some(7)).is_unchanged(Some(7), Mono(2_000)));
     }

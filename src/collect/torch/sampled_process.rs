@@ -1,4 +1,5 @@
-//! State of one process of the [`sampler`](super::sampler): attached or waiting, and the samples since the last request.
+//! State of one process in the [`sampler`](super::sampler): attached or waiting, with the samples since the last
+//! request.
 
 use std::path::Path;
 
@@ -14,7 +15,7 @@ use crate::model::pool::{Allocator, Pool, PoolMap, PoolStats, Sampled, Unread};
 use crate::model::process::ProcessKey;
 use crate::model::units::Mono;
 
-/// Maximum number of processes to attach to per sample. Attaching takes up to 5 ms.
+/// Maximum number of processes to attach to per sample. Each takes up to 5 ms.
 const MAX_ATTACH_PER_SAMPLE: u32 = 1;
 
 /// State of one sampling round over all processes.
@@ -57,7 +58,7 @@ enum State {
 struct Sampling {
     pool: Pool,
     detector: SpikeDetector,
-    /// True if the pool was returned since the last sample: the next sample starts a new minimum and maximum.
+    /// True if the pool was returned since the last sample. The next sample then starts a new minimum and maximum.
     is_taken: bool,
 }
 
@@ -82,8 +83,8 @@ impl SampledProcess {
         }
     }
 
-    /// Returns the time of the next read. `None` if only a read of all devices ([`refresh`](Self::refresh)) can find a
-    /// change.
+    /// Returns the time of the next read, or `None` if only a read of all devices ([`refresh`](Self::refresh)) can
+    /// detect a change.
     pub fn wake(&self) -> Option<Mono> {
         match &self.state {
             State::New => Some(Mono(0)),
@@ -101,7 +102,7 @@ impl SampledProcess {
         if is_new && tick.attached >= MAX_ATTACH_PER_SAMPLE {
             return;
         }
-        // Read before attaching, so that memory mapped meanwhile counts as a change.
+        // Read the size before attaching, so that memory mapped meanwhile is treated as a change.
         let pages = mapped_pages(proc_root, self.key.pid).ok();
         if let State::Waiting(waiting) = &mut self.state
             && waiting.is_unchanged(pages, tick.now)
@@ -141,7 +142,7 @@ impl SampledProcess {
         self.pools
             .retain(|s| !is_any_used || !is_idle(s.pool.ordinal));
         for stats in stats {
-            // Every process sees every GPU. Unused ones would be rows of zeros.
+            // Every process sees every GPU. Unused ones would appear as rows of zeros.
             let is_shown = stats.is_used() || (!is_any_used && stats.ordinal == 0);
             match self
                 .pools
@@ -178,7 +179,8 @@ impl SampledProcess {
         }
     }
 
-    /// Returns the spike in the sample of this time, if it should be reported. If there are several, returns the worst.
+    /// Returns the spike detected at this sample time, if it should be reported. If there are several, returns the
+    /// worst.
     pub fn spike(&mut self, now: Mono) -> Option<AllocationSpike> {
         let spikes = self.pools.iter_mut().filter_map(|sampling| {
             let is_new = sampling.pool.at == now;
@@ -200,7 +202,7 @@ impl SampledProcess {
         Some(spike)
     }
 
-    /// Reads all devices, which also validates that the allocator still exists.
+    /// Reads all devices, which also verifies that the allocator still exists.
     pub fn refresh(&mut self, now: Mono) {
         if let State::Attached(attached) = &mut self.state {
             match attached.stats() {
@@ -270,7 +272,7 @@ impl Sampling {
     }
 }
 
-/// Attaches to a process. The start time is compared before and after, so that it cannot be another process.
+/// Attaches to a process. The start time is compared before and after, to rule out another process with the same PID.
 fn open(
     proc_root: &Path,
     key: ProcessKey,

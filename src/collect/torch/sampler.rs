@@ -1,16 +1,16 @@
 //! The sampler thread: reads the allocator of every watched process 20 times a second.
 //!
-//! The thread attaches to each process once and makes one system call per process and sample. On request it returns the
-//! minimum, the maximum and the last value since the previous request. So a spike between two frames is visible without
-//! 20 frames a second. Maps are read on the same thread, because two readers of one attachment would need a lock; a map
-//! delays a sample by at most a few milliseconds.
+//! The thread attaches to each process once and makes one system call per process and sample. On request, it returns
+//! the minimum, the maximum and the last value since the previous request, so a spike between two frames is visible
+//! without 20 frames a second. Maps are read on the same thread, because two readers of one attachment would need a
+//! lock. A map delays a sample by at most a few milliseconds.
 //!
-//! Samples are taken at multiples of the period since the thread started. While there is nothing to sample, the thread
-//! sleeps until it receives a command, or until a process is due to be checked again.
+//! Samples are taken at multiples of the period after the start of the thread. While there is nothing to sample, the
+//! thread sleeps until it receives a command or a process is due for another check.
 //!
-//! A process is watched while it is on the list. If its allocator cannot be read, it is checked again later
-//! (`retry.rs`). If it has executed another program, the thread attaches again. If it has exited, only the exit is
-//! reported. A stopped process can be read like any other.
+//! A process is watched while it is on the list. If its allocator is not readable, it is checked again later
+//! (`retry.rs`). If the process has executed another program, the thread attaches again. If it has exited, only the
+//! exit is reported. A stopped process can be read like any other.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub const PERIOD: Duration = Duration::from_millis(50);
 
 type Answer<T> = Box<dyn FnOnce(T) + Send>;
 
-/// A callback for allocation spikes. It runs on the sampler thread and blocks it.
+/// A callback for allocation spikes. It runs on the sampler thread and delays further samples.
 type Alert = Box<dyn Fn(AllocationSpike) + Send>;
 
 enum SamplerCommand {
@@ -70,8 +70,8 @@ impl Sampler {
         let _ = self.commands.send(SamplerCommand::Watch(processes));
     }
 
-    /// Enables the detection of forked copies, for a container, where the driver's list is not available. Each process is
-    /// compared with its parent, and a forked copy is not read.
+    /// Enables the detection of forked copies. Needed in a container, where the driver's list is not available. Each
+    /// process is compared with its parent, and forked copies are not read.
     pub fn detect_copies(&self) {
         let _ = self.commands.send(SamplerCommand::DetectCopies);
     }
@@ -87,7 +87,7 @@ impl Sampler {
         let _ = self.commands.send(SamplerCommand::Pools(Box::new(answer)));
     }
 
-    /// Requests every segment and block of one pool, read now.
+    /// Requests every segment and block of one pool, to be read immediately.
     pub fn map(
         &self,
         process: ProcessKey,

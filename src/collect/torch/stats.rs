@@ -1,11 +1,11 @@
 //! PyTorch's DeviceStats struct, the source of `torch.cuda.memory_stats()`.
 //!
-//! A `Stat` is {current, peak, allocated, freed}, four words of 8 bytes. A `StatArray` has three of them: all, small
-//! pool, large pool. From torch 2.13 on, a hash map of 32 bytes is between the sixth and the seventh array.
+//! A `Stat` is {current, peak, allocated, freed}, 4 words of 8 bytes. A `StatArray` contains 3 of them: all, small
+//! pool, large pool. Since torch 2.13, a hash map of 32 bytes separates the sixth and seventh arrays.
 //!
-//! Invariants of a consistent copy, which other memory rarely satisfies: numbers are not negative, the peak is not below
-//! the current value, and all = small + large, except for the peak. `current = allocated − freed` is **not** an
-//! invariant: `reset_accumulated_memory_stats` sets the latter two to 0.
+//! A consistent copy satisfies these invariants, unlike most other memory: numbers are not negative, the peak is not
+//! below the current value, and all = small + large, except for the peak. `current = allocated − freed` is **not** an
+//! invariant: `reset_accumulated_memory_stats` sets the last two to 0.
 
 use serde::{Serialize, Serializer};
 
@@ -40,14 +40,14 @@ pub struct StatArray {
 }
 
 impl Serialize for StatArray {
-    /// Writes the sum of both pools.
+    /// Sets the total to the sum of both pools.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.all.serialize(serializer)
     }
 }
 
-/// Statistics of one device. Names as in c10/cuda/CUDACachingAllocator.h; from 2.5 on c10/core/CachingDeviceAllocator.h.
-/// JSON has the names of `torch.cuda.memory_stats()`.
+/// Statistics of one device. The names are those in c10/cuda/CUDACachingAllocator.h, or since torch 2.5 in
+/// c10/core/CachingDeviceAllocator.h. JSON uses the names from `torch.cuda.memory_stats()`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct DeviceStats {
     /// Device index in the process.
@@ -129,13 +129,13 @@ impl DeviceStats {
         .chain(&self.requested_bytes)
     }
 
-    /// Returns true if the statistics satisfy all invariants, so they are probably a consistent copy.
+    /// Returns true if the statistics satisfy all invariants, and are therefore probably a consistent copy.
     pub fn is_valid(&self) -> bool {
         let requested = self.requested_bytes.map_or(0, |r| r.all.current);
         self.arrays().all(StatArray::is_valid)
             && self.num_alloc_retries >= 0
             && self.num_ooms >= 0
-            // A block that waits for another stream still counts as requested.
+            // A block waiting for another stream is still included in the requested bytes.
             && requested <= self.active_bytes.all.current
             && self.allocated_bytes.all.current <= self.active_bytes.all.current
             && self.active_bytes.all.current <= self.reserved_bytes.all.current
@@ -147,8 +147,7 @@ impl DeviceStats {
         self.arrays().any(|array| *array != StatArray::default()) || self.num_ooms != 0
     }
 
-    /// Converts the statistics to a sample of the model.
-    /// Returns the bytes that the program requested, or the reason that they are not counted.
+    /// Converts the statistics to a sample of the model. Its requested bytes may be missing, with a reason.
     pub fn requested(&self) -> Reading<Stat> {
         requested(self.requested_bytes)
     }
@@ -187,7 +186,7 @@ fn requested_reading<S: Serializer>(
     requested(*bytes).serialize(serializer)
 }
 
-/// Converts a counter. [`DeviceStats::is_valid`] has rejected negative numbers.
+/// Converts a counter. Negative numbers were already rejected by [`DeviceStats::is_valid`].
 fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }

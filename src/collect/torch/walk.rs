@@ -1,11 +1,11 @@
 //! Reads every Block of one device: active blocks from their hash set, all others from the sets of each pool.
 //!
-//! The pools are the device's large and small pool, and two in each PrivatePool (of a MemPool or a CUDA graph). The
-//! latter are reached through the map `graph_pools`, even if they have no block in use. That map is recognised by its
+//! The pools are the device's large and small pool, and two in each PrivatePool (of a MemPool or a CUDA graph). Private
+//! pools are found through the map `graph_pools`, even if none of their blocks is in use. That map is recognised by its
 //! values: each is a PrivatePool whose BlockPools point back to it as their owner.
 //!
-//! The target keeps running. A walk may see a block twice, miss one, or follow a pointer into freed memory. Whether the
-//! result is consistent is checked afterwards ([`map`](super::map)).
+//! The target keeps running, so a walk may see a block twice, miss one, or follow a pointer into freed memory. The
+//! consistency of the result is checked afterwards ([`map`](super::map)).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -16,20 +16,20 @@ use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, exact, is_pointer, objects, up_to};
 use crate::model::pool::{PoolId, PoolKind};
 
-/// Limit for plausible ids. Ids of private pools count up from 0, or consist of the graph's number and a flag.
+/// Limit for plausible IDs. IDs of private pools count up from 0, or consist of the graph's number and a flag.
 const MAX_POOL_ID: u64 = 1 << 48;
 /// Maximum number of private pools. vLLM has about a hundred.
 const MAX_PRIVATE_POOLS: u64 = 4_096;
-/// Size of an entry: the distance, a pair of ids and a pointer.
+/// Size of an entry: the distance, a pair of IDs and a pointer.
 const GRAPH_POOL_ENTRY: usize = 32;
 const ACTIVE_ENTRY: usize = 16;
-/// Number of bytes to read of a PrivatePool, and the range of possible offsets of its first BlockPool: 8, 32 or 40 in
+/// Number of bytes of a PrivatePool to read, and the range of possible offsets of its first BlockPool: 8, 32 or 40 in
 /// known versions.
 const PRIVATE_POOL_BYTES: usize = 512;
 const FIRST_BLOCK_POOL_OFFSETS: std::ops::Range<usize> = 0..160;
-/// Maximum number of blocks that are sampled for a calibration.
+/// Maximum number of blocks to sample for a calibration.
 const MAX_SAMPLES: usize = 512;
-/// Allowance for memory that is reserved while the walk runs.
+/// Allowance for memory that the program reserves during the walk.
 const RESERVED_SLACK: u64 = 1 << 30;
 
 /// The allocator of one device in another process.
@@ -40,14 +40,14 @@ pub struct Device<'a, M> {
     pub layout: &'a Layout,
 }
 
-/// The pools of a device by the address of their BlockPool. Private pools have an id.
+/// The pools of a device by the address of their BlockPool. Private pools have an ID.
 pub type Pools = BTreeMap<u64, (PoolKind, Option<PoolId>)>;
 
 /// Result of one walk.
 #[derive(Debug, Default)]
 pub struct Walk {
     pub pools: Pools,
-    /// The blocks, ordered by the address of their memory.
+    /// The blocks, ordered by device memory address.
     pub blocks: Vec<Block>,
     /// Number of addresses without a valid Block.
     pub lost: usize,
@@ -73,7 +73,8 @@ impl<M: Memory> Device<'_, M> {
         Ok(pools)
     }
 
-    /// Returns the id of each PrivatePool and the address of its first BlockPool. The second one follows it.
+    /// Returns the ID of each PrivatePool and the address of its first BlockPool. The second BlockPool follows the
+    /// first.
     fn private_pools(&self) -> Result<Vec<(u64, PoolId)>, MemoryError> {
         let bytes = up_to(self.memory, self.address, self.layout.graph_pools_end())?;
         let mut candidates = Vec::new();
@@ -82,7 +83,7 @@ impl<M: Memory> Device<'_, M> {
             let Some(table) = table.filter(|t| (1..=MAX_PRIVATE_POOLS).contains(&t.count)) else {
                 continue;
             };
-            // If this is a different table, reading it with this entry size may go beyond its end.
+            // If this table is a different one, reading it with this entry size may go beyond its end.
             match table.values(self.memory, GRAPH_POOL_ENTRY, graph_pool) {
                 Ok(found) => candidates.extend(found),
                 Err(MemoryError::Unreadable { .. }) => {}
@@ -132,8 +133,8 @@ impl<M: Memory> Device<'_, M> {
         table.values(self.memory, ACTIVE_ENTRY, |entry| entry.word(0))
     }
 
-    /// Reads the sets of all pools: the first of each (free blocks) and the last (unmapped blocks). The set between them,
-    /// from 2.13 on, contains the free blocks again in another order.
+    /// Reads the sets of all pools: the first of each (free blocks) and the last (unmapped blocks). The set between
+    /// them, present since torch 2.13, contains the free blocks in another order.
     fn sets(&self, pools: &Pools) -> Result<Vec<Set>, MemoryError> {
         let addresses: Vec<u64> = pools.keys().copied().collect();
         let headers = objects::read(self.memory, &addresses, Set::SIZE * self.layout.sets)?;
@@ -148,7 +149,7 @@ impl<M: Memory> Device<'_, M> {
         Ok(sets)
     }
 
-    /// Detects the layout of a Block; returns `None` if there is no block yet.
+    /// Detects the layout of a Block. Returns `None` if no block exists yet.
     pub fn calibrate_blocks(&self) -> Result<Option<BlockLayout>, MemoryError> {
         let pools = self.pools()?;
         let addresses = self.addresses(&pools)?;
@@ -158,7 +159,7 @@ impl<M: Memory> Device<'_, M> {
         Ok(BlockLayout::calibrate(&sample, self.layout, &pools))
     }
 
-    /// Reads all blocks. `reserved` is the reserved size from the preceding statistics.
+    /// Reads all blocks. `reserved` is the reserved size from the statistics read just before.
     pub fn walk(&self, blocks: &BlockLayout, reserved: u64) -> Result<Walk, MemoryError> {
         let pools = self.pools()?;
         let addresses = self.addresses(&pools)?;
@@ -180,7 +181,7 @@ impl<M: Memory> Device<'_, M> {
     }
 }
 
-/// Parses an entry of `graph_pools`: the address of the PrivatePool, and its id.
+/// Parses an entry of `graph_pools`. Returns the address of the PrivatePool, and its ID.
 fn graph_pool(entry: View<'_>) -> Option<(u64, PoolId)> {
     let ids = [entry.word(0)?, entry.word(8)?];
     let pool = entry.word(16)?;

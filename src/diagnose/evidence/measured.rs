@@ -1,4 +1,4 @@
-//! Evidence from measurements before and at the failure. A log alone provides none.
+//! Evidence from measurements before and during the failure. A log alone provides no measurements.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,11 +6,11 @@ use super::oom::Oom;
 use super::{Case, Evidence, Finding};
 use crate::model::units::{Bytes, Millis};
 
-/// Measurements of the dashboard or of `gputop run`. Each can be missing.
+/// Measurements by the dashboard or by `gputop run`. Each may be missing.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Measured {
-    /// Time for which the process was watched.
+    /// How long the process was watched.
     pub watched: Option<Millis>,
     /// Growth of the minimum of allocated memory, in bytes per minute.
     pub allocated_growth: Option<f64>,
@@ -23,32 +23,32 @@ pub struct Measured {
     pub highest_peak: Option<Bytes>,
     /// Finished optimizer steps.
     pub steps: Option<u64>,
-    /// True if allocated memory had fallen before, as it does after a step. `Some(false)` only if the process was
-    /// watched from its start.
+    /// True if allocated memory had fallen before, as it does after a step. `Some(false)` is used only if the process
+    /// was watched from its start.
     pub came_down: Option<bool>,
     /// Cache flushes in the minutes before the failure (`num_alloc_retries`).
     pub retries: Option<u64>,
-    /// Largest free block of the cache that was usable for the request, at the failure.
+    /// Largest cached free block usable for the request, at the failure.
     #[serde(rename = "largest_hole")]
     pub largest_free_block: Option<Bytes>,
-    /// Lower bound of the request: a block of this size was available.
+    /// Lower bound of the request, which did not fit in an available block of this size.
     #[serde(rename = "wanted_over")]
     pub request_over: Option<Bytes>,
-    /// Maximum time between the failure and the read of `largest_free_block`. `None` if the hook read it at the
-    /// failure.
+    /// Maximum time between the failure and the reading of `largest_free_block`. `None` if the hook read the block at
+    /// the failure.
     #[serde(rename = "hole_lag")]
     pub free_block_lag: Option<Millis>,
     /// Largest free block that only other streams can use.
     #[serde(rename = "largest_hole_elsewhere")]
     pub largest_free_block_other_streams: Option<Bytes>,
-    /// Free blocks, if they were read before anything changed after the failure.
+    /// Free blocks, if they were read before any change after the failure.
     #[serde(rename = "holes")]
     pub free_blocks: Option<FreeBlockSummary>,
-    /// Growth of other processes on the GPU in the minute before the failure.
+    /// Memory growth of other processes on the GPU in the minute before the failure.
     pub others_grew: Option<Bytes>,
 }
 
-/// Free blocks of the large pool, without those of CUDA graphs and MemPools.
+/// Free blocks of the large pool, excluding those of CUDA graphs and MemPools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FreeBlockSummary {
@@ -61,11 +61,11 @@ pub struct FreeBlockSummary {
     pub other_streams: Option<Bytes>,
     #[serde(rename = "pins")]
     pub pinned: PinnedSegments,
-    /// Maximum time between the failure and the read.
+    /// Maximum time between the failure and the reading of the free blocks.
     pub lag: Millis,
 }
 
-/// Segments in which live blocks use less than a tenth of the bytes.
+/// Segments in which live blocks use less than a tenth of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PinnedSegments {
@@ -140,7 +140,7 @@ fn spike(case: &Case<'_>) -> Finding {
     let Some(peak) = case.measured.spike else {
         return Finding::Silent;
     };
-    // The failed request is not part of any peak.
+    // Peaks do not include the failed request.
     let attempted = attempted_peak_ratio(case).filter(|attempted| *attempted > peak);
     let clause = match attempted {
         Some(attempted) => {
@@ -164,7 +164,8 @@ fn attempted_peak_ratio(case: &Case<'_>) -> Option<f64> {
     Some(attempted as f64 / highest.0 as f64)
 }
 
-/// The first step that certainly follows another. Logs count from 0 or 1, and name a step before or after it.
+/// First step number that certainly follows another step. Logs count from 0 or 1, and print the number before or after
+/// the step.
 const MIN_LATER_STEP: u64 = 3;
 
 fn first_step(case: &Case<'_>) -> Finding {
@@ -185,7 +186,8 @@ fn first_step(case: &Case<'_>) -> Finding {
     }
 }
 
-/// Returns whether the program had finished its first steps, according to the hook or to the last step number in the log.
+/// Determines whether the program had finished its first steps, according to the hook or the last step number in the
+/// log.
 fn later_step(case: &Case<'_>) -> Finding {
     let logged = || case.context.lines().rev().find_map(step_number);
     match case.measured.steps.or_else(logged) {
@@ -206,7 +208,7 @@ fn step_number(line: &str) -> Option<u64> {
 
 fn retries(case: &Case<'_>) -> Finding {
     match case.measured.retries {
-        // The first flush can be the one that fails.
+        // The first flush may be the one that failed.
         Some(0) => Finding::Silent,
         Some(1) => Finding::For("the cache had been flushed once".into()),
         Some(n) => Finding::For(format!("the cache had been flushed {n} times")),
@@ -226,10 +228,10 @@ fn others_grew(case: &Case<'_>) -> Finding {
     }
 }
 
-/// Compares the largest free block with the request. The hook reads the block size at the failure, the sampler shortly
-/// after.
+/// Compares the largest free block with the request. The hook reads the block size at the failure, and the sampler
+/// reads it shortly after.
 fn free_block_too_small(case: &Case<'_>) -> Finding {
-    // Without a message, only a lower bound of the request is known.
+    // Without an error message, only a lower bound of the request is known.
     let request_at_least = requested(case).or(case.measured.request_over);
     if let Some((blocks, request)) = case.measured.free_blocks.zip(request_at_least)
         && blocks.largest <= request
@@ -250,14 +252,14 @@ fn free_block_too_small(case: &Case<'_>) -> Finding {
     if largest < request {
         Finding::For(format!("the largest free block was {largest}, {how}"))
     } else if case.measured.free_block_lag.is_some() {
-        // The exception may have freed the block.
+        // The block may have been freed by the exception.
         Finding::Silent
     } else {
         Finding::Against(format!("a free block of {largest} was available, {how}"))
     }
 }
 
-/// Evidence for pinned segments: freeing their few live blocks would return the whole segments.
+/// Evidence for pinned segments, which could be returned whole if their few live blocks were freed.
 fn pinned_segments(case: &Case<'_>) -> Finding {
     let Some(pinned) = case.measured.free_blocks.map(|blocks| blocks.pinned) else {
         return Finding::Silent;

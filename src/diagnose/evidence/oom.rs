@@ -1,7 +1,7 @@
 //! Evidence from the numbers in PyTorch's out-of-memory message.
 //!
-//! PyTorch builds the message after it has returned all free segments to the driver (CUDACachingAllocator.cpp). Memory
-//! that is "reserved but unallocated" is therefore in fragments beside live tensors. The requested size is that of the
+//! PyTorch builds the message after returning all free segments to the driver (CUDACachingAllocator.cpp). Memory that
+//! is "reserved but unallocated" is therefore in fragments between live tensors. The requested size is that of the
 //! segment that PyTorch requested from the driver.
 
 use super::{Case, Evidence, Finding};
@@ -9,8 +9,8 @@ use crate::model::units::Bytes;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
-/// Upper bound for a CUDA context and its libraries, used if the message does not contain it. Measured: 518 MiB on an
-/// H200 with torch 2.11, more with cuDNN and NCCL loaded.
+/// Upper bound for a CUDA context and its libraries, used if the message does not contain the actual size. Measured:
+/// 518 MiB on an H200 with torch 2.11, and more with cuDNN and NCCL loaded.
 const CONTEXT: u64 = GIB;
 
 pub(super) const EVIDENCE: &[Evidence] = &[
@@ -104,7 +104,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     },
 ];
 
-/// The numbers in a message. Each is missing if the message does not contain it.
+/// The numbers in a message. Those not in the message are `None`.
 pub(super) struct Oom {
     pub(super) requested: Option<u64>,
     /// Lower bound of an unknown request.
@@ -113,15 +113,15 @@ pub(super) struct Oom {
     total: Option<u64>,
     free: Option<u64>,
     pub(super) allocated: Option<u64>,
-    /// Reserved but not allocated.
+    /// Reserved but unallocated memory.
     cached: Option<u64>,
-    /// Limit of this process.
+    /// Memory limit of this process.
     limit: Option<u64>,
-    /// Used by this process.
+    /// Memory used by this process.
     this: Option<u64>,
-    /// Allocated in private pools.
+    /// Memory allocated in private pools.
     private: Option<u64>,
-    /// Used by other processes that the message names.
+    /// Memory used by other processes named in the message.
     others: u64,
 }
 
@@ -158,7 +158,7 @@ impl Oom {
         Some(self.allocated?.saturating_add(self.cached?))
     }
 
-    /// Returns memory that is used but not attributed to a process in the message.
+    /// Returns the used memory that the message does not attribute to any process.
     fn unattributed(&self) -> Option<u64> {
         let this = match self.this {
             // If the driver does not know the value, the message contains 0 bytes.
@@ -209,7 +209,7 @@ fn over_limit(case: &Case<'_>) -> Finding {
     })
 }
 
-/// Checks whether enough memory was free. Less than 100 MiB on a full GPU does not count.
+/// Checks whether enough memory was free. Less than 100 MiB on a full GPU is ignored.
 fn free_suffices(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let suffices = oom
@@ -250,7 +250,7 @@ fn cache_suffices(case: &Case<'_>) -> Finding {
     }
 }
 
-/// Checks whether free and cached memory together are smaller than the request, so that fragmentation is not the cause.
+/// Checks whether free and cached memory together are less than the request, which rules out fragmentation.
 fn too_small_in_total(oom: &Oom) -> Finding {
     let (Some(requested), Some(cached)) = (oom.requested, oom.cached) else {
         return Finding::Silent;
@@ -400,7 +400,7 @@ fn private_pools(case: &Case<'_>) -> Finding {
     })
 }
 
-/// Private pools hold more than half of the GPU.
+/// Checks whether private pools use more than half of the GPU.
 fn private_pools_fill(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let fill = oom
@@ -416,7 +416,7 @@ fn private_pools_fill(case: &Case<'_>) -> Finding {
     })
 }
 
-/// Several other processes hold about as much as this one, as the ranks of one job do.
+/// Checks whether several other processes use about as much memory as this one, as the ranks of one job do.
 fn others_similar(case: &Case<'_>) -> Finding {
     let this = Oom::of(case).this;
     let others = case.found.get("other_processes").and_then(|o| o.as_array());
@@ -512,7 +512,8 @@ fn not_attributable(case: &Case<'_>) -> Finding {
     })
 }
 
-/// Finds `MIG-<uuid>` or `MIG 1g.10gb`. The header of nvidia-smi contains MIG on every GPU.
+/// Finds `MIG-<uuid>` or `MIG 1g.10gb`. The word MIG alone is not enough, because nvidia-smi's header contains it for
+/// every GPU.
 fn mig_device(case: &Case<'_>) -> Finding {
     let mut after = case
         .context

@@ -179,7 +179,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
 ];
 
 /// Finds the innermost frame with one of the functions, or one of the code fragments in the innermost source line.
-/// Source lines of outer frames do not count: in `net(x).backward()` the failure can be in `net`.
+/// Source lines of outer frames are ignored: in `net(x).backward()`, the failure may be inside `net`.
 fn names(case: &Case<'_>, functions: &[&str], code: &[&str]) -> Finding {
     let last = case.frames.len().saturating_sub(1);
     let found = case.frames.iter().enumerate().rev().find(|(n, frame)| {
@@ -199,7 +199,7 @@ fn names(case: &Case<'_>, functions: &[&str], code: &[&str]) -> Finding {
     })
 }
 
-/// Returns the innermost frame in a file of the user.
+/// Returns the innermost frame in one of the user's files.
 fn own_frame<'c>(case: &Case<'c>) -> Option<&'c Frame> {
     case.frames.iter().rev().find(|frame| frame.is_users())
 }
@@ -208,7 +208,7 @@ fn place(frame: &Frame) -> String {
     format!("{}:{}", base_name(&frame.file), frame.line)
 }
 
-/// Finds one of the fragments in the user's own line.
+/// Finds one of the fragments in the user's failing line.
 fn own_code(case: &Case<'_>, fragments: &[&str]) -> Finding {
     let found = own_frame(case).and_then(|frame| {
         let code = frame.code.as_deref()?;
@@ -224,7 +224,7 @@ fn own_code(case: &Case<'_>, fragments: &[&str]) -> Finding {
     found.map_or(Finding::Silent, Finding::For)
 }
 
-/// Finds a line that stores results on the GPU, in the user's line or in the function around it.
+/// Finds a line that stores results on the GPU, in the user's failing line or in the function around it.
 fn code_collects(case: &Case<'_>) -> Finding {
     const RESULTS: &[&str] = &[
         "loss", "out", "logit", "pred", "feat", "embed", "hidden", "net(", "model(", "score",
@@ -249,7 +249,7 @@ fn code_collects(case: &Case<'_>) -> Finding {
     found.map_or(Finding::Silent, Finding::For)
 }
 
-/// The function around the user's line evaluates a model and computes no gradients.
+/// Checks whether the function around the user's failing line evaluates a model without computing gradients.
 fn code_evaluates(case: &Case<'_>) -> Finding {
     let found = own_frame(case).and_then(|frame| {
         let source = frame.source.as_deref()?;

@@ -13,7 +13,7 @@ use crate::diagnose::workload::Workloads;
 use crate::model::incident::{DetectedBy, Incident, LogLocation, Quote};
 use crate::model::text;
 
-/// Factor for the confidence of text that shows the error but not its details.
+/// Factor applied to the confidence for text that shows the error but no details.
 const WEAK_FACTOR: f64 = 0.7;
 
 /// Returns the incident of `item`. `beside` lists the other cards in its crash.
@@ -107,7 +107,7 @@ fn needs(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<String> {
         .collect()
 }
 
-/// Adds fields from other messages of the same failure. A failed assertion names its kernel; the exception after it
+/// Adds fields from other messages about the same failure. A failed assertion names its kernel; the exception after it
 /// contains the error code.
 pub(super) fn complete<'i>(
     incident: &mut Incident,
@@ -143,7 +143,7 @@ pub(super) fn complete<'i>(
     fields.pid = fields.pid.or(more.pid);
 }
 
-/// Returns an incident with the sentences of its card filled in.
+/// Returns an incident with its card's sentences filled in.
 fn filled(card: &Card, found: &FieldMap) -> Incident {
     let known = |texts: &[String]| {
         texts
@@ -177,7 +177,7 @@ fn filled(card: &Card, found: &FieldMap) -> Incident {
     }
 }
 
-/// Returns a plain exception as the cause, and the failure that followed as its consequence.
+/// Returns an incident for a plain exception as the cause, with the later failure as its consequence.
 pub(super) fn program(
     judge: &Judge<'_>,
     log: usize,
@@ -236,8 +236,8 @@ pub(super) fn program(
     fixes::adapted(incident, card, Vec::new(), &found, &setting, None, script)
 }
 
-/// Returns the script that was started: the outermost frame, if it is at the top level of a user's file. A log can
-/// begin in the middle of a traceback, and a module that is imported is not the script.
+/// Returns the script that was started: the outermost frame, if it is at the top level of a user's file. A log may
+/// begin in the middle of a traceback, so the outermost frame may be an imported module, which is not the script.
 fn script(frames: &[Frame]) -> Option<&str> {
     let mut frames = frames
         .iter()
@@ -251,12 +251,12 @@ fn script(frames: &[Frame]) -> Option<&str> {
     (first.function == "<module>" && !is_import && file.ends_with(".py")).then_some(file)
 }
 
-/// Returns the innermost frame in a file of the user. Library frames do not identify the user's script.
+/// Returns the innermost frame in one of the user's files. Library frames do not identify the user's script.
 fn own_frame(frames: &[Frame]) -> Option<&Frame> {
     frames.iter().rev().find(|frame| frame.is_users())
 }
 
-/// Returns true for errors of kernels, which are reported when the program next waits for the GPU.
+/// Returns true for kernel errors, which are reported only when the program next waits for the GPU.
 fn is_asynchronous(card: &Card) -> bool {
     ["launch", "assert"].contains(&card.family.as_str())
 }
@@ -285,7 +285,7 @@ fn at(frame: &Frame, is_asynchronous: bool) -> String {
     text::visible(shown.as_bytes(), 160)
 }
 
-/// Returns a time in RFC 3339, or in the same form without a time zone if the log does not contain one.
+/// Returns a time in RFC 3339, or in the same form without a time zone if the log contains none.
 pub(super) fn standard_time(written: &str) -> Option<String> {
     let text = written.replacen(' ', "T", 1).replace(',', ".");
     if let Ok(time) = text.parse::<jiff::Timestamp>() {

@@ -7,14 +7,14 @@ use crate::diagnose::signature::Pattern;
 use crate::diagnose::template;
 use crate::model::incident::{Cause, Verdict};
 
-/// Returns the causes of `card`, most likely first. Equal causes keep the order of the card.
+/// Returns the causes of `card`, most likely first. Causes with equal weight keep the card's order.
 pub(super) fn weighed(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<Cause> {
     let mut causes: Vec<Cause> = card
         .causes
         .iter()
         .map(|rule| weigh(rule, card, case, found))
         .collect();
-    // A cause without evidence and without a way to check it is not worth showing.
+    // A cause that has neither evidence nor a way to check it is not worth showing.
     causes.retain(|c| c.verdict != Verdict::Unknown || c.needs.is_some());
     causes.sort_by_key(|cause| match cause.verdict {
         Verdict::Likely => 0,
@@ -49,7 +49,7 @@ fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Ca
     let is_only_hinted = speaks_for.is_empty() && !hints.is_empty();
     speaks_for.append(&mut hints);
     let verdict = match (speaks_for.is_empty(), speaks_against.is_empty()) {
-        // A hint does not lower a cause that is likely without evidence.
+        // A hint does not lower the verdict of a cause that is likely without evidence.
         _ if is_only_hinted && (rule.prior, speaks_against.is_empty()) == (Prior::Likely, true) => {
             Verdict::Likely
         }
@@ -74,7 +74,7 @@ fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Ca
     }
 }
 
-/// Returns the phrases whose expression matches, filled with its groups.
+/// Returns the phrases whose expression matches, with the match's groups filled in.
 fn text_evidence(seen: &[TextClue], case: &Case<'_>, found: &FieldMap) -> Vec<String> {
     let clause = |one: &TextClue| {
         let mut all = Pattern::new(&one.r#match).groups(case.context)?;

@@ -9,15 +9,15 @@ use crate::model::incident::Severity;
 
 /// Maximum number of lines between sightings of one crash.
 const MAX_GAP: u64 = 500;
-/// Maximum number of lines for errors that come long after their cause, such as timeouts of collectives.
+/// Maximum number of lines between a cause and an error that comes long after it, such as a collective timeout.
 const MAX_LATE_GAP: u64 = 20_000;
-/// Maximum number of lines by which a consequence can precede its cause, since output is buffered.
+/// Maximum number of lines by which a consequence can precede its cause, because output is buffered.
 const MAX_REORDERING: u64 = 100;
 
-/// Families of cards for messages in which a launcher, a server or a scheduler reports the failure of another process.
+/// Families of cards for reports by a launcher, server or scheduler that another process failed.
 pub(super) const REPORTS: &[&str] = &["process", "server", "stopped"];
 
-/// Exceptions that are not the cause of a failure, or only propagate it.
+/// Exceptions that do not cause a failure, or that only propagate it.
 const NOT_CAUSES: &[&str] = &[
     "KeyboardInterrupt",
     "SystemExit",
@@ -46,7 +46,7 @@ const NOT_CAUSES: &[&str] = &[
 /// Returns the sightings of all logs, grouped by crash, in order.
 pub(super) fn crashes<'a>(judge: &Judge<'a>) -> Vec<Vec<Item<'a>>> {
     let mut crashes = Vec::new();
-    // If each rank has its own log, the last crashes of all logs count as one crash.
+    // If each rank has its own log, the last crashes of all logs are treated as one crash.
     let mut last_crashes = Vec::new();
     for (log, findings) in judge.logs.iter().enumerate() {
         let mut open: Vec<Item<'a>> = Vec::new();
@@ -88,7 +88,7 @@ pub(super) fn comes_late(card: &Card) -> bool {
 
 /// Returns the index of the item that caused the others.
 pub(super) fn cause(judge: &Judge<'_>, items: &[Item<'_>]) -> usize {
-    // Thousands of items share a few cards, so cards are compared instead of items.
+    // Thousands of items may share a few cards, so cards are compared instead of items.
     let mut by_card: BTreeMap<usize, Vec<&Item<'_>>> = BTreeMap::new();
     for item in items {
         by_card.entry(item.card).or_default().push(item);
@@ -97,7 +97,7 @@ pub(super) fn cause(judge: &Judge<'_>, items: &[Item<'_>]) -> usize {
         let card = judge.card(item);
         by_card.values().any(|others| {
             let cause = judge.card(others[0]);
-            // If each can cause the other, the earlier one is the cause.
+            // If each of two items can cause the other, the earlier one is the cause.
             let mutual = cause.is_consequence_of(&card.id);
             let precedes =
                 |other: &&Item<'_>| may_precede(other, item) && !(mutual && is_before(item, other));
@@ -126,7 +126,7 @@ pub(super) fn cause(judge: &Judge<'_>, items: &[Item<'_>]) -> usize {
     first.map_or(0, |(index, _)| index)
 }
 
-/// Returns a lower number for higher severity. A note does not explain a failure.
+/// Returns a rank that is lower for higher severity. A note does not explain a failure.
 fn severity_order(card: &Card) -> u8 {
     match card.severity {
         Severity::Fatal => 0,
@@ -137,7 +137,7 @@ fn severity_order(card: &Card) -> u8 {
 
 /// Returns the time of an item, if it is in a comparable format.
 fn time<'i>(item: &Item<'i>) -> Option<&'i str> {
-    // ISO times and those of glog can be compared. In other formats the month is a name.
+    // ISO and glog times can be compared. Other formats spell out the month.
     item.sighting
         .time
         .as_deref()
@@ -155,7 +155,7 @@ fn is_before(a: &Item<'_>, b: &Item<'_>) -> bool {
 fn may_precede(cause: &Item<'_>, consequence: &Item<'_>) -> bool {
     let (a, b) = (&cause.sighting.found, &consequence.sighting.found);
     if a.contains_key("xid") && b.contains_key("xid") {
-        // The kernel log is in order, and each line is about one GPU and one process.
+        // The kernel log is in order, and each line concerns one GPU and one process.
         let differs =
             |name: &str| matches!((a.get(name), b.get(name)), (Some(x), Some(y)) if x != y);
         let earlier = cause.sighting.first_line <= consequence.sighting.first_line;
@@ -165,7 +165,7 @@ fn may_precede(cause: &Item<'_>, consequence: &Item<'_>) -> bool {
         || cause.sighting.first_line <= consequence.sighting.last_line + MAX_REORDERING
 }
 
-/// Returns the plain exception that caused a failure: of another rank, or well before it.
+/// Returns the plain exception that caused a failure. It must be from another rank, or well before the failure.
 pub(super) fn exception<'a>(
     judge: &Judge<'a>,
     card: &Card,
@@ -175,7 +175,7 @@ pub(super) fn exception<'a>(
         return None;
     }
     let failed = cause.sighting;
-    // A launcher only reports that a worker failed. The worker's traceback may be directly above the report.
+    // A launcher only reports that a worker failed, and the worker's traceback may be directly above that report.
     let is_report = REPORTS.contains(&card.family.as_str());
     let max_gap = if is_report { MAX_GAP } else { MAX_LATE_GAP };
     judge.logs.iter().enumerate().find_map(|(log, findings)| {
@@ -198,7 +198,7 @@ pub(super) fn exception<'a>(
     })
 }
 
-/// Returns true if the traceback is not part of the chain of exceptions that ends in the failure.
+/// Returns true if the traceback is not part of the exception chain that ends in the failure.
 fn is_alone(traceback: &Traceback, failed: u64) -> bool {
     failed - traceback.last_line > 40
 }

@@ -1,5 +1,5 @@
-//! Decides which logs of a directory belong to one job. Only then can a failure in one log be the cause of an error in
-//! another. A directory may as well hold the logs of unrelated jobs.
+//! Decides which logs in a directory belong to one job. Only then can a failure in one log cause an error in another.
+//! The directory may also contain logs of unrelated jobs.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use super::grouping::{REPORTS, comes_late};
 use crate::diagnose::catalogue::Catalogue;
 use crate::diagnose::log::{LogFindings, Sighting};
 
-/// Maximum time between the last failures of the ranks of a job. The watchdog of NCCL waits 30 minutes at most by default.
+/// Maximum time between the last failures of a job's ranks. By default, NCCL's watchdog waits at most 30 minutes.
 const MAX_MINUTES_APART: i64 = 40;
 
-/// Returns the logs grouped by job, in their order.
+/// Returns the logs grouped by job, in their original order.
 #[must_use]
 pub fn jobs(catalogue: &Catalogue, logs: Vec<LogFindings>) -> Vec<Vec<LogFindings>> {
     let mut jobs: Vec<Job> = Vec::new();
@@ -26,7 +26,7 @@ pub fn jobs(catalogue: &Catalogue, logs: Vec<LogFindings>) -> Vec<Vec<LogFinding
             None => jobs.push(Job::of(log)),
         }
     }
-    // The launcher's log reports failures of its workers. It joins the only job beside it.
+    // The launcher's log reports failures of its workers. It joins the job in the same directory if there is only one.
     for log in reports {
         let folder = folder(&log.file);
         let mut beside = jobs.iter_mut().filter(|job| {
@@ -63,7 +63,7 @@ impl Job {
         self.logs.push(log);
     }
 
-    /// Returns true if `log` has the same name apart from numbers, and is the log of other ranks at about the same time.
+    /// Returns true if `log` has the same name apart from numbers, and contains other ranks at about the same time.
     fn includes(&self, log: &LogFindings) -> bool {
         let ranks = ranks(log);
         let is_second_stream = self.logs.iter().any(|known| {
@@ -85,7 +85,7 @@ impl Job {
     }
 }
 
-/// Returns true if the log has failures, and all of them report the failure of another process.
+/// Returns true if the log has failures, and all of them only report that another process failed.
 fn is_only_report(catalogue: &Catalogue, log: &LogFindings) -> bool {
     let is_report = |sighting: &Sighting| {
         let card = &catalogue.cards[sighting.card];
@@ -94,7 +94,7 @@ fn is_only_report(catalogue: &Catalogue, log: &LogFindings) -> bool {
     log.rank.is_none() && !log.sightings.is_empty() && log.sightings.iter().all(is_report)
 }
 
-/// Returns the rank in the file name, or the ranks in the lines.
+/// Returns the rank in the file name, or else the ranks in the lines.
 fn ranks(log: &LogFindings) -> BTreeSet<u32> {
     match log.rank {
         Some(rank) => BTreeSet::from([rank]),
@@ -117,7 +117,7 @@ fn last_time(log: &LogFindings) -> Option<i64> {
     })
 }
 
-/// Returns the path without digits. Standard output and standard error of a rank get the same name.
+/// Returns the path without digits. A rank's standard output and standard error have the same key.
 fn without_numbers(file: &str) -> String {
     let file = stream_path(file);
     file.chars().filter(|c| !c.is_ascii_digit()).collect()

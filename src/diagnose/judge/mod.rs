@@ -1,8 +1,9 @@
 //! Turns sightings into incidents: groups them, finds the cause, and chooses the card.
 //!
 //! Sightings close to each other are one crash. A sighting is a consequence if its card can follow from the card of
-//! another sighting in the crash. Among the others, the most severe is the cause, then the earliest; the rest are
-//! listed below it. Ranks that report the same error are one incident. The last crash comes first.
+//! another sighting in the crash. Among the remaining sightings, the most severe is the cause (the earliest if several
+//! are equally severe), and the others are listed below it. If several ranks report the same error, it is one incident.
+//! The last crash comes first.
 
 mod build;
 mod causes;
@@ -21,7 +22,7 @@ use super::log::{LogFindings, Sighting};
 use super::recovery::recover;
 use crate::model::incident::{Incident, Severity};
 
-/// A sighting in its log, with the card chosen for it.
+/// A sighting, with its log and the card chosen for it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Item<'a> {
     log: usize,
@@ -30,7 +31,7 @@ pub(super) struct Item<'a> {
 }
 
 impl Item<'_> {
-    /// Returns true if this is a further event of the same kind, not another message about the same event.
+    /// Returns true if this item is a repetition of the event, rather than another message about the same event.
     fn repeats(&self, first: &Self) -> bool {
         self.card == first.card && self.sighting.wording == first.sighting.wording
     }
@@ -44,7 +45,7 @@ pub(super) struct Judge<'a> {
     measured: &'a Measured,
 }
 
-/// Returns the incidents in the logs of one job, the last one first, each with its consequences.
+/// Returns the incidents in the logs of one job, last one first, each with its consequences.
 #[must_use]
 pub fn judge(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -> Vec<Incident> {
     let judge = Judge {
@@ -69,7 +70,7 @@ pub fn judge(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -
     incidents
 }
 
-/// Moves fatal incidents to the front. The order is otherwise kept.
+/// Moves fatal incidents to the front, and otherwise preserves the order.
 pub fn fatal_first(incidents: &mut [Incident]) {
     incidents.sort_by_key(|incident| incident.severity != Severity::Fatal);
 }
@@ -91,7 +92,7 @@ impl<'a> Judge<'a> {
         item.sighting.rank.or(self.logs[item.log].rank)
     }
 
-    /// Returns the evidence for `item`. `beside` lists the other cards in its crash.
+    /// Returns the evidence for `item`. `beside` lists the other cards in the same crash.
     pub(super) fn case<'c>(&self, item: &Item<'c>, beside: &'c [&'c str], ranks: usize) -> Case<'c>
     where
         'a: 'c,
@@ -140,7 +141,7 @@ impl<'a> Judge<'a> {
         let cause = items.remove(first);
         let card = self.card(&cause);
         let (same, others): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| {
-            // The exception after a failed assertion repeats it with fewer details.
+            // The exception after a failed assertion reports the same failure with fewer details.
             item.card == cause.card
                 || (item.sighting.card == cause.sighting.card && item.sighting.weak)
         });

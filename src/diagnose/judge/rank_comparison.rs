@@ -1,4 +1,5 @@
-//! Compares the ranks of a collective operation that timed out. The watchdog of each rank prints where it waits:
+//! Compares the ranks of a collective operation that timed out. The watchdog of each rank prints where that rank is
+//! waiting:
 //!
 //! ```text
 //! [rank0]: … WorkNCCL(SeqNum=18234, OpType=ALLREDUCE, NumelIn=4096, …
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 use super::Item;
 use crate::diagnose::fields::FieldMap;
 
-/// Maximum number of ranks that a sentence lists.
+/// Maximum number of ranks listed in a sentence.
 const MAX_LISTED: usize = 8;
 
 /// The difference between the ranks.
@@ -21,7 +22,7 @@ pub(super) struct RankComparison {
     pub(super) odd_rank: Option<u32>,
 }
 
-/// The operation in which a rank waits.
+/// The operation in which a rank is waiting.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Position {
     operation: String,
@@ -39,7 +40,7 @@ impl Position {
         })
     }
 
-    /// Returns `ALLGATHER #18233`. The number of elements is added where it is the only difference.
+    /// Returns `ALLGATHER #18233`. The number of elements is added if it is the only difference.
     fn shown(&self, other: &Self) -> String {
         let number = self.number.map_or_else(String::new, |n| format!(" #{n}"));
         let is_same = (&self.operation, self.number) == (&other.operation, other.number);
@@ -49,7 +50,7 @@ impl Position {
     }
 }
 
-/// Returns the difference between the ranks that report an operation, or `None` if all report the same one.
+/// Returns the difference between the ranks that report an operation, or `None` if all of them report the same one.
 pub(super) fn compare<'i>(
     items: impl Iterator<Item = (Option<u32>, &'i Item<'i>)>,
 ) -> Option<RankComparison> {

@@ -36,7 +36,8 @@ use crate::model::units::{Bytes, GpuUuid, Mono};
 const MAX_TEXT: usize = 256 << 10;
 /// Maximum number of Xids in a case. A failing GPU can report thousands, and each diagnosis processes all of them.
 const MAX_XIDS: usize = 256;
-/// File and function of libraries that try allocations while they search for the fastest algorithm that fits.
+/// File and function names of libraries that try allocations while searching for the fastest algorithm that fits in
+/// memory.
 const ALGORITHM_SEARCHES: &[(&str, &str)] = &[
     ("conv.py", "_conv_forward"),
     ("", "autotune"),
@@ -61,11 +62,11 @@ pub struct Case {
     is_settled: bool,
     /// Number of later cases that were counted as repetitions of this one.
     repeats: u32,
-    /// The case that this one repeats.
+    /// The case that this case repeats.
     repeat_of: Option<IncidentKey>,
 }
 
-/// Properties of the processes.
+/// Known properties of processes.
 #[derive(Clone, Copy)]
 struct ProcessFacts<'a> {
     known: &'a HashMap<ProcessKey, ProcessInfo>,
@@ -77,7 +78,7 @@ impl ProcessFacts<'_> {
         self.known.get(&key)?.rank
     }
 
-    /// Sets the index of the GPU on the host. GPU 0 of a program can be any GPU of the host.
+    /// Sets the GPU's index on the host. A program's GPU 0 can be any GPU of the host.
     fn set_gpu_index(self, key: ProcessKey, found: &mut FieldMap) {
         if let Some(index) = self.gpu_indices.get(&key) {
             found.insert("gpu_index".into(), (*index).into());
@@ -95,11 +96,11 @@ struct Member {
     frames: Vec<Frame>,
     /// True if a library was searching for an algorithm when memory ran out.
     is_search: bool,
-    /// Report of the hook on the last failed allocation.
+    /// Hook report on the last failed allocation.
     hook_report: Option<HookReport>,
-    /// Result of replaying the allocation trace with other settings.
+    /// Result of replaying the allocation trace under other settings.
     replayed: Option<TraceReplay>,
-    /// Traceback of an uncaught exception that the hook reported.
+    /// Traceback of an uncaught exception, as reported by the hook.
     exception: Option<String>,
     exit: Option<Exit>,
 }
@@ -108,12 +109,12 @@ struct Member {
 #[derive(Debug)]
 struct LogText {
     file: String,
-    /// Number of the first line, counted from 1, if known.
+    /// Line number of the first line, counted from 1, if known.
     first_line: Option<u64>,
     text: String,
-    /// Number of unread bytes of the log before this text.
+    /// Number of unread bytes in the log before this text.
     skipped: Bytes,
-    /// Ranks that share the file. Empty if one process writes the log.
+    /// Processes that share the file. Empty if one process writes the log.
     writers: Vec<ProcessKey>,
 }
 
@@ -160,7 +161,8 @@ impl Case {
         Arc::make_mut(&mut self.scene)
     }
 
-    /// Stores `failed` if it is the first map, which is nearest to the failure. Returns true if it was stored.
+    /// Stores `failed` if no map is stored yet, because the first one is nearest to the failure. Returns true if it was
+    /// stored.
     pub fn take_map(&mut self, failed: &FailureMap) -> bool {
         let is_first = self.scene.map.is_none();
         if is_first {
@@ -187,7 +189,7 @@ impl Case {
             .is_some_and(|member| member.ooms.is_some())
     }
 
-    /// Returns true for an event of another rank after a fatal failure. The other ranks can fail much later.
+    /// Returns true if the event is from another rank after a fatal failure. Other ranks can fail much later.
     pub fn is_fatal_for_others(&self, event: &Event) -> bool {
         let is_rank = !matches!(self.group, Group::Process(_) | Group::Gpu(_) | Group::Host);
         let is_other = event.process != self.key.process;
@@ -195,8 +197,8 @@ impl Case {
         is_rank && is_other && published.is_some_and(|p| p.incident.severity == Severity::Fatal)
     }
 
-    /// Returns true if the case must be diagnosed again because time passed: the process survived, or no process
-    /// claimed the Xid.
+    /// Returns true if the passage of time requires a new diagnosis: the process survived, or no process claimed the
+    /// Xid.
     pub fn settles(&mut self, now: Mono) -> bool {
         let is_unclaimed =
             self.published.is_none() && self.is_unmatched_xid() && !self.waits_for_owner(now);
@@ -205,12 +207,12 @@ impl Case {
         is_unclaimed || (is_due && self.published.is_some())
     }
 
-    /// Returns true for Xids without a process.
+    /// Returns true if the case consists of Xids without a process.
     pub fn is_unmatched_xid(&self) -> bool {
         matches!(self.group, Group::Gpu(_)) && self.members.is_empty() && !self.xids.is_empty()
     }
 
-    /// Returns true while the process of the Xids can still become known.
+    /// Returns true while the process that caused the Xids may still become known.
     pub fn waits_for_owner(&self, now: Mono) -> bool {
         self.is_unmatched_xid()
             && now.since(self.key.first) < OWNER_TIMEOUT
@@ -226,7 +228,7 @@ impl Case {
         self.xids.iter().any(is_match)
     }
 
-    /// Returns the GPU of Xids without a process.
+    /// Returns the GPU of a case with Xids but no process.
     pub fn gpu(&self) -> Option<&GpuUuid> {
         self.key.gpu.as_ref()
     }
@@ -244,7 +246,7 @@ impl Case {
             || self.xids.iter().any(|(process, _, _)| process.is_some())
     }
 
-    /// Moves the earlier Xids of `unmatched` to this case.
+    /// Moves the Xids of `unmatched`, which are earlier, to this case.
     pub fn take_xids(&mut self, unmatched: Self) {
         self.xids.splice(..0, unmatched.xids);
     }
@@ -266,7 +268,7 @@ impl Case {
         let member = self.members.entry(process).or_default();
         member.last = member.last.max(event.mono);
         let (measured, figures) = known.unwrap_or_default();
-        // Measurements after the failure show a process that is shutting down, so only the first ones are stored.
+        // Measurements after the failure describe a process that is shutting down, so only the first ones are stored.
         if member.measured == Measured::default() || figures.is_some() {
             member.measured = measured;
         }
@@ -292,7 +294,7 @@ impl Case {
     fn add_xid(&mut self, event: &Event, xid: &Xid) -> bool {
         let entry = (event.process, event.gpu.clone(), xid.clone());
         let is_full = self.xids.len() >= MAX_XIDS;
-        // The driver reports the number at once; the kernel log follows later.
+        // The driver reports the number at once, and the kernel log line follows later.
         let same = self.xids.iter_mut().find(|(_, gpu, known)| {
             known.number == xid.number && *gpu == event.gpu && known.text.value().is_none()
         });
@@ -333,7 +335,7 @@ impl Case {
         self.published = Some(revision.clone());
     }
 
-    /// Returns true if `later` is the same failure again, in a program that survives it.
+    /// Returns true if `later` is the same failure again, in a program that survives the failure.
     pub fn is_repeated_by(&self, later: &Record) -> bool {
         let survived = |revision: &Record| revision.incident.severity != Severity::Fatal;
         self.repeat_of.is_none()
@@ -347,7 +349,7 @@ impl Case {
             })
     }
 
-    /// Counts `later` as a repetition. Its `revision` becomes one of this case.
+    /// Counts `later` as a repetition. Its `revision` becomes a revision of this case.
     pub fn repeat(&mut self, later: &mut Self, revision: &mut Record) {
         if later.repeat_of.is_none() {
             later.repeat_of = Some(self.key.clone());
@@ -407,7 +409,7 @@ impl Case {
         })
     }
 
-    /// Diagnoses the text as `explain` does, together with the measurements.
+    /// Diagnoses the text as `gputop explain` does, together with the measurements.
     fn by_text(
         &self,
         catalogue: &Catalogue,
@@ -467,7 +469,7 @@ impl Case {
         }
     }
 
-    /// Returns the lines of the kernel log. If only the number of an Xid is known, builds the line from the number.
+    /// Returns the kernel log lines. If only the number of an Xid is known, builds the line from it.
     fn kernel_lines(&self, gpus: &[Gpu]) -> String {
         let mut lines = String::new();
         for (process, gpu, xid) in &self.xids {
@@ -495,7 +497,7 @@ impl Case {
         lines
     }
 
-    /// Diagnoses a failure from numbers alone: the OOM counter increased, but there is no message.
+    /// Diagnoses a failure from numbers alone, when the OOM counter increased but there is no message.
     fn by_figures(&self, catalogue: &Catalogue, facts: ProcessFacts<'_>) -> Option<Incident> {
         let mut failed = self.members.iter().filter(|(_, m)| m.ooms.is_some());
         let (key, member) = failed.next()?;
@@ -564,7 +566,8 @@ impl Case {
             return Severity::Caught;
         }
         let has_text = self.members.values().any(|m| !m.texts.is_empty());
-        // The severity from the text applies until the process has had time to exit and is still alive.
+        // The severity from the text applies until the process has had time to exit. After that, a process that is
+        // still running has survived the failure.
         if has_text && now.since(self.last) <= SAME_FAILURE_WINDOW {
             return incident.severity;
         }
@@ -628,7 +631,7 @@ impl Member {
         self.hook_report = Some(report);
     }
 
-    /// Adds the hook's values, and the replay of the failure that the hook reported.
+    /// Adds the hook's values and, if the hook reported the failure, the result of replaying it.
     fn complete(&self, incident: &mut Incident) {
         let Some(report) = &self.hook_report else {
             return;
@@ -678,7 +681,7 @@ impl Member {
         true
     }
 
-    /// Returns the findings in the texts, for each file separately.
+    /// Returns the findings in the texts, separately for each file.
     fn findings(
         &self,
         catalogue: &Catalogue,
@@ -735,8 +738,8 @@ impl Member {
 }
 
 impl LogText {
-    /// Returns the writer of a sighting. A log with one writer belongs to that process. If several share a log, the
-    /// rank or a known PID identifies the writer.
+    /// Returns the writer of a sighting. A log with one writer belongs to that process. In a shared log, the rank or a
+    /// known PID identifies the writer.
     fn writer(
         &self,
         own: ProcessKey,
@@ -761,8 +764,8 @@ impl LogText {
     }
 }
 
-/// Returns the kernel log line about a process that the host OOM killer killed. If only the counter shows the kill, the
-/// line is built in the same form.
+/// Returns the kernel log line about a process killed by the host's OOM killer. If only the counter shows the kill,
+/// builds a line in the same form.
 fn host_oom_kill_line(process: ProcessKey, exit: &Exit) -> Option<String> {
     if exit.oom.killed.get() != Some(true) {
         return None;
@@ -777,7 +780,7 @@ fn host_oom_kill_line(process: ProcessKey, exit: &Exit) -> Option<String> {
     )
 }
 
-/// Returns true if the host OOM killer killed the process. This is an incident even without earlier observations.
+/// Returns true if the host's OOM killer killed the process. This is an incident even without earlier observations.
 pub fn was_killed_by_host(event: &Event) -> bool {
     match &event.observation {
         Observation::Exit(exit) => exit.oom.killed.get() == Some(true),

@@ -1,9 +1,9 @@
-//! The numbers that PyTorch's out-of-memory message would contain, for a failed allocation without a known message.
+//! The numbers that PyTorch's out-of-memory message would contain, for a failed allocation whose message is unknown.
 //!
 //! Pool statistics come from the sample that saw `num_ooms` increase, up to 50 ms after the failure. Driver values come
-//! from the last frame, corrected by the change of the pool since then, and are replaced once the GPU is read because
-//! of the failure. The requested size is not visible from outside. It was larger than the free memory of the driver and
-//! than the largest free block of the cache.
+//! from the last frame, corrected by the change of the pool since then. They are replaced once the GPU is read in
+//! response to the failure. The requested size is not visible from outside, but was larger than the driver's free
+//! memory and the largest free block of the cache.
 
 use crate::diagnose::fields::FieldMap;
 use crate::model::event::{GpuAtOom, HookGauge, HookOom, OomsRose};
@@ -16,7 +16,7 @@ use crate::model::units::Bytes;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Figures {
     pub ordinal: u32,
-    /// Total memory without the part that the driver reserves, as CUDA reports it.
+    /// Total memory without the driver's reservation, as reported by CUDA.
     pub total: Option<Bytes>,
     pub free: Option<Bytes>,
     /// Memory of the process on the GPU.

@@ -31,7 +31,7 @@ pub struct GpuFigure {
 pub struct FigureColumn {
     pub title: &'static str,
     pub width: u16,
-    /// Columns with smaller values are placed first while there is room.
+    /// Placement priority. Columns with smaller numbers are placed first while there is room.
     pub priority: u8,
     /// Description for the help screen, a full sentence.
     pub help: &'static str,

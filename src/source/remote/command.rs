@@ -30,24 +30,24 @@ use crate::open_files::restore_in;
 use crate::protocol::{Request, Update};
 use crate::source::stream::{Feed, Source, stream};
 
-/// Pause before the next connection attempt. While the host does not respond, it doubles from the first value up to the
-/// second.
+/// Pause before the next connection attempt. While the host does not respond, the pause doubles from the first value up
+/// to the second.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
-/// A host counts as silent after this many intervals plus a grace period without data. After the timeout, the
+/// A host is considered silent after this many intervals plus a grace period without data. After the timeout, the
 /// connection is closed.
 const MAX_SILENT_INTERVALS: u32 = 3;
 const SILENCE_GRACE: Duration = Duration::from_secs(2);
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval at which timeouts are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// Minimum time that this machine was suspended after which connections are considered dead.
+/// Minimum suspend time of this machine after which connections are considered dead.
 const MIN_SUSPEND: Duration = Duration::from_secs(5);
 /// Maximum time to close a shared connection.
 const HANG_UP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Size of the read buffer for one host. With a hundred hosts, a larger one would waste memory.
 const READ_BUFFER_BYTES: usize = 8 << 10;
-/// Maximum size of the stderr text that is retained. Only the end is retained.
+/// Maximum size of the retained stderr text. Only the end is retained.
 const MAX_STDERR_BYTES: usize = 4096;
 
 /// A remote host and how to connect to it.
@@ -87,7 +87,7 @@ impl Connection {
         }
     }
 
-    /// Returns the command that connects. With `uses_nvidia_smi`, an installed gputop is ignored.
+    /// Returns the command that connects. If `uses_nvidia_smi` is set, an installed gputop is ignored.
     fn command(&self, uses_nvidia_smi: bool) -> Command {
         let mut arguments = String::new();
         if self.allow_signals {
@@ -141,7 +141,7 @@ pub fn start(connection: Connection) -> io::Result<Source> {
     start_with(connection, suspended_time)
 }
 
-/// Like [`start`], with a function that returns the total suspend time of this machine.
+/// Like [`start`], but takes a function that returns the total suspend time of this machine.
 pub fn start_with(
     connection: Connection,
     suspended_time: impl Fn() -> Duration + Send + 'static,
@@ -169,7 +169,7 @@ struct RemoteHost {
     interval: Millis,
     target: Target,
     state: Mutex<State>,
-    /// Notified when the source was dropped or the user requested the next connection.
+    /// Notified when the source is dropped or the user requests a reconnect.
     changed: Condvar,
 }
 
@@ -178,7 +178,7 @@ struct State {
     /// Process group of the running command.
     group: Option<Pid>,
     last_received: Option<Instant>,
-    /// Version of the remote gputop if it uses another protocol. Then `nvidia-smi` is used for that host.
+    /// Version of the remote gputop if its protocol differs. `nvidia-smi` is then used for that host.
     other_version: Option<String>,
     is_silent: bool,
     is_dropped: bool,
@@ -188,7 +188,7 @@ struct State {
     is_dead: bool,
 }
 
-/// State kept across connections, so that nothing is reported twice.
+/// State kept across connections to avoid duplicate reports.
 #[derive(Default)]
 struct ReceivedState {
     events: EventNumbers,
@@ -209,7 +209,7 @@ enum WaitResult {
 struct ConnectionOutcome {
     why: String,
     frames: u64,
-    /// True if the user must answer an ssh prompt.
+    /// True if the user must respond to an ssh prompt.
     asks: bool,
 }
 
@@ -218,12 +218,12 @@ impl RemoteHost {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if the remote gputop is ignored. A `via:` command is always used as the user wrote it.
+    /// Returns true if the remote gputop is to be ignored. A `via:` command is always run as the user wrote it.
     fn uses_nvidia_smi(&self) -> bool {
         !matches!(self.target, Target::Via(_)) && self.state().other_version.is_some()
     }
 
-    /// Returns the reason for all data that `nvidia-smi` does not provide.
+    /// Returns the reason shown for all data that `nvidia-smi` does not provide.
     fn unavailable(&self) -> Missing {
         nvidia_smi::unavailable(&self.target, self.state().other_version.as_deref())
     }
@@ -248,7 +248,7 @@ impl RemoteHost {
                 lost = Some(Instant::now());
             }
             if outcome.asks {
-                // Frequent attempts without a key could lock the user out.
+                // Frequent attempts without a valid key could lock the user out.
                 pause = MAX_PAUSE;
             }
             match self.wait(jittered(pause), lost, &outcome) {
@@ -259,7 +259,7 @@ impl RemoteHost {
         }
     }
 
-    /// Waits, and reports the remaining time every second.
+    /// Waits, reporting the remaining time every second.
     fn wait(
         &self,
         pause: Duration,
@@ -323,7 +323,8 @@ impl RemoteHost {
         let mut frames = 0;
         let reason = self.read(&mut child, known, &mut frames);
         self.writer.disconnect();
-        // Kill the remaining processes of the group. The group ID cannot be reused before the child is waited for.
+        // Kill the remaining processes of the group before waiting for the child: until then, the group ID cannot be
+        // reused.
         let _ = killpg(group, Signal::SIGTERM);
         running().retain(|running| *running != group);
         self.state().group = None;
@@ -337,7 +338,7 @@ impl RemoteHost {
         }
     }
 
-    /// Reads until the connection ends. Returns the reason if gputop ended it.
+    /// Reads until the connection ends. Returns the reason if gputop ended the connection.
     fn read(
         &self,
         child: &mut Child,
@@ -353,7 +354,7 @@ impl RemoteHost {
             }
             Ok(Err(NoAgent::Other(version))) => {
                 let why = format!(
-                    "gputop {version} on the remote host uses another protocol than {} on this host. Update the older one",
+                    "gputop {version} on the remote host uses a different protocol from {} on this host. Update the older one",
                     env!("CARGO_PKG_VERSION")
                 );
                 self.state().other_version = Some(version);
@@ -406,7 +407,7 @@ impl RemoteHost {
         }
     }
 
-    /// Notes that data was received.
+    /// Records that data was received.
     fn mark_received(&self, is_connected: &mut bool) {
         let was_silent = {
             let mut state = self.state();
@@ -418,7 +419,7 @@ impl RemoteHost {
         }
     }
 
-    /// Reads the `nvidia-smi` script on a host without gputop, like [`read`](Self::read).
+    /// Reads the output of the `nvidia-smi` script on a host without gputop, like [`read`](Self::read).
     fn follow_nvidia_smi(&self, from: &mut impl BufRead, frames: &mut u64) -> Option<String> {
         let mut is_connected = false;
         nvidia_smi::follow(from, self.unavailable(), &self.writer, |update| {
@@ -430,8 +431,8 @@ impl RemoteHost {
         })
     }
 
-    /// Sends requests to the remote host until the source is dropped. Ends the connection if it is silent, or if it
-    /// broke while this machine was suspended.
+    /// Sends requests to the remote host until the source is dropped. Closes the connection if the host is silent, or
+    /// if the connection broke while this machine was suspended.
     fn send_requests(&self, requests: &Receiver<Request>, suspended_time: &dyn Fn() -> Duration) {
         let (mut last_check, mut before) = (Instant::now(), suspended_time());
         loop {
@@ -464,7 +465,7 @@ impl RemoteHost {
         self.changed.notify_all();
     }
 
-    /// Requests a connection without further waiting.
+    /// Requests an immediate reconnect.
     fn request_connection(&self) {
         let mut state = self.state();
         if state.group.is_none() {
@@ -512,7 +513,7 @@ fn millis(duration: Duration) -> Millis {
     Millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Varies the pause, so that clients of the same host do not reconnect at the same time.
+/// Randomizes the pause, so that clients of one host do not reconnect at the same time.
 fn jittered(pause: Duration) -> Duration {
     let part = RandomState::new().hash_one(0) % 512;
     pause * (768 + u32::try_from(part).unwrap_or(0)) / 1024
@@ -521,12 +522,11 @@ fn jittered(pause: Duration) -> Duration {
 /// The end of a command's stderr output.
 struct StderrTail {
     text: Arc<Mutex<Vec<u8>>>,
-    /// Closed when stderr reaches its end. Nothing is sent on it.
+    /// Closed at the end of stderr. Nothing is ever sent on this channel.
     end: Receiver<()>,
 }
 
-/// Maximum time to wait until stderr reaches its end. Background processes of the command may keep it open
-/// indefinitely.
+/// Maximum time to wait for the end of stderr, which background processes of the command may keep open indefinitely.
 const STDERR_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl StderrTail {
@@ -535,7 +535,7 @@ impl StderrTail {
         let (alive, end) = std::sync::mpsc::channel();
         let shared_text = Arc::clone(&text);
         let reader = std::thread::Builder::new().name("remote stderr".into());
-        // Without a thread, no stderr text is available.
+        // Without a reader thread, no stderr text is available.
         let _ = reader.spawn(move || {
             let _alive: std::sync::mpsc::Sender<()> = alive;
             let mut piece = [0; 1024];
@@ -549,7 +549,7 @@ impl StderrTail {
         Self { text, end }
     }
 
-    /// Returns the text after the command has exited.
+    /// Returns the stderr text after the command has exited.
     fn finish(self) -> Vec<u8> {
         let _ = self.end.recv_timeout(STDERR_TIMEOUT);
         let mut text = self.text.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
 //! Detects allocations that failed while a host was disconnected. The remote agent restarts with each connection and
-//! counts from then on. Failures in between are derived from the last counters that were received.
+//! counts from then on. Failures during a disconnection are derived from the last counters received before it.
 
 use std::collections::BTreeMap;
 
@@ -19,16 +19,16 @@ pub(super) struct Counters {
     boot_id: String,
     agent: String,
     current: OomCounts,
-    /// Counts from earlier agents. Each is compared only once.
+    /// Counts from earlier agents. Each count is compared only once.
     before: OomCounts,
-    /// Number of events created by this host, used as their sequence numbers.
+    /// Number of events created on this host, used as their sequence numbers.
     event_count: u64,
 }
 
 impl Counters {
     pub(super) fn hello(&mut self, hello: &Hello) {
         if hello.boot_id == self.boot_id {
-            // Several reconnects may have passed since these counts, but they are still the newest ones known.
+            // The counts may be several reconnects old, but they are still the newest ones known.
             self.before.append(&mut self.current);
         } else {
             (self.before, self.current) = Default::default();
@@ -37,8 +37,8 @@ impl Counters {
         self.agent.clone_from(&hello.agent);
     }
 
-    /// Returns an event for each pool whose counter increased during the disconnection. The event is returned with the
-    /// first frame that contains the pool again.
+    /// Returns an event for each pool whose counter increased during the disconnection. Each event is returned with the
+    /// first frame in which the pool reappears.
     pub(super) fn frame(&mut self, frame: &Frame) -> Vec<Event> {
         let mut missed = Vec::new();
         let Some(pools) = &frame.pools else {
@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// Returns for each event the PID, the counts before and after, and the time of the last known count.
+    /// Returns the PID, the counts before and after, and the time of the last known count for each event.
     fn rises(events: &[Event]) -> Vec<(u32, u64, u64, u64)> {
         let rises = events.iter().filter_map(|event| match &event.observation {
             Observation::Ooms(rose) => {
@@ -137,13 +137,13 @@ mod tests {
         // The agent itself reports this failure.
         assert!(counters.frame(&frame(2_000, &[(1, 1), (2, 3)])).is_empty());
         counters.hello(&hello("b", "boot"));
-        // A new agent does not know any pools at first, and the connection may be lost again.
+        // A new agent knows no pools at first, and the connection may be lost again before it does.
         assert!(counters.frame(&frame(60_000, &[])).is_empty());
         counters.hello(&hello("c", "boot"));
         let missed = counters.frame(&frame(61_000, &[(1, 4), (2, 3), (3, 9)]));
         assert_eq!(rises(&missed), [(1, 1, 4, 2_000)]);
         assert!(counters.frame(&frame(62_000, &[(1, 4), (2, 3)])).is_empty());
-        // After a reboot the same PIDs belong to other processes.
+        // After a reboot, the same PIDs identify different processes.
         counters.hello(&hello("d", "another"));
         assert!(counters.frame(&frame(5_000, &[(1, 9)])).is_empty());
     }

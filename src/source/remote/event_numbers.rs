@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 
 use crate::model::event::Event;
 
-/// Maximum number of agents that are remembered; each connection adds one.
+/// Maximum number of agents to remember. Each connection adds one agent.
 const MAX_AGENTS: usize = 64;
 
-/// Each agent and the number of its newest event. An agent numbers its events consecutively.
+/// Each agent and its newest event number. An agent numbers its events consecutively.
 #[derive(Debug, Default)]
 pub(super) struct EventNumbers(VecDeque<(String, u64)>);
 
 impl EventNumbers {
-    /// Returns true if the event was not received before. Events of agents without a name always count as new.
+    /// Returns true if the event was not received before. Events from agents without a name always count as new.
     pub(super) fn is_new(&mut self, event: &Event) -> bool {
         if event.agent.is_empty() {
             return true;
@@ -49,7 +49,7 @@ mod tests {
         assert!(first.into_iter().all(|(agent, seq)| is_new(agent, seq)));
         let again = [("a", 0), ("a", 2), ("b", 0)];
         assert!(!again.into_iter().any(|(agent, seq)| is_new(agent, seq)));
-        // Many reconnects do not use more memory.
+        // Many reconnects must not increase memory use.
         (0..1_000).for_each(|n| assert!(is_new(&n.to_string(), 0)));
         assert_eq!(numbers.0.len(), MAX_AGENTS);
     }

@@ -1,4 +1,4 @@
-//! The first line of an agent, and how it is found in the first output of a remote host.
+//! The first line of an agent, and how to find it in a remote host's initial output.
 
 use std::io::{self, BufRead};
 
@@ -7,8 +7,8 @@ use memchr::memmem;
 use super::nvidia_smi;
 use crate::model::text::visible;
 
-/// Protocol version. Both ends must have the same one. New fields and kinds of lines do not need a new version,
-/// because readers skip what they do not know.
+/// Protocol version, which must be the same on both ends. New fields and kinds of lines need no new version, because
+/// readers skip unknown data.
 pub const PROTOCOL: u32 = 1;
 
 /// Start of the first line of an agent: `gputop-agent protocol=1 version=0.1.0`.
@@ -35,7 +35,7 @@ const GREETINGS: [(&str, Speaker); 2] = [
 pub(super) enum NoAgent {
     /// No greeting was found before the end or the size limit; contains the last line of output.
     Silent(String),
-    /// The agent uses another protocol; contains its version.
+    /// The agent uses a different protocol; contains its gputop version.
     Other(String),
 }
 
@@ -45,8 +45,8 @@ pub fn greeting() -> String {
     format!("{GREETING}{PROTOCOL} version={version}\n")
 }
 
-/// Checks the text after [`GREETING`], `1 version=0.1.0`.
-/// Returns the version of the other gputop if it uses another protocol.
+/// Checks the text after [`GREETING`], `1 version=0.1.0`. Returns the version of the other gputop if its protocol
+/// differs.
 pub fn fits(words: &[u8]) -> Result<(), String> {
     let words = visible(words, 60);
     let (protocol, version) = words.split_once(" version=").unwrap_or((&words, "?"));

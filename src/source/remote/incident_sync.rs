@@ -1,24 +1,24 @@
 //! Copies incidents from the store of a remote host. The host sends a list, and each new incident is requested
-//! individually, so that a hundred of them do not delay frames. A list arrives with each connection and after each
-//! change. If a connection is lost before an incident arrives, the incident is requested on the next one. Incidents
-//! saved in the meantime are in the next list.
+//! individually, so that a hundred incidents do not delay frames. A list arrives with each connection and after each
+//! change. If a connection is lost before an incident arrives, the incident is requested on the next connection.
+//! Incidents saved in the meantime are in the next list.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::model::remote_incident::{IncidentFile, RemoteIncident};
 
-/// Maximum number of incidents of a list that are read.
+/// Maximum number of incidents to read from a list.
 pub const MAX_LISTED_INCIDENTS: usize = 64;
-/// Maximum number of requests per hour, however many incidents the host lists. More incidents would evict those of this
-/// user from the local store.
+/// Maximum number of requests per hour, however many incidents the host lists. More incidents would evict this user's
+/// own from the local store.
 const MAX_REQUESTS_PER_HOUR: usize = 256;
 const HOUR: Duration = Duration::from_hours(1);
 
 /// Sync state of one host across all its connections.
 #[derive(Debug, Default)]
 pub(super) struct IncidentSync {
-    /// Incidents of the newest list that have been received.
+    /// Incidents of the newest list that were already received.
     received: Vec<IncidentFile>,
     waiting: VecDeque<IncidentFile>,
     requested: Option<IncidentFile>,
@@ -28,7 +28,7 @@ pub(super) struct IncidentSync {
 }
 
 impl IncidentSync {
-    /// Resets open requests for a new connection, because their answers will not arrive.
+    /// Resets pending requests for a new connection, because their replies will not arrive.
     pub(super) fn connect(&mut self) {
         self.requested = None;
         self.waiting.clear();
@@ -55,8 +55,8 @@ impl IncidentSync {
         }
     }
 
-    /// Processes a received incident. Returns whether it was requested, and the incident to request next. An incident
-    /// that could not be read is requested again with the next list.
+    /// Processes a received incident. Returns true if it was requested, and the incident to request next. An unreadable
+    /// incident is requested again with the next list.
     pub(super) fn receive(
         &mut self,
         incident: &RemoteIncident,

@@ -1,4 +1,5 @@
-//! Reads the stream of a remote agent as updates: decompressed, limited in size, with escaped text.
+//! Reads the stream of a remote agent as updates. The stream is decompressed and limited in size, and its text is
+//! escaped.
 
 use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader, Read};
@@ -9,9 +10,9 @@ use super::limits::{MAX_LINE, MAX_WINDOW_LOG};
 use crate::model::text::harmless_json;
 use crate::protocol::{Line, Update};
 
-/// Capacity of a line buffer, which is allocated before a line is read and freed after it. The buffer is large enough
-/// to get its own memory mapping. Freed buffers on the heap that many hosts share would be filled with small
-/// allocations from the lines.
+/// Capacity of a line buffer, which is allocated before a line is read and freed afterwards. The buffer is large enough
+/// to get its own memory mapping. On the heap, which many hosts share, freed buffers would be filled with small
+/// allocations made while parsing.
 const LINE_CAPACITY: usize = 160 << 10;
 
 /// The stream after the greeting.
@@ -19,7 +20,7 @@ pub(super) struct Incoming<R: BufRead> {
     text: BufReader<Decoder<'static, R>>,
 }
 
-/// Reason why reading stopped before the end.
+/// Reason why reading stopped early.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StreamError {
     #[error("a received line is longer than {} MiB", MAX_LINE >> 20)]
@@ -39,7 +40,7 @@ impl<R: BufRead> Incoming<R> {
         })
     }
 
-    /// Returns the next update, or `None` at the end. Skips lines of kinds that this version does not know.
+    /// Returns the next update, or `None` at the end. Skips lines of unknown kinds.
     pub(super) fn next(&mut self) -> Result<Option<Update>, StreamError> {
         loop {
             let mut line = Vec::with_capacity(LINE_CAPACITY);
@@ -58,7 +59,7 @@ impl<R: BufRead> Incoming<R> {
                     Err(StreamError::TooLong)
                 };
             }
-            // Escaping makes a line longer, so keep only one copy in memory.
+            // Escaping lengthens a line, so keep only one copy in memory.
             let text = match harmless_json(&line, MAX_LINE as usize) {
                 None => return Err(StreamError::TooLong),
                 Some(Cow::Owned(text)) => text,
@@ -86,7 +87,7 @@ impl<R: BufRead> Incoming<R> {
     }
 }
 
-/// Reads everything that an agent sends after its greeting. Entry point for the fuzz targets.
+/// Reads an agent's output after its greeting. Entry point for the fuzz targets.
 pub fn read_agent_stream(stream: &[u8]) -> Vec<Update> {
     let mut updates = Vec::new();
     let Ok(mut incoming) = Incoming::new(stream) else {

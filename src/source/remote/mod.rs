@@ -8,10 +8,10 @@
 //! ```
 //!
 //! The remote agent first sends one plain line, the [`greeting`](greeting::GREETING), which separates its data from
-//! output of a login shell. Then follows one zstd stream of [lines](crate::protocol). [Request
+//! login shell output. One zstd stream of [lines](crate::protocol) follows. [Request
 //! lines](crate::protocol::RequestLine) go in the other direction: requests, and the number of frames received. Only [a
-//! few](limits::FRAMES_UNDER_WAY) frames are unacknowledged at any time, so a slow connection gets fewer frames
-//! instead of outdated ones.
+//! few](limits::FRAMES_UNDER_WAY) frames are unacknowledged at any time, so a slow connection gets fewer frames instead
+//! of outdated ones.
 //!
 //! The remote host is not trusted: line length, window size and text before the greeting are limited, text is escaped
 //! as it is read, and no data can refer to objects on this host. The agent exits when its input ends.

@@ -1,4 +1,4 @@
-//! Sends requests to a remote host, one line each. A line is sent completely or not at all.
+//! Sends requests to a remote host, one per line. A line is sent completely or not at all.
 
 use std::io::Write;
 use std::process::ChildStdin;
@@ -9,7 +9,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use crate::model::units::Millis;
 use crate::protocol::{Request, RequestLine};
 
-/// The stdin of the current connection, if any, and the settings to send again on the next one.
+/// Stdin of the current connection, if any, and the settings to resend on the next one.
 #[derive(Debug, Default)]
 pub(super) struct RequestWriter {
     state: Mutex<State>,
@@ -18,7 +18,7 @@ pub(super) struct RequestWriter {
 #[derive(Debug, Default)]
 struct State {
     stdin: Option<ChildStdin>,
-    /// Settings that affect all later frames, so a restarted agent must receive them again.
+    /// Settings that affect all later frames and must therefore be resent to a restarted agent.
     interval: Option<Millis>,
     focus: Option<Request>,
     /// True if the other end is the `nvidia-smi` script, which does not support requests.
@@ -30,7 +30,7 @@ impl RequestWriter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Uses this connection from now on. A remote host that does not read must not block this one, so a full pipe ends
+    /// Switches to this connection. A remote host that stops reading must not block this host, so a full pipe closes
     /// the connection.
     pub(super) fn connect(&self, stdin: ChildStdin) {
         let _ = fcntl(&stdin, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
@@ -38,7 +38,7 @@ impl RequestWriter {
         (state.stdin, state.uses_script) = (Some(stdin), false);
     }
 
-    /// Sends the settings again after the greeting.
+    /// Resends the settings after the greeting.
     pub(super) fn resend_settings(&self) {
         let mut state = self.state();
         let interval = state.interval.map(Request::Interval);
@@ -67,7 +67,7 @@ impl RequestWriter {
         self.state().write(&RequestLine::Incident(incident));
     }
 
-    /// Switches to the `nvidia-smi` script. Requests are discarded from now on.
+    /// Switches to the `nvidia-smi` script. All later requests are discarded.
     pub(super) fn use_script(&self) {
         self.state().uses_script = true;
     }
@@ -81,7 +81,7 @@ impl RequestWriter {
         self.state().put(format!("{line}\n").as_bytes());
     }
 
-    /// Returns the interval that was requested last.
+    /// Returns the last requested interval.
     pub(super) fn interval(&self) -> Millis {
         self.state().interval.unwrap_or_default()
     }
@@ -105,7 +105,7 @@ impl State {
 
     fn put(&mut self, line: &[u8]) {
         let Some(stdin) = &mut self.stdin else { return };
-        // A partial line would corrupt the next one.
+        // A partial line would corrupt the next line.
         if stdin.write_all(line).is_err() {
             self.stdin = None;
         }

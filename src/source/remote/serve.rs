@@ -27,7 +27,7 @@ pub struct IncidentRequests {
     pub replies: UnboundedReceiver<Update>,
 }
 
-/// Returns the next reply of the incident store. Never returns without a store.
+/// Returns the next reply from the incident store. Waits forever if there is no store.
 async fn next_reply(store: &mut Option<UnboundedReceiver<Update>>) -> Update {
     if let Some(replies) = store {
         if let Some(reply) = replies.recv().await {
@@ -38,7 +38,7 @@ async fn next_reply(store: &mut Option<UnboundedReceiver<Update>>) -> Update {
     std::future::pending().await
 }
 
-/// Frames acknowledged by the reader.
+/// Number of frames acknowledged by the reader.
 #[derive(Debug, Default)]
 struct Acknowledged {
     frames: AtomicU64,
@@ -54,7 +54,7 @@ pub async fn serve(
     mut output: impl Write,
     at_end: impl FnOnce() + Send + 'static,
 ) -> io::Result<()> {
-    // The greeting is sent even to clients that only check which program responds and send nothing.
+    // Send the greeting even to clients that only check which program responds and send nothing.
     output.write_all(greeting().as_bytes())?;
     output.flush()?;
     let acknowledged = Arc::new(Acknowledged::default());
@@ -89,7 +89,7 @@ pub async fn serve(
             if let Update::Frame(frame) = update {
                 frames.newest = Some(frame);
             } else if update.is_sent() {
-                // If the reader has room, the newest frame is written before this update, because the frame is older.
+                // If the reader has room, write the newest frame before this update, because the frame is older.
                 frames.write(&mut output, &acknowledged)?;
                 output.line(&update)?;
                 wrote = true;
@@ -104,7 +104,7 @@ pub async fn serve(
 }
 
 /// Writes lines into one zstd stream. The last byte of each flush is a line feed, because `srun` forwards only complete
-/// lines, even of binary data. For this purpose, the last line feed is compressed as a block of its own, which stores
+/// lines, even for binary data. To achieve this, the last line feed is compressed as a block of its own, which stores
 /// it unchanged (RFC 8878, 3.1.1.2: a block is raw, or one byte and its count).
 struct CompressedLines<W: Write> {
     encoder: Encoder<'static, W>,
@@ -137,7 +137,7 @@ impl<W: Write> CompressedLines<W> {
     }
 }
 
-/// The newest unsent frame, and the number of sent frames.
+/// Newest unsent frame, and the number of frames sent.
 #[derive(Default)]
 struct Frames {
     newest: Option<Arc<Frame>>,
@@ -164,7 +164,7 @@ impl Frames {
     }
 }
 
-/// Reads requests until the input ends. Skips requests of kinds that this version does not know.
+/// Reads requests until the input ends. Skips requests of unknown kinds.
 fn read_requests(
     mut input: impl BufRead,
     requests: &mpsc::Sender<Request>,

@@ -9,7 +9,7 @@ const MAX_NODES: usize = 4_096;
 /// Maximum number of digits in a node name.
 const MAX_DIGITS: usize = 18;
 
-/// A node, entered through a step of the job, which sees only the GPUs of the job.
+/// A node, entered through a job step, which sees only the job's GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     pub job: String,
@@ -17,10 +17,10 @@ pub struct Step {
 }
 
 impl Step {
-    /// Returns a command that runs the shell command `remote` in the job, without allocating resources for it.
+    /// Returns a command that runs the shell command `remote` in the job without allocating resources.
     pub(super) fn command(&self, remote: &str) -> Command {
         let mut command = Command::new("srun");
-        // Run a single task that is not part of an MPI program and not bound to a core.
+        // Run a single task outside MPI, not bound to a core.
         command.args([
             "--overlap",
             "--nodes=1",
@@ -38,10 +38,10 @@ impl Step {
     }
 }
 
-/// Expands `node[01-03,7],login` into names in that order. Returns `None` for text that is not a Slurm node list.
+/// Expands `node[01-03,7],login` into names, in list order. Returns `None` if the text is not a Slurm node list.
 ///
-/// Works like `scontrol show hostnames`: ranges have leading zeros if their first number has them, and a name may
-/// have several pairs of brackets.
+/// Works like `scontrol show hostnames`: a range has leading zeros if its first number does, and a name may have
+/// several pairs of brackets.
 pub fn names(list: &str) -> Option<Vec<String>> {
     let mut names = Vec::new();
     for entry in parts(list)? {
@@ -93,7 +93,7 @@ fn parts(list: &str) -> Option<Vec<&str>> {
     (!is_open).then_some(parts)
 }
 
-/// `01-03,7` → `01`, `02`, `03`, `7`
+/// Expands a bracketed list: `01-03,7` → `01`, `02`, `03`, `7`.
 fn numbers(inside: &str) -> Option<Vec<String>> {
     let mut numbers = Vec::new();
     for range in inside.split(',') {

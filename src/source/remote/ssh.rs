@@ -1,4 +1,4 @@
-//! Runs the system's ssh, which handles the user's configuration, keys and jump hosts.
+//! Runs the system's ssh, which handles user configuration, keys and jump hosts.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,7 +7,7 @@ use crate::open_files::restore_in;
 
 use super::nvidia_smi;
 
-/// A host in the form that ssh accepts.
+/// A host name in a form accepted by ssh.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ssh {
     /// `host` or `user@host`.
@@ -15,10 +15,10 @@ pub struct Ssh {
     pub port: Option<u16>,
 }
 
-/// A connection shared by several ssh calls, so that the user answers each prompt only once.
+/// A connection shared by several ssh calls, so that the user sees each prompt only once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shared {
-    /// The ControlPath of ssh.
+    /// Path of the control socket (`ControlPath`).
     pub socket: PathBuf,
 }
 
@@ -28,7 +28,7 @@ const KEEPALIVE_OPTIONS: [&str; 3] = [
     "ServerAliveCountMax=3",
     "ConnectTimeout=15",
 ];
-/// Time that a shared connection stays open after its last use.
+/// Time that an unused shared connection stays open.
 const PERSIST_OPTION: &str = "ControlPersist=60";
 
 fn ssh() -> Command {
@@ -48,7 +48,8 @@ impl Ssh {
         self.command(shared, &["BatchMode=yes"], remote)
     }
 
-    /// Returns a command that closes the shared connection, because ssh may not have noticed that it is dead.
+    /// Returns a command that closes the shared connection. Needed because ssh may not have noticed that the connection
+    /// is dead.
     pub(super) fn hang_up(&self, shared: &Shared) -> Command {
         let mut command = ssh();
         command.args(["-O", "exit", "-o"]);
@@ -57,7 +58,7 @@ impl Ssh {
         command
     }
 
-    /// Returns a command that prints the configuration of ssh for this host.
+    /// Returns a command that prints ssh's configuration for this host.
     pub fn configuration(&self) -> Command {
         let mut command = ssh();
         command.arg("-G");
@@ -96,7 +97,7 @@ impl Ssh {
     }
 }
 
-/// Returns the possible paths of an agent on the remote host, starting with the copied one. They are passed to `sh` in
+/// Returns the possible agent paths on the remote host, starting with the uploaded copy. They are passed to `sh` in
 /// single quotes.
 fn places() -> String {
     let version = env!("CARGO_PKG_VERSION");
@@ -105,14 +106,14 @@ fn places() -> String {
     )
 }
 
-/// Runs a script with the POSIX shell, whatever the login shell is. The absolute path avoids a file named `sh` on the
-/// user's PATH. The system directories are searched even if that PATH lacks them.
+/// Runs a script with the POSIX shell, regardless of the login shell. The absolute path avoids a file named `sh` on the
+/// user's PATH. The system directories are searched even if the user's PATH lacks them.
 fn in_shell(script: &str) -> String {
     format!("/bin/sh -c 'PATH=\"${{PATH:+$PATH:}}/usr/bin:/bin\"; {script}'")
 }
 
-/// Sets `p` to a working gputop on the remote host and runs `then`. A relative entry of PATH is ignored, because it
-/// depends on the current directory of the login shell.
+/// Sets `p` to a working gputop on the remote host and runs `then`. Relative PATH entries are ignored, because they
+/// depend on the login shell's current directory.
 fn with_gputop(then: &str) -> String {
     let places = places();
     format!(
@@ -121,8 +122,8 @@ fn with_gputop(then: &str) -> String {
     )
 }
 
-/// Returns a script that runs the agent, or the `nvidia-smi` loop if there is no gputop. It exits with 127 if neither
-/// exists. Any login shell passes the script on to `sh`.
+/// Returns a script that runs the agent, or the `nvidia-smi` loop if gputop is not found. It exits with 127 if neither
+/// exists. Any login shell can pass the script on to `sh`.
 pub(super) fn agent(arguments: &str) -> String {
     let agent = with_gputop(&format!("exec \"$p\" agent{arguments}"));
     let nvidia_smi = nvidia_smi_loop();
@@ -141,7 +142,7 @@ fn nvidia_smi_loop() -> String {
     )
 }
 
-/// Returns a script that reports what is installed: `gputop-on Linux x86_64`, `gputop-smi-at PATH`, and if gputop is
+/// Returns a script that reports what is installed: `gputop-on Linux x86_64`, `gputop-smi-at PATH`, and, if gputop is
 /// found, `gputop-at PATH` with its greeting.
 pub fn look() -> String {
     let found = nvidia_smi::found();
@@ -152,15 +153,15 @@ pub fn look() -> String {
     ))
 }
 
-/// Returns a script that reads a program from stdin and installs it at the first path that is searched for an agent.
-/// The copy must be complete, must run on that host, and must be gputop of this version. `cksum` is the output of
-/// cksum(1) for the program; every POSIX system has this command.
+/// Returns a script that reads a program from stdin and installs it at the agent's first search path. The copy must be
+/// complete, run on the remote host, and be this version of gputop. `cksum` is the output of cksum(1) for the program;
+/// every POSIX system has this command.
 ///
-/// The copy and its directories belong to the user and are private (0700), whatever umask the login shell sets. The
+/// The copy and its directories are owned by the user and private (0700), regardless of the login shell's umask. The
 /// copy is written under a temporary name and then renamed, so an incomplete copy is never used.
 pub fn install(cksum: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
-    // One line without single quotes, backslashes and exclamation marks, because csh and fish must pass it on
+    // Use one line without single quotes, backslashes and exclamation marks, because csh and fish must pass it on
     // unchanged.
     format!(
         "/bin/sh -c 'PATH=/usr/bin:/bin:/usr/local/bin:/run/current-system/sw/bin; umask 077; n=; \

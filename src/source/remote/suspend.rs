@@ -1,10 +1,10 @@
-//! Total time that this machine was suspended. After a suspend, connections are dead, but neither end has noticed.
+//! Total suspend time of this machine. After a suspend, connections are dead, although neither end has noticed.
 
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// The clock that stops during suspend, and the one that continues. See clock_gettime(2) of each system.
+/// The clock that stops during suspend, and the one that keeps running. See clock_gettime(2) of each system.
 #[cfg(target_os = "linux")]
 const CLOCKS: (ClockId, ClockId) = (ClockId::CLOCK_MONOTONIC, ClockId::CLOCK_BOOTTIME);
 #[cfg(target_os = "macos")]
@@ -20,7 +20,7 @@ const CLOCKS: (ClockId, ClockId) = (ClockId::CLOCK_MONOTONIC, ClockId::CLOCK_MON
 pub(super) fn suspended_time() -> Duration {
     let read = |clock| clock_gettime(clock).map_or(Duration::ZERO, Duration::from);
     let (awake, all) = CLOCKS;
-    // Reading the clocks in this order keeps the difference from being negative.
+    // Reading the clocks in this order keeps the difference non-negative.
     let awake = read(awake);
     read(all).saturating_sub(awake)
 }

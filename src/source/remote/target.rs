@@ -1,4 +1,4 @@
-//! The address of a remote host: a host name for ssh, or a command.
+//! The address of a remote host: an ssh host name or a command.
 
 use thiserror::Error;
 
@@ -6,16 +6,16 @@ use super::slurm::Step;
 use super::ssh::Ssh;
 use crate::model::text::quoted;
 
-/// Prefix of a command.
+/// Prefix that marks a command.
 const VIA: &str = "via:";
 
 /// A remote host and how to reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     Ssh(Ssh),
-    /// A shell command whose stdin and stdout are a `gputop agent`.
+    /// A shell command that connects its stdin and stdout to a `gputop agent`.
     Via(String),
-    /// A node of a job. Users cannot enter it directly; it results from expanding the job.
+    /// A node of a job. Created only by expanding a job; users cannot enter a node directly.
     Slurm(Step),
 }
 
@@ -41,7 +41,7 @@ impl Target {
             };
         }
         let invalid_host = || TargetError::InvalidHost(word.to_owned());
-        // An IPv6 address contains colons, and is in brackets if a port follows.
+        // An IPv6 address contains colons, and is bracketed if a port follows.
         let (host, port) = match word.rsplit_once(']') {
             Some((before, "")) => (unbracketed(before).ok_or_else(invalid_host)?, None),
             Some((before, after)) => {
@@ -75,7 +75,7 @@ impl Target {
         Ok(Self::Ssh(Ssh { host, port }))
     }
 
-    /// Returns the text that [`Self::parse`] accepts.
+    /// Returns the text form accepted by [`Self::parse`].
     pub fn word(&self) -> String {
         match self {
             Self::Ssh(Ssh { host, port: None }) => host.clone(),

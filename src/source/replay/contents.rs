@@ -1,4 +1,4 @@
-//! The bytes of a recording in a file or in memory, read in sections and never as a whole.
+//! Bytes of a recording in a file or in memory, read in sections and never as a whole.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -74,7 +74,7 @@ impl Read for Section {
     }
 }
 
-/// A buffer for small reads that mostly move forward.
+/// A buffer for small, mostly sequential reads.
 #[derive(Debug)]
 pub struct Window<'a> {
     contents: &'a Contents,
@@ -93,8 +93,8 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// Returns at least `count` bytes starting at `at`, or fewer at the end. `count` must be smaller than the buffer's
-    /// window.
+    /// Returns at least `count` bytes starting at `at`, or fewer at the end of the contents. `count` must be smaller
+    /// than the buffer's window.
     pub fn from(&mut self, at: u64, count: usize) -> io::Result<&[u8]> {
         let end = at.saturating_add(count as u64);
         if at < self.at || end > self.at + self.buffer.len() as u64 {

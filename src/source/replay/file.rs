@@ -1,4 +1,5 @@
-//! A recording as a table of minutes: opened quickly, read one minute at a time, and never trusted.
+//! A recording as a table of minutes. Opening is fast, minutes are read one at a time, and the contents are not
+//! trusted.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -47,7 +48,7 @@ pub enum OpenError {
     },
 }
 
-/// A playable recording. The positions of its minutes are known, but no minute has been read yet.
+/// A playable recording. The positions of its minutes are known, but no minute has been read.
 #[derive(Debug)]
 pub struct Recording {
     contents: Arc<Contents>,
@@ -81,8 +82,8 @@ impl Recording {
         (start, end.unwrap_or(start))
     }
 
-    /// Returns the wall time minus the monotonic time of the recording in milliseconds, taken from its first frame.
-    /// Returns `None` if no frame can be read.
+    /// Returns the recording's wall time minus its monotonic time in milliseconds, from its first frame. Returns `None`
+    /// if no frame can be read.
     pub(super) fn wall_offset(&self) -> Option<i64> {
         let minutes = self.minutes.iter().filter(|minute| minute.frames > 0);
         minutes
@@ -177,7 +178,7 @@ impl Recording {
         Lines::new(&self.contents, minute.offset, minute.offset + minute.bytes)
     }
 
-    /// Returns the note of a minute. Returns `None` if the minute has no note, or if the note is damaged or larger than
+    /// Returns the note of a minute. Returns `None` if there is no note, or if the note is damaged or larger than
     /// `room`; the charts then have a gap. `room` shrinks by the size of the note.
     pub(super) fn note(&self, minute: &Minute, room: &mut u64) -> Option<Note> {
         if !(SKIPPABLE_HEADER..=MAX_NOTE_BYTES).contains(&minute.note) {
@@ -203,7 +204,7 @@ fn payload_of(frame: &[u8], magic: u32) -> Option<&[u8]> {
     frame.strip_prefix(&magic.to_le_bytes())?.get(4..)
 }
 
-/// Returns the hello and the position after it, or `None` if the file does not start with one.
+/// Returns the hello and the position after it, or `None` if the file does not start with a hello.
 fn read_hello(contents: &Contents) -> io::Result<Option<(Hello, u64)>> {
     let header = contents.piece(0, SKIPPABLE_HEADER)?;
     let Some(length) = payload_of(&header, HELLO_MAGIC)

@@ -1,11 +1,11 @@
-//! Plays several recordings of the same time on one clock.
+//! Plays several recordings of the same period on one clock.
 //!
 //! Each recording has its own reader and stream, as if it were played alone. The group decides when frames are shown.
-//! The group uses wall time, because each boot has its own monotonic clock. The first frame of a recording gives the
-//! difference between the two. A host is shown as not yet recorded before its recording starts, and as silent after it
-//! ends.
+//! It uses wall time, because each boot has its own monotonic clock. The first frame of a recording gives the offset
+//! between the two clocks. A host is shown as not yet recorded before its recording starts, and as silent after its
+//! recording ends.
 //!
-//! A request to move, from the screen of one host or from the host list, moves all recordings.
+//! A seek request from a host's screen or the host list moves all recordings.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -22,16 +22,15 @@ use crate::source::stream::{Feed, Source, stream};
 
 /// Interval at which the position is sent to all streams during playback.
 const POSITION_INTERVAL: Duration = Duration::from_millis(500);
-/// Length of a step in the host list, which has no frames of its own, in milliseconds.
+/// Step length in the host list, which has no frames of its own, in milliseconds.
 const STEP_MILLIS: i64 = 1_000;
 const MAX_STEPS: u64 = 64;
-/// Like a live host, a recorded host is silent after this many intervals plus a grace period without a frame.
+/// Like a live host, a recorded host counts as silent after this many intervals plus a grace period without a frame.
 const MAX_SILENT_INTERVALS: u64 = 3;
 const SILENCE_GRACE_MILLIS: u64 = 2_000;
 
-/// Plays all recordings on a new thread until no reader is left. Returns the source for the host list, which sends the
-/// position, and the source of each recording.
-/// Fails if a recording contains no readable frame.
+/// Plays all recordings on a new thread until no reader is left. Returns the host list's source, which sends the
+/// position, and the source of each recording. Fails if a recording contains no readable frame.
 pub fn play_all(
     recordings: Vec<(String, Recording)>,
     options: Options,
@@ -53,7 +52,7 @@ pub fn play_all(
     Ok((list, sources))
 }
 
-/// A request from a member or, with `None`, from the host list.
+/// A request from a member, or from the host list if `None`.
 type GroupRequest = (Option<usize>, Request);
 
 /// Forwards requests from one reader to the group.
@@ -70,7 +69,7 @@ type Wall = i64;
 
 struct Member {
     player: Player,
-    /// Wall time minus the monotonic clock of the recording.
+    /// Wall time minus the recording's monotonic clock.
     offset: i64,
     link: Option<Link>,
 }
@@ -81,11 +80,11 @@ struct Group {
     start: Wall,
     end: Wall,
     now: Wall,
-    /// Instant at which `now` was due.
+    /// Instant when `now` was due.
     due: Instant,
     speed: f32,
     paused: bool,
-    /// A member whose next frames are shown immediately, and the number of these frames.
+    /// Member whose next frames are shown immediately, and the number of these frames.
     pending_steps: Option<(usize, u64)>,
     position_sent_at: Instant,
 }
@@ -123,7 +122,7 @@ impl Member {
         (self.wall(start), self.wall(end))
     }
 
-    /// Reports whether the shown frame is current.
+    /// Reports whether the shown frame is up to date.
     fn send_link(&mut self, now: Wall) {
         let link = match self.player.shown {
             None => Link::Later {
@@ -148,7 +147,7 @@ impl Member {
     }
 }
 
-/// Rounds down to whole seconds, so that an increasing value is reported at most once a second. Returns 0 for negative
+/// Rounds down to whole seconds, so that an increasing value changes at most once a second. Returns 0 for negative
 /// values.
 fn whole_seconds(millis: i64) -> u64 {
     u64::try_from(millis).unwrap_or(0) / 1_000 * 1_000
@@ -209,7 +208,7 @@ impl Group {
         next
     }
 
-    /// Returns how long to wait for requests, or `None` to wait until one arrives.
+    /// Returns how long to wait for requests, or `None` to wait indefinitely.
     fn wait(&self) -> Option<Duration> {
         match self.next() {
             NextStep::ReadAhead(_) => Some(Duration::ZERO),
@@ -219,7 +218,7 @@ impl Group {
                 let due = self.due + self.playback_duration(wall);
                 Some(due.saturating_duration_since(Instant::now()))
             }
-            // Do not wait, so that the end is reported.
+            // Do not wait, so that the end is reported immediately.
             NextStep::End => Some(Duration::ZERO),
         }
     }
@@ -243,7 +242,7 @@ impl Group {
     fn show(&mut self, at: usize, wall: Wall) {
         let now = Instant::now();
         let due = self.due + self.playback_duration(wall);
-        // After a long delay playback continues from now instead of catching up.
+        // After a long delay, playback continues from now instead of catching up.
         let is_late = due > now || now - due > Duration::from_secs(1);
         self.due = if is_late { now } else { due };
         self.now = self.now.max(wall);
@@ -266,7 +265,7 @@ impl Group {
         }
     }
 
-    /// Handles all waiting requests before moving, so that a held key does not decode a minute for each repeat.
+    /// Handles all pending requests before seeking, so that a held key does not decode a minute per repeat.
     fn handle_requests(&mut self, asked: impl Iterator<Item = GroupRequest>) {
         let (mut target, mut is_move) = (None, false);
         for (member, request) in asked {
@@ -291,7 +290,7 @@ impl Group {
         }
     }
 
-    /// Returns the target of the move after this request, including earlier requests that were not executed yet.
+    /// Returns the seek target after this request, including earlier requests that are still pending.
     fn handle_play(
         &mut self,
         member: Option<usize>,
@@ -330,7 +329,7 @@ impl Group {
         }
     }
 
-    /// Steps by frames of one member. A step back is a jump to an earlier frame.
+    /// Steps by one member's frames. A step back is a jump to an earlier frame.
     fn step(&mut self, at: usize, frames: i32) -> Option<Wall> {
         if let Ok(forward) = u64::try_from(frames) {
             let pending_steps = self.pending_steps.filter(|(member, _)| *member == at);
@@ -376,7 +375,7 @@ impl Group {
             .push(self.position(|wall| member.monotonic(wall)));
     }
 
-    /// Converts a time of the host list to wall time. The clock of the host list starts with the recordings.
+    /// Converts a host list time to wall time. The host list's clock starts with the recordings.
     fn list_wall(&self, monotonic: Mono) -> Wall {
         self.start
             .saturating_add(i64::try_from(monotonic.0).unwrap_or(i64::MAX))

@@ -1,4 +1,4 @@
-//! Moving in a recording: executes requests, and sends the data that a screen needs after a jump.
+//! Seeking in a recording: executes requests, and sends the data that a screen needs after a jump.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -12,16 +12,16 @@ use crate::model::reading::{Missing, Reason};
 use crate::model::units::Mono;
 use crate::protocol::{Play, Request, Update};
 
-/// Number of minutes before the target that are sent after a jump.
+/// Number of minutes before the target to send after a jump.
 const PAST_MINUTES: usize = 60;
-/// Number of earlier minutes sent per request. A screen can process these between two frames.
+/// Number of earlier minutes sent per request; few enough for a screen to process between two frames.
 const MORE_PAST_MINUTES: usize = 15;
-/// Maximum size of the notes read for one jump. An hour of 8 GPUs and 64 processes is 2 MB of JSON.
+/// Maximum size of the notes read for one jump. The notes for an hour of 8 GPUs and 64 processes are 2 MB of JSON.
 const MAX_PAST_BYTES: u64 = 32 << 20;
-/// Approximate maximum number of frames that a jump sends. The stream holds no more, and the finest resolution of a
-/// chart is one second.
+/// Approximate maximum number of frames sent by a jump. The stream has no room for more, and the finest chart
+/// resolution is one second.
 const MAX_JUMP_FRAMES: u64 = 125;
-/// Maximum number of frames to step forward. Longer distances are executed as a jump.
+/// Maximum number of frames to step forward. Longer distances use a jump.
 const MAX_FORWARD_STEPS: u64 = 16;
 
 /// Returns the reason why a recording cannot fulfil a request.
@@ -40,7 +40,7 @@ fn why_not(request: &Request) -> Missing {
             "recordings do not contain the names of tensors, because they are private data of the program",
         ),
         Request::Log(_) | Request::Watch { .. } => {
-            (Reason::NotRead, "recordings contain excerpts of logs only")
+            (Reason::NotRead, "recordings contain only excerpts of logs")
         }
         Request::Signal { .. } => (
             Reason::Unsupported,
@@ -55,7 +55,7 @@ fn why_not(request: &Request) -> Missing {
 }
 
 impl Player {
-    /// Handles all waiting requests before moving, so that a held key does not decode a minute for each repeat.
+    /// Handles all pending requests before seeking, so that a held key does not decode a minute per repeat.
     pub fn handle_requests(&mut self, requests: impl Iterator<Item = Request>) {
         let mut target = None;
         let mut map = self.reader.wanted_map;
@@ -76,7 +76,7 @@ impl Player {
         }
     }
 
-    /// Returns the target of the move after this request, including earlier requests that were not executed yet.
+    /// Returns the seek target after this request, including earlier requests that are still pending.
     fn handle_play(&mut self, play: Play, target: Option<Target>) -> Option<Target> {
         match play {
             Play::Pause(pause) => {
@@ -112,7 +112,7 @@ impl Player {
         }
     }
 
-    /// Restarts the wait for the next frame after the speed changed.
+    /// Restarts the wait for the next frame after a speed change.
     fn restart_clock(&mut self) {
         if let Some(shown) = &mut self.shown {
             shown.due = Instant::now();
@@ -127,7 +127,7 @@ impl Player {
         let shown = self.shown.map_or(0, |shown| {
             seek_target::ordinal(&self.reader.recording, shown.position)
         });
-        // Includes requested steps that were not executed yet.
+        // Includes requested steps that are still pending.
         shown.saturating_add(self.pending_frames)
     }
 
@@ -155,8 +155,8 @@ impl Player {
         }
     }
 
-    /// Returns the number of frames to step forward to a target, or `None` if it is not near. The end may come earlier,
-    /// because frame counts are not trusted.
+    /// Returns the number of frames to step forward to a target, or `None` if the target is not near. The recording may
+    /// end earlier, because frame counts are not trusted.
     fn steps_to(&self, target: Target) -> Option<u64> {
         let Target::Frame(frame) = target else {
             return None;
@@ -166,12 +166,13 @@ impl Player {
         (steps <= MAX_FORWARD_STEPS).then_some(steps)
     }
 
-    /// Jumps to a target. If its minute contains no readable frame, shows the next readable one immediately, or else
-    /// the last one before.
+    /// Jumps to a target. If its minute contains no readable frame, shows the next readable frame immediately, or the
+    /// previous one if there is no next.
     pub fn jump(&mut self, target: Target) {
         self.jump_into_minute(target);
         while self.shown.is_none() && matches!(self.reader.next_frame(), NextFrame::End) {
-            // The count shrinks with every attempt, because minutes that were read now have their real count.
+            // The count shrinks with every attempt, because reading a minute replaces its frame count with the real
+            // one.
             match seek_target::count(&self.reader.recording).checked_sub(1) {
                 Some(last) => self.jump_into_minute(Target::Frame(last)),
                 None => break,
@@ -257,8 +258,8 @@ impl Player {
         self.send_past_events(events);
     }
 
-    /// Returns the last minutes before a time, within the boot of the shown frame. Times of different boots are not
-    /// comparable.
+    /// Returns the last minutes before a time, limited to the boot of the shown frame, because times of different boots
+    /// are not comparable.
     fn minutes_before(&self, before: Mono) -> Range<usize> {
         let minutes = &self.reader.recording.minutes;
         let here = self.shown.map_or(0, |shown| shown.position.minute);
@@ -269,7 +270,7 @@ impl Player {
         end.saturating_sub(MORE_PAST_MINUTES).max(boot)..end
     }
 
-    /// Reads the notes of these minutes, newest first, so that the memory limit drops the oldest.
+    /// Reads the notes of these minutes, newest first, so that the memory limit drops the oldest notes.
     fn notes(&self, minutes: Range<usize>) -> (Vec<Summary>, Vec<Event>) {
         let recording = &self.reader.recording;
         let mut room = MAX_PAST_BYTES;

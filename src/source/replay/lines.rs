@@ -11,12 +11,12 @@ use super::contents::{Contents, Section};
 use crate::model::units::{Mono, UnixMillis};
 use crate::source::layout::{MAX_LINE_BYTES, MAX_MINUTE_BYTES, WINDOW_LOG};
 
-/// The remaining part of a minute is unreadable, because it is cut off or damaged.
+/// The remaining part of a minute is unreadable, because it is truncated or damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Broken;
 
 pub struct Lines {
-    // The writer closes a minute after the line that exceeds the limit, so one more line is allowed.
+    // The writer closes a minute only after a line has exceeded the limit, so allow one more line.
     text: Take<BufReader<Decoder<'static, BufReader<Section>>>>,
     line: Vec<u8>,
 }
@@ -39,7 +39,7 @@ impl Lines {
         })
     }
 
-    /// Returns the next complete line without its line feed, or `None` after the last.
+    /// Returns the next complete line without its line feed, or `None` after the last line.
     pub fn next(&mut self) -> Result<Option<&[u8]>, Broken> {
         self.line.clear();
         let read = (&mut self.text)
@@ -53,14 +53,14 @@ impl Lines {
         }
     }
 
-    /// Returns the maximum number of bytes that the minute may still contain. The difference between two calls is the
-    /// amount decompressed.
+    /// Returns the maximum number of bytes left in the minute. The difference between two calls is the amount
+    /// decompressed.
     pub fn left(&self) -> u64 {
         self.text.limit()
     }
 }
 
-/// A line of which only the frame time is parsed, which is faster than parsing the whole line.
+/// A line for which only the frame time is parsed, because parsing the whole line is slower.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct TimedLine {

@@ -1,9 +1,9 @@
-//! The map of the pool that a screen shows: the newest one recorded before the position of the replay.
+//! The map of the pool shown on screen: the newest one recorded before the replay position.
 //!
 //! Maps are passed on as they are read. After a jump, or when another pool is selected, the newest map may be at an
 //! earlier position: in the current minute, which is then read again, or in an earlier minute. Only a few minutes with
-//! maps are searched. A recorder writes the maps of all pools in one round, so if a round has no map of this pool, the
-//! map could not be read.
+//! maps are searched. A recorder writes the maps of all pools in one round, so a round without a map of this pool means
+//! that the map could not be read.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::model::reading::{Missing, Reason};
 use crate::protocol::map_line::MapLine;
 use crate::protocol::{Line, Update};
 
-/// Maximum number of minutes with maps that are searched.
+/// Maximum number of minutes with maps to search.
 const MAX_MINUTES: usize = 8;
 
 impl Player {
@@ -33,7 +33,7 @@ impl Player {
         }
     }
 
-    /// Reads the current minute again up to the shown frame, and sends only its maps.
+    /// Rereads the current minute up to the shown frame and sends only its maps.
     fn read_minute_again(&mut self) {
         let Some(shown) = self.shown else { return };
         let was_at_end = matches!(self.reader.next_frame(), NextFrame::End);
@@ -56,13 +56,13 @@ impl Player {
         self.send_notices();
     }
 
-    /// Discards events, because they were sent when this minute was read before.
+    /// Discards events, because they were already sent when this minute was first read.
     fn discard_events(&mut self) {
         self.reader.take_events();
         self.send_map();
     }
 
-    /// Sends the map that was read along with the frames, if any.
+    /// Sends the map read along with the frames, if any.
     pub fn send_map(&mut self) {
         if let Some(map) = self.reader.take_map() {
             self.is_map_sent = true;
@@ -70,7 +70,7 @@ impl Player {
         }
     }
 
-    /// Sends an earlier map, or the reason why there is none. Does nothing if a map was already sent.
+    /// Sends an earlier map, or the reason why no map exists. Does nothing if a map was already sent.
     pub fn send_earlier_map(&mut self) {
         let (Some(wanted), Some(shown), false) =
             (self.reader.wanted_map, self.shown, self.is_map_sent)
@@ -90,7 +90,7 @@ fn missing_map(recording: &Recording) -> Missing {
     let why = if recording.minutes.iter().any(|minute| minute.maps > 0) {
         "the recording contains no map of this pool up to this time"
     } else {
-        "the recording contains no maps, as with `gputop record --maps off`"
+        "the recording contains no maps (for example, recorded with `gputop record --maps off`)"
     };
     Missing::new(Reason::NotRead, why)
 }
@@ -109,7 +109,7 @@ fn earlier(recording: &Recording, wanted: (ProcessKey, u32), minute: usize) -> O
         .find_map(|minute| {
             let mut lines = recording.lines(minute).ok()?;
             let mut newest = None;
-            // Data after a damaged part cannot be read.
+            // Data after a damaged part is unreadable.
             while let Ok(Some(line)) = lines.next() {
                 if MapLine::is_map(line)
                     && let Ok(Line::Map(map)) = Line::read(line)

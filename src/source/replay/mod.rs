@@ -1,11 +1,11 @@
-//! Plays a recording as a source: the same updates as from a live host, at the recorded speed.
+//! Plays a recording as a source with the same updates as a live host, at the recorded speed.
 //!
-//! A jump sends everything a screen needs to look as if it had been watching: summaries and events of the hour
-//! before, and the frames of the current minute. Only that minute is read, plus earlier ones if it lacks the map of
-//! the selected pool; only the next frame is kept. Earlier data is sent in steps of a quarter of an hour when the
-//! charts need it ([`Play::Past`](crate::protocol::Play::Past)). The cost of a jump and the memory therefore do not grow with
-//! the length of the recording. Damage costs the seconds that it affects: a notice reports it, and playback continues
-//! after it.
+//! A jump sends everything that a screen would show if it had been open all along: summaries and events of the
+//! preceding hour, and the frames of the current minute. Only that minute is read, plus earlier ones if it lacks the
+//! map of the selected pool; only the next frame is buffered. Earlier data is sent in 15-minute steps when the charts
+//! need it ([`Play::Past`](crate::protocol::Play::Past)). The cost of a jump and the memory use therefore do not grow
+//! with the length of the recording. Damage costs only the seconds it affects: a notice reports it, and playback
+//! continues after the damaged part.
 
 mod contents;
 mod file;
@@ -28,12 +28,12 @@ use crate::model::units::Millis;
 /// Playback options.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// Start paused on the first frame.
+    /// True to start paused on the first frame.
     pub paused: bool,
     pub speed: f32,
-    /// Start over at the end instead of pausing there.
+    /// True to start over at the end instead of pausing there.
     pub repeat: bool,
-    /// Distance from the start of the recording at which playback begins.
+    /// Playback start, as an offset from the start of the recording.
     pub start: Millis,
 }
 

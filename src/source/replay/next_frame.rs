@@ -1,4 +1,4 @@
-//! Reads the next frame, across the boundaries of minutes and past damage.
+//! Reads the next frame, across minute boundaries and damaged parts.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ pub struct FramePosition {
 }
 
 pub enum NextFrame {
-    /// Not read yet. Also the state when reading pauses at the end of a minute or after many events.
+    /// Not yet read. Also the state when reading pauses at the end of a minute or after many events.
     Unread,
     Frame(FramePosition, Arc<Frame>),
     End,
 }
 
-/// Number of events after which they are passed on without waiting for the next frame.
+/// Batch size at which events are passed on without waiting for the next frame.
 const EVENT_BATCH_SIZE: usize = 1_000;
 /// Number of events at which reading pauses until they are passed on. No recorder writes this many between two
 /// frames.
@@ -38,14 +38,14 @@ pub struct Reader {
     position: FramePosition,
     lines: Option<Lines>,
     next_frame: NextFrame,
-    /// Events before the next frame, and the stacks and maps that belong to these events.
+    /// Events before the next frame, with their stacks and maps.
     events: Vec<Update>,
     /// The pool whose maps are read. Maps of other pools are skipped.
     pub wanted_map: Option<(ProcessKey, u32)>,
     /// The newest map before the next frame.
     map: Option<Arc<PoolMap>>,
     notices: Vec<String>,
-    /// Minutes of the recording that were already reported as damaged.
+    /// Minutes already reported as damaged.
     reported_minutes: HashSet<usize>,
 }
 
@@ -101,7 +101,7 @@ impl Reader {
         self.take_if(|_, _| true)
     }
 
-    /// Reads ahead and takes the frame if it is wanted; otherwise it remains the next frame.
+    /// Reads ahead and takes the frame if it is wanted; otherwise leaves it as the next frame.
     pub fn take_if(
         &mut self,
         wanted: impl FnOnce(FramePosition, &Frame) -> bool,
@@ -131,7 +131,7 @@ impl Reader {
             Ok(None) if self.lines.is_some() => {}
             Ok(None) => self.leave_minute(),
             Err(Broken) => {
-                // Unfinished recordings always end like this.
+                // Unfinished recordings always end with an incomplete minute.
                 if self.position.minute + 1 < self.recording.minutes.len() {
                     self.report_damage();
                 }
@@ -187,7 +187,7 @@ impl Reader {
     }
 
     fn leave_minute(&mut self) {
-        // Set the real frame count, so that steps are counted correctly after unreadable parts.
+        // Set the real frame count, so that steps are correct after unreadable parts.
         if let Some(minute) = self.recording.minutes.get_mut(self.position.minute) {
             minute.frames = self.position.frame;
         }

@@ -13,7 +13,8 @@ use crate::model::units::{Millis, Mono};
 use crate::protocol::{Position, Request, Update};
 use crate::source::stream::Feed;
 
-/// Maximum time to wait for the next frame. Longer gaps, such as those of a suspended laptop, are shortened to this.
+/// Maximum time to wait for the next frame. Longer gaps, for example from a suspended laptop, are shortened to this
+/// time.
 const MAX_GAP: Millis = Millis(5_000);
 pub(super) struct Player {
     pub reader: Reader,
@@ -21,14 +22,15 @@ pub(super) struct Player {
     pub speed: f32,
     pub paused: bool,
     repeat: bool,
-    /// Position at which playback begins, also when it repeats.
+    /// Position where playback begins, also on each repeat.
     start: Target,
     /// True if a group controls the clock and sends the position.
     is_in_group: bool,
     pub shown: Option<Shown>,
-    /// Number of frames to show immediately, even if paused: steps, or the first frame after a jump to a damaged part.
+    /// Number of frames to show immediately, even if paused: for steps, or for the first frame after a jump to a
+    /// damaged part.
     pub pending_frames: u64,
-    /// True if the selected map, or the reason why there is none, was sent since the last jump.
+    /// True if the selected map, or the reason why it is missing, was sent since the last jump.
     pub is_map_sent: bool,
 }
 
@@ -63,7 +65,7 @@ impl Player {
         }
     }
 
-    /// Creates a member of a group. It does nothing until the group controls it.
+    /// Creates a group member, which stays inactive until the group controls it.
     pub fn in_group(recording: Recording, feed: Feed) -> Self {
         Self {
             is_in_group: true,
@@ -100,7 +102,7 @@ impl Player {
         }
     }
 
-    /// Returns how long to wait for requests, or `None` to wait until one arrives.
+    /// Returns how long to wait for requests, or `None` to wait indefinitely.
     fn wait(&self) -> Option<Duration> {
         match (self.reader.next_frame(), self.shown) {
             (NextFrame::Unread, _) => Some(Duration::ZERO),
@@ -133,7 +135,7 @@ impl Player {
         }
     }
 
-    /// Reads ahead up to the end of one minute, so that requests are handled even in a damaged file.
+    /// Reads ahead to the end of one minute at most, so that requests are handled even in a damaged file.
     pub fn read_ahead(&mut self) {
         self.reader.read_ahead();
         self.send_notices();
@@ -171,7 +173,8 @@ impl Player {
         let due = self
             .shown
             .map(|shown| shown.due + self.playback_duration(frame.mono.since(shown.mono)));
-        // After a long delay, as of a suspended laptop, playback continues from now instead of catching up.
+        // After a long delay, for example while a laptop is suspended, playback continues from now instead of catching
+        // up.
         due.filter(|due| *due <= now && now - *due < Duration::from_secs(1))
             .unwrap_or(now)
     }
@@ -185,7 +188,7 @@ impl Player {
         });
     }
 
-    /// Completes a frame: sends the position, which includes whether this is the last frame.
+    /// Completes a frame: sends the position, and whether this is the last frame.
     pub fn finish_frame(&mut self) {
         if matches!(self.reader.next_frame(), NextFrame::Unread) {
             self.reader.read_ahead();
@@ -230,13 +233,13 @@ impl Player {
     }
 }
 
-/// Returns the playback time of a gap between two frames.
+/// Returns how long a gap between two frames lasts in playback.
 pub(super) fn playback_duration(gap: Millis, speed: f32) -> Duration {
     let gap = Duration::from_millis(gap.0.min(MAX_GAP.0));
     gap.div_f32(speed)
 }
 
-/// Limits the speed to the supported range. A value that is not finite becomes 1.
+/// Limits the speed to the supported range. A non-finite value becomes 1.
 pub(super) fn clamp_speed(speed: f32) -> f32 {
     if speed.is_finite() {
         speed.clamp(0.125, 64.0)
@@ -274,7 +277,7 @@ mod tests {
             };
             let player = Player::new(recording(), feed, options);
             drop(source);
-            // If this did not return, the test would hang.
+            // The test would hang if this call did not return.
             player.run(&requests);
         }
     }

@@ -1,4 +1,4 @@
-//! Targets of a jump: a time or a frame number.
+//! Jump targets: a time or a frame number.
 
 use super::file::Recording;
 use super::next_frame::FramePosition;
@@ -13,7 +13,7 @@ pub enum Target {
     Frame(u64),
 }
 
-/// Limit within a minute up to which frames are shown.
+/// End of the frames to show within a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
     Time(Mono),
@@ -33,7 +33,7 @@ impl Until {
 impl Target {
     pub const START: Self = Self::Frame(0);
 
-    /// Returns the minute of the target, or the first or last minute if the target is outside the recording.
+    /// Returns the minute that contains the target, or the first or last minute if the target is outside the recording.
     pub fn resolve(self, recording: &Recording) -> (usize, Until) {
         match self {
             Self::Time(time) => (minute_at(recording, time), Until::Time(time)),
@@ -45,7 +45,7 @@ impl Target {
     }
 }
 
-/// Returns the minute that covers a time, or the last one that started before it. A file may contain minutes of
+/// Returns the minute that covers a time, or the last minute that started before it. A file may contain minutes from
 /// several boots.
 fn minute_at(recording: &Recording, time: Mono) -> usize {
     let minutes = &recording.minutes;
@@ -77,7 +77,7 @@ fn split(recording: &Recording, mut frame: u64) -> (usize, u64) {
     last
 }
 
-/// Returns the number of a frame in the whole recording.
+/// Returns a frame's number in the whole recording.
 pub fn ordinal(recording: &Recording, position: FramePosition) -> u64 {
     let before = recording.minutes.iter().take(position.minute);
     before.fold(position.frame, |sum, m| sum.saturating_add(m.frames))

@@ -1,8 +1,8 @@
-//! Finds the minutes of a recording without an index: one that is still being written, was cut off, or is damaged.
+//! Finds the minutes of a recording without an index: one that is still being written, was truncated, or is damaged.
 //!
 //! zstd frames contain the length of each of their blocks, so the walk reads only a few bytes per second of recording
-//! and decompresses nothing. If data cannot be parsed, it is skipped up to the next possible start of a minute. A false
-//! start contains no frame and is dropped when the minute is measured.
+//! and decompresses nothing. Unparsable data is skipped up to the next possible start of a minute. A false start
+//! contains no frame and is dropped when the minute is measured.
 //!
 //! Example of a block header (RFC 8878, 3.1.1.2): `25 40 00` is little-endian for last = 1, type = 2 (compressed), size
 //! = 0x804.
@@ -20,9 +20,9 @@ use crate::source::layout::{
 const MAX_BLOCK_BYTES: u64 = 128 << 10;
 /// Maximum length of the uncompressed first line of a note; real ones are far shorter.
 const MAX_NOTE_LINE_BYTES: usize = 1 << 10;
-/// Minutes without a note are decompressed to find their times: a crash leaves one, damage a few. The limit is a
-/// number of bytes, plus a multiple of the file size. Minutes beyond it are left out, so that a malicious file is not
-/// slow to open.
+/// Minutes without a note are decompressed to find their times: a crash leaves one such minute, damage leaves a few.
+/// The limit is a number of bytes plus a multiple of the file size. Minutes beyond it are skipped, so that a malicious
+/// file does not take long to open.
 const MIN_MEASURED_BYTES: u64 = 128 << 20;
 const MEASURED_BYTES_PER_FILE_BYTE: u64 = 40;
 
@@ -64,7 +64,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Returns the part that starts at `at` and the position of its end, if it is complete and followed by a part of a
+    /// Returns the part that starts at `at` and its end position, if the part is complete and followed by a part of a
     /// known type.
     fn part(&mut self, at: u64) -> io::Result<Option<(Part, u64)>> {
         let Some((part, end)) = self.complete_part(at)? else {
@@ -135,7 +135,7 @@ impl Walk<'_> {
         });
     }
 
-    /// Adds a note to the minute directly before it. The offset in the note is ignored, because the file may be
+    /// Adds a note to the directly preceding minute. The offset in the note is ignored, because the file may be
     /// concatenated from several recordings.
     fn add_note(&mut self, at: u64, end: u64) -> io::Result<()> {
         let text = self
@@ -158,8 +158,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Continues at the next known start. A minute that was cut off is retained, because its first seconds may be
-    /// intact.
+    /// Continues at the next known start. A truncated minute is retained, because its first seconds may be intact.
     fn skip_damage(&mut self, at: u64) -> io::Result<u64> {
         let next = self.next_known(at + 1)?;
         if self.magic(at)? == Some(ZSTD_MAGIC) {

@@ -13,12 +13,12 @@ pub struct FieldDef {
     pub name: &'static str,
     /// A valid term.
     pub example: &'static str,
-    /// A noun phrase for the help, with a period.
+    /// Description for the help: a noun phrase with a period.
     pub help: &'static str,
     pub kind: Kind,
 }
 
-/// The type of a field, with access to its value.
+/// The type of a field, with an accessor for its value.
 #[derive(Debug)]
 pub enum Kind {
     Text {
@@ -32,7 +32,7 @@ pub enum Kind {
     State,
 }
 
-/// How the typed text is compared with a field's value.
+/// How to compare the typed text with a field's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Matching {
     Prefix,
@@ -53,13 +53,13 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Returns the factor for a suffix.
+    /// Returns the factor for a unit suffix.
     pub fn scale(self, suffix: &str) -> Option<f64> {
         const KIB: f64 = 1024.0;
         Some(match (self, suffix) {
             (Self::Size, "k" | "kb" | "kib") => KIB,
             (Self::Size, "m" | "mb" | "mib") => KIB * KIB,
-            // GiB without a suffix, as in the table.
+            // Sizes without a suffix are in GiB, as in the table.
             (Self::Size, "" | "g" | "gb" | "gib") => KIB * KIB * KIB,
             (Self::Size, "t" | "tb" | "tib") => KIB * KIB * KIB * KIB,
             (Self::Percent, "" | "%") | (Self::Count, "") | (Self::Seconds, "s") => 1.0,
@@ -80,7 +80,7 @@ impl Unit {
     }
 }
 
-/// A state of a process that can be filtered by.
+/// A process state that can be filtered by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     Oom,
@@ -175,7 +175,7 @@ pub const FIELDS: &[FieldDef] = &[
     text(
         "user",
         "user:me",
-        "Prefix of the user name; me is the user running gputop on the host.",
+        "Prefix of the user name; me is the user running gputop on that host.",
         |row| row.facts()?.user.value().map(String::as_str),
         Matching::User,
     ),
@@ -239,7 +239,7 @@ pub const FIELDS: &[FieldDef] = &[
     number(
         "idle",
         "idle>2g",
-        "Memory cached by the allocator and not in use by tensors.",
+        "Memory cached by the allocator but not in use by tensors.",
         Unit::Size,
         |row| row.idle().map(bytes),
     ),
@@ -326,7 +326,7 @@ pub fn accepts(field: &FieldDef, compare: &Compare, row: &ProcessRow, me: Option
             })
         }
         (Kind::Number { of, .. }, Compare::Numbers(numbers)) => {
-            // Counts are integers that a float represents exactly.
+            // Counts are integers that a float can represent exactly.
             of(row).is_some_and(|value| numbers.iter().any(|n| (n - value).abs() < 0.5))
         }
         (Kind::Number { of, .. }, Compare::Bound(order, limit)) => {

@@ -1,6 +1,6 @@
 //! The filter of the process table: free text and terms such as `user:me vram>10g -state:dead`.
 //!
-//! `parse` converts text to terms without access to processes. `fields` evaluates terms. This module combines both.
+//! `parse` converts text to terms without access to processes. `fields` evaluates terms. This module combines the two.
 
 mod fields;
 mod parse;
@@ -14,7 +14,7 @@ use self::fields::accepts;
 use self::parse::{Term, Test};
 use super::rows::ProcessRow;
 
-/// The filter syntax for the help: examples with descriptions.
+/// Filter syntax for the help: examples with descriptions.
 pub const SYNTAX: &[(&str, &str)] = &[
     (
         "train",
@@ -49,8 +49,8 @@ impl Filter {
         self.terms.is_empty()
     }
 
-    /// Removes the free text that has become the field name of an incomplete term: once `vram>` is typed, `vram` must
-    /// no longer match as text.
+    /// Removes free text that is now the field name of an incomplete term. After `vram>` is typed, `vram` must no
+    /// longer match as text.
     pub fn without(mut self, error: &FilterError) -> Self {
         let is_prefix =
             |term: &Term| matches!(&term.test, Test::Text(text) if Some(&**text) == error.name());

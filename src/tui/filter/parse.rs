@@ -1,14 +1,15 @@
 //! Parses text into filter terms, without access to processes.
 //!
-//! `train user:me -vram<10g "a b"` has four words. A word is a field term if its value follows letters and one of `:` `>` `<`
-//! `>=` `<=`, or a field name and `=`. Every other word is free text, including `--lr=1` and quoted text.
+//! `train user:me -vram<10g "a b"` consists of four words. A word is a field term if it consists of letters, one of `:`
+//! `>` `<` `>=` `<=`, and a value, or of a field name, `=` and a value. Every other word is free text, including
+//! `--lr=1` and quoted text.
 
 use crate::model::nearest_name::nearest;
 use thiserror::Error;
 
 use super::fields::{FIELDS, FieldDef, Kind, STATES, State, Unit};
 
-/// An error in a filter. The messages are shown next to the input, so they are short and have no period.
+/// A filter error. The messages are shown next to the input, so they are short and have no period.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum FilterError {
     #[error("unknown field `{word}`; {}", suggestion(.nearest))]
@@ -44,7 +45,7 @@ pub enum FilterError {
 }
 
 impl FilterError {
-    /// Returns the text before the operator. It was free text until the operator was typed.
+    /// Returns the text before the operator, which was free text until the operator was typed.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Name { word, .. } => Some(word),
@@ -68,17 +69,17 @@ pub struct Term {
     pub test: Test,
 }
 
-/// The condition of a term.
+/// A term's condition.
 #[derive(Debug, Clone)]
 pub enum Test {
     Text(String),
     Field(&'static FieldDef, Compare),
 }
 
-/// The condition for a field's value.
+/// A condition on a field's value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Compare {
-    /// Text fields: the value matches any of these texts.
+    /// Text fields: the value must match one of these texts.
     Texts(Vec<String>),
     States(Vec<State>),
     Numbers(Vec<f64>),
@@ -93,10 +94,10 @@ pub enum Comparison {
     AtMost,
 }
 
-/// A character, and true if it is quoted.
+/// A character, with a flag that is true if the character is quoted.
 type Letter = (char, bool);
 
-/// Longer operators first, so that `>=` is not parsed as `>`.
+/// Operators, longest first, so that `>=` is not parsed as `>`.
 const OPERATORS: [&str; 7] = [">=", "<=", "==", ":", "=", ">", "<"];
 
 pub fn parse(text: &str) -> Result<Vec<Term>, FilterError> {
@@ -204,7 +205,7 @@ fn compare(
             let number = number(&values.join(","), *unit, field)?;
             Ok(Compare::Bound(order, number))
         }
-        // Only counts can equal a typed number exactly.
+        // Only counts can be compared for equality with a typed number.
         (Kind::Number { unit, .. }, None) if *unit == Unit::Count => {
             let number = |value: &String| number(value, *unit, field);
             Ok(Compare::Numbers(

@@ -1,17 +1,17 @@
-//! Parses the bytes sent by a terminal into events: `\x1b[5~` is PageUp, `\x1b[<0;3;4M` a click in column 3 of row 4.
+//! Parses bytes sent by a terminal into events: `\x1b[5~` is PageUp, `\x1b[<0;3;4M` a click in column 3 of row 4.
 //!
-//! Supports xterm's control sequences (ctlseqs, "PC-Style Function Keys" and "Mouse Tracking") and the deviations of rxvt, the
-//! Linux console and tmux. The markers of a bracketed paste are skipped and its text counts as typed, so an unterminated
-//! paste does no harm.
+//! Supports xterm's control sequences (ctlseqs, "PC-Style Function Keys" and "Mouse Tracking") and the deviations of
+//! rxvt, the Linux console and tmux. The markers of a bracketed paste are skipped and its text is treated as typed, so
+//! an unterminated paste is harmless.
 
 use std::time::Duration;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 
-/// How long to wait for a sequence after an escape character, before it counts as the Esc key.
+/// How long to wait after an escape character before it is treated as the Esc key.
 const ESCAPE_TIMEOUT: Duration = Duration::from_millis(25);
-/// How long to wait for the rest of a longer sequence, which may be delayed by a slow connection.
+/// How long to wait for the rest of a longer sequence, which a slow connection may delay.
 const SEQUENCE_TIMEOUT: Duration = Duration::from_millis(250);
 /// Maximum length of supported sequences.
 const MAX_SEQUENCE_BYTES: usize = 32;
@@ -27,11 +27,11 @@ pub(super) fn is_interrupt(event: &Event) -> bool {
 /// A parser for a byte stream.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
-    /// An unfinished sequence or character.
+    /// An incomplete sequence or character.
     pending: Vec<u8>,
 }
 
-/// The state of a sequence.
+/// The parse state of a sequence.
 enum Parsed {
     Unfinished,
     /// A complete sequence; `None` if it is not supported.
@@ -59,7 +59,7 @@ impl Parser {
                 Parsed::Broken => {
                     self.pending.pop();
                     self.give_up(&push);
-                    // A single byte cannot be a broken sequence.
+                    // A single byte cannot be an invalid sequence.
                     self.pending.push(byte);
                     if let Parsed::Whole(event) = parse(&self.pending) {
                         self.pending.clear();
@@ -70,7 +70,7 @@ impl Parser {
         }
     }
 
-    /// Returns how long to wait for the rest of an unfinished sequence.
+    /// Returns how long to wait for the rest of an incomplete sequence.
     pub(super) fn timeout(&self) -> Option<Duration> {
         match self.pending.as_slice() {
             [] => None,
@@ -79,7 +79,7 @@ impl Parser {
         }
     }
 
-    /// Ends an unfinished sequence: a single escape character is the Esc key, and anything longer is dropped.
+    /// Ends an incomplete sequence: a single escape character becomes the Esc key, and anything longer is dropped.
     pub(super) fn give_up(&mut self, push: impl Fn(Event)) {
         if self.pending == [ESCAPE] {
             push(key(KeyCode::Esc, KeyModifiers::NONE));
@@ -91,7 +91,7 @@ impl Parser {
 fn parse(bytes: &[u8]) -> Parsed {
     match bytes {
         [] | [ESCAPE] => Parsed::Unfinished,
-        // Two escape characters are the Esc key twice, not Alt with Esc.
+        // Two escape characters mean Esc pressed twice, not Alt with Esc.
         [ESCAPE, ESCAPE, ..] => Parsed::Broken,
         [ESCAPE, b'[', rest @ ..] => parse_csi(rest),
         [ESCAPE, b'O'] => Parsed::Unfinished,
@@ -172,7 +172,7 @@ fn parse_csi(rest: &[u8]) -> Parsed {
         ([b'['], b'A'..=b'E') => {
             Parsed::Whole(Some(key(KeyCode::F(1 + last - b'A'), KeyModifiers::NONE)))
         }
-        // A mouse report from a terminal without SGR reports: button, column and row, one byte each.
+        // A mouse report from a terminal without SGR support: button, column and row, one byte each.
         ([], b'M') => Parsed::Unfinished,
         ([b'M', report @ ..], _) if last >= 0x20 => match report {
             &[button, column] => Parsed::Whole(mouse(
@@ -201,7 +201,7 @@ fn csi_event(parameters: &[u8], last: u8) -> Option<Event> {
             _ => None,
         };
     }
-    // Such as `1;5A`. Sub-parameters (`1;5:3A`) are ignored.
+    // For example `1;5A`. Sub-parameters (`1;5:3A`) are ignored.
     let mut numbers = text.split(';').map(|number| {
         let number = number.split(':').next().unwrap_or_default();
         number.parse::<u32>().ok()
@@ -264,7 +264,7 @@ fn numbered_key(number: u32) -> Option<KeyCode> {
     })
 }
 
-/// Returns a key that tmux (`extended-keys`) or xterm (`modifyOtherKeys`) sends as a code point.
+/// Returns a key sent as a code point by tmux (`extended-keys`) or xterm (`modifyOtherKeys`).
 fn unicode_key(code: u32, modifiers: KeyModifiers) -> Option<Event> {
     let code = match char::from_u32(code)? {
         '\x1b' => KeyCode::Esc,
@@ -278,8 +278,8 @@ fn unicode_key(code: u32, modifiers: KeyModifiers) -> Option<Event> {
     Some(key(code, modifiers))
 }
 
-/// Returns a mouse event. Column and row are 1-based. Bits of `button`: 3 number, 4 Shift, 8 Alt, 16 Control, 32 movement,
-/// 64 wheel.
+/// Returns a mouse event. Column and row are 1-based. Bits of `button`: 3 button number, 4 Shift, 8 Alt, 16 Control, 32
+/// movement, 64 wheel.
 fn mouse(button: u16, column: u16, row: u16, is_release: bool) -> Option<Event> {
     let is_moved = button & 32 != 0;
     let number = (button & 3) | ((button & 0xc0) >> 4);
@@ -323,7 +323,7 @@ mod tests {
 
     use super::*;
 
-    /// Parses bytes that arrive in one read, followed by no other bytes.
+    /// Parses bytes that arrive in a single read and are followed by no others.
     fn events(bytes: &[u8]) -> Vec<Event> {
         let events = RefCell::new(Vec::new());
         let push = |event| events.borrow_mut().push(event);
@@ -451,7 +451,7 @@ mod tests {
         assert_eq!(parser.timeout(), None);
         parser.advance(b"q", push);
         assert_eq!(parsed.into_inner(), [plain(KeyCode::Char('q'))]);
-        // Neither a control character nor another escape can be part of a sequence.
+        // Control characters and further escapes cannot be part of a sequence.
         assert_eq!(events(b"\x1b[<0;1\r"), [plain(KeyCode::Enter)]);
         assert_eq!(events(b"\x1b[<0;1\x1b[A"), [plain(KeyCode::Up)]);
         assert_eq!(events(b"\xe2q"), [plain(KeyCode::Char('q'))]);

@@ -26,7 +26,7 @@ pub const DEF: ScreenDef = ScreenDef {
         chrome::REDUCED,
         (
             "NOTE",
-            "Newest unread incident of the host, with +N if there are more. Otherwise the reason for a lost link.",
+            "Newest unread incident of the host, with +N if there are more, or the reason for a lost link.",
         ),
     ],
     sample: |app| {
@@ -38,19 +38,19 @@ pub const DEF: ScreenDef = ScreenDef {
 /// A row of the host list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FleetRow {
-    /// Name from the command line.
+    /// Host name from the command line.
     pub name: String,
     link: Option<Link>,
     is_nvidia_smi: bool,
     gpus: String,
     used: Option<Bytes>,
     total: Option<Bytes>,
-    /// Mean over its GPUs.
+    /// Mean over the host's GPUs.
     sm: Option<f64>,
     processes: Option<usize>,
     pub time: UnixMillis,
     pub interval: Millis,
-    /// Newest unread incident: its severity, its headline, and the number of unread incidents.
+    /// Newest unread incident: its severity, headline, and the number of unread incidents.
     incident: Option<(Severity, String, usize)>,
 }
 
@@ -58,7 +58,7 @@ impl FleetRow {
     pub fn of(app: &App) -> Self {
         let frame = &app.frame;
         let is_known = frame.seq > 0 || !frame.gpus.is_empty();
-        // The sum is unknown if one of its parts is.
+        // The sum is unknown if any part of it is unknown.
         let sum = |of: fn(&crate::model::gpu::Gpu) -> Option<Bytes>| {
             let parts = frame.gpus.iter().map(of);
             parts
@@ -112,7 +112,7 @@ impl FleetRow {
         (total > 0).then(|| used as f64 / total as f64)
     }
 
-    /// Returns the rank in the default order. Hosts with lower ranks come first.
+    /// Returns the rank in the default order. Lower ranks come first.
     fn rank(&self) -> (u8, u8) {
         let link = match &self.link {
             Some(Link::Lost { .. }) => 0,
@@ -238,7 +238,7 @@ impl ListRow for FleetRow {
     const NOUN: &'static str = "hosts";
     const EMPTY: &'static str = "No hosts";
 
-    /// Returns the hosts that need attention first. Hosts of the same rank keep the order of the command line.
+    /// Returns the hosts that need attention first. Hosts with equal rank keep their command-line order.
     fn rows<'a>(app: &'a App, (): &()) -> Vec<(usize, &'a Self)> {
         let mut rows: Vec<_> = app.fleet.iter().enumerate().collect();
         rows.sort_by_key(|(at, row)| (row.rank(), *at));

@@ -32,7 +32,7 @@ pub struct GpuRow {
 }
 
 impl GpuRow {
-    /// Returns all GPUs in NVML's order, each followed by its MIG instances.
+    /// Returns all GPUs in NVML order, each followed by its MIG instances.
     pub fn of_frame(frame: &Arc<Frame>) -> Vec<Self> {
         let row = |gpu, mig| Self {
             frame: Arc::clone(frame),
@@ -68,7 +68,7 @@ impl GpuRow {
         self.gpu().mig.get(self.mig?)
     }
 
-    /// Returns the position among the GPUs, without counting instances.
+    /// Returns the index among the GPUs, not counting MIG instances.
     pub fn position(&self) -> usize {
         self.gpu
     }
@@ -109,10 +109,10 @@ fn bytes(value: Option<Bytes>, theme: &Theme) -> Cell {
     value.map_or_else(|| Cell::absent(theme), |b| Cell::text(gib(b)))
 }
 
-/// Share of memory in use, in percent, above which the next request may fail.
+/// Percentage of memory in use above which the next request may fail.
 const NEARLY_FULL: f64 = 95.0;
 
-/// Returns the share of memory in use, in percent: `42`, or `!97` in the error colour.
+/// Returns the percentage of memory in use: `42`, or `!97` in the error colour.
 pub fn share(memory: &Memory, theme: &Theme) -> Cell {
     let (Some(total), Some(used)) = (memory.total.get(), memory.taken()) else {
         return Cell::absent(theme);
@@ -125,7 +125,7 @@ pub fn share(memory: &Memory, theme: &Theme) -> Cell {
     }
 }
 
-/// Returns the cell of a figure, or a dash for a MIG instance, which has none of them.
+/// Returns the cell of a metric, or a dash for a MIG instance, which has no metrics.
 fn figure_cell(figure: &GpuFigure, row: &GpuRow, theme: &Theme) -> Cell {
     row.gpu_only(theme, |gpu| match figure.field.read(gpu) {
         Ok(value) if (figure.is_bad)(gpu) => Cell::new(value.cell(), Role::Bad),
@@ -227,7 +227,7 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<Cell> {
     notes
 }
 
-/// Titles of the columns that are drawn over the table, as graphics instead of text.
+/// Titles of the columns drawn over the table as graphics instead of text.
 const BAR: &str = "VRAM";
 const SPARK: &str = "SM 2 MIN";
 
@@ -255,7 +255,7 @@ pub static GPU_COLUMNS: LazyLock<Vec<Column<GpuRow>>> = LazyLock::new(|| {
     columns
 });
 
-/// The cell of a column that [`draw_gpus`] draws itself.
+/// The cell of a column drawn by [`draw_gpus`] itself.
 fn drawn_elsewhere(_: &GpuRow, _: &Theme) -> Cell {
     Cell::text("")
 }
@@ -308,17 +308,17 @@ const STATE_COLUMNS: [Column<GpuRow>; 2] = [
         18,
         3,
         note,
-        "Most urgent message: lost, no answer, ECC errors, throttling, reduced PCIe width.",
+        "Most urgent message: lost, not responding, ECC errors, throttling, reduced PCIe width.",
     ),
 ];
 
-/// Returns true if the memory of at least one process on the GPU can be split into pool memory and other memory.
+/// Returns true if the memory of at least one process on the GPU can be split into pool and other memory.
 pub fn has_pools(split: &Accounting) -> bool {
     split.allocated.0 > 0 || split.idle.0 > 0 || split.other.0 > 0
 }
 
-/// Returns glyph and role of each part in drawing order. If any bar shows pools (`pooled`), processes with an
-/// unreadable allocator get a glyph of their own.
+/// Returns the glyph and role of each part in drawing order. If any bar shows pools (`pooled`), processes with an
+/// unreadable allocator get their own glyph.
 fn shapes(pooled: bool, theme: &Theme) -> [(&'static str, Role); 7] {
     let glyphs = &theme.glyphs;
     let processes = if pooled {
@@ -356,7 +356,7 @@ pub fn parts(split: &Accounting, pooled: bool, theme: &Theme) -> [Part<'static>;
     })
 }
 
-/// Splits the memory of a MIG instance into used and free, because it has no process list of its own.
+/// Splits the memory of a MIG instance into used and free, because an instance has no process list.
 fn instance_split(memory: &Memory) -> Option<Accounting> {
     let (total, free) = (memory.total.get()?, memory.free.get()?);
     Some(Accounting {
@@ -445,7 +445,7 @@ fn draw_spark(row: &GpuRow, cell: Rect, app: &App, buffer: &mut Buffer) {
     );
 }
 
-/// Labels of the legend, longest first. A part with an empty label is omitted.
+/// Legend labels, longest first. A part with an empty label is omitted.
 const LEGENDS: [[&str; 7]; 4] = [
     ["", "", "", "processes", "unattributed", "driver", "free"],
     ["", "", "", "proc", "unattr", "drv", "free"],
@@ -468,7 +468,7 @@ const POOLED_LEGENDS: [[&str; 7]; 5] = [
     ["alloc", "idle", "other", "", "", "", ""],
 ];
 
-/// Draws the legend of the bar above it, with the longest labels that fit.
+/// Draws the legend for the bar above it, with the longest labels that fit.
 pub fn legend(x: u16, width: u16, y: u16, pooled: bool, buffer: &mut Buffer, theme: &Theme) {
     let legends: &[[&str; 7]] = if pooled { &POOLED_LEGENDS } else { &LEGENDS };
     let fits = |words: &&[&str; 7]| {

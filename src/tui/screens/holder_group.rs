@@ -1,4 +1,4 @@
-//! The tensors of one group of holders, and the references that keep the tensor under the cursor alive.
+//! The tensors in one holder group, and the references that keep the tensor under the cursor alive.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -30,7 +30,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "view",
-            "The tensor covers a part of its storage. The size is that of the whole storage.",
+            "The tensor covers only a part of its storage. The size is that of the whole storage.",
         ),
     ],
     sample: |app| {
@@ -45,7 +45,7 @@ pub const DEF: ScreenDef = ScreenDef {
     },
 };
 
-/// The process and the group that a list of tensors is about.
+/// The process and group whose tensors are listed.
 type Subject = (ProcessKey, GroupKey);
 
 pub type HolderGroupScreen = HolderScreen<HeldTensor>;
@@ -85,9 +85,9 @@ const COLUMNS: &[Column<HeldTensor>] = &[
         4,
         4,
         |tensor: &HeldTensor, _| Cell::text(if tensor.is_view { "view" } else { "" }),
-        "Marks tensors that cover a part of their storage.",
+        "Marks tensors that cover only a part of their storage.",
     ),
-    Column::rest("NAME", 22, 1, name, "Complete name of the tensor.")
+    Column::rest("NAME", 22, 1, name, "Full name of the tensor.")
         .shortened_in_middle()
         .sorted(First::Smallest, |tensor| SortKey::text(Some(&tensor.name))),
 ];
@@ -158,7 +158,7 @@ impl HolderGroupScreen {
         [margin(title), table, margin(words)]
     }
 
-    /// Returns why the tensor under the cursor is alive.
+    /// Returns the reason why the tensor under the cursor is alive.
     fn words(&self, app: &App, width: u16) -> Vec<(String, Role)> {
         let Some(tensor) = self.list.selected(app) else {
             return Vec::new();
@@ -169,7 +169,7 @@ impl HolderGroupScreen {
         lines.map(|line| (line, Role::Text)).collect()
     }
 
-    /// Returns `trainer.history[*], saved by autograd: 512.00 MiB in 40 blocks, 18 %`.
+    /// Returns the title, such as `trainer.history[*], saved by autograd: 512.00 MiB in 40 blocks, 18 %`.
     fn title(&self, app: &App) -> String {
         let (process, key) = &self.subject;
         let name = match key.name.as_str() {

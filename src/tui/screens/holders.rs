@@ -1,5 +1,5 @@
-//! The holders of the GPU memory of one process: what holds it, largest first, and what grows. A group opens the list of
-//! its tensors.
+//! The objects that hold one process's GPU memory, largest first, and their growth. A group opens the list of its
+//! tensors.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
@@ -43,7 +43,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "unnamed",
-            "Tensor objects without a known path of references: short-lived ones, or garbage in a cycle.",
+            "Tensor objects without a known path of references, such as short-lived ones or garbage in a cycle.",
         ),
         (
             "C++",
@@ -55,7 +55,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "MiB/min",
-            "Growth of a group that grew in every reading. There is one every 30 s while this screen is open.",
+            "Growth of a group that grew in every reading. Readings are taken every 30 s while this screen is open.",
         ),
     ],
     sample: |app| Some(Box::new(HoldersScreen::new(app.holders.newest()?))),
@@ -149,7 +149,7 @@ const DEVICE: &str = "DEV";
 const GROWTH: &str = "MiB/min";
 const CHANGE: &str = "CHANGE";
 
-/// The columns of the groups, also for `gputop memory`.
+/// The columns of the group table, also used by `gputop memory`.
 const COLUMNS: &[Column<HolderRow>] = &[
     Column::right(
         "MiB",
@@ -357,7 +357,7 @@ impl HoldersScreen {
         app.holders.of(self.subject)
     }
 
-    /// Returns the areas of the title, the bar, its legend, the sentences and the table.
+    /// Returns the areas for the title, bar, legend, sentences and table.
     fn areas(&self, app: &App, area: Rect) -> [Rect; 5] {
         let is_small = is_small(area);
         let width = margin(area).width;
@@ -436,7 +436,7 @@ fn free_for_activations(holders: &Holders, app: &App) -> Option<Bytes> {
     Some(Bytes(free.0.saturating_add(cached)))
 }
 
-/// Returns the text above the table: the holders in a sentence, what grows, and what could not be read.
+/// Returns the text above the table: a sentence about the holders, growth, and unreadable data.
 fn sentences(reading: &ProcessReading, app: &App, width: u16) -> Vec<(String, Role)> {
     let mut sentences = Vec::new();
     if let Some(holders) = reading.holders() {

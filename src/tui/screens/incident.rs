@@ -1,4 +1,4 @@
-//! One incident with its explanation, as `gputop explain` prints it.
+//! One incident with its explanation, as printed by `gputop explain`.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub const DEF: ScreenDef = ScreenDef {
     glossary: &[
         (
             "FIX",
-            "Changes to make, most likely to help first. The text to copy is on a line of its own.",
+            "Changes to make, most likely to help first. Text to copy is on its own line.",
         ),
         ("AVOID", "Popular advice that does not help here."),
         (
@@ -82,7 +82,7 @@ impl IncidentScreen {
     fn lines(&self, app: &App, width: usize) -> Vec<StyledLine> {
         let mut shown = (*self.incident).clone();
         let time = incident_time(&shown);
-        // In the time zone of the user, like every time on the screen.
+        // Shown in the user's time zone, like every time on the screen.
         shown.time = time.map(|time| app.theme.clock(time, "%H:%M:%S"));
         let mut all: Vec<StyledLine> = lines(&shown, width);
         let text = |text: String| StyledLine(vec![(Tone::Dim, text)]);
@@ -113,7 +113,7 @@ impl IncidentScreen {
             .collect()
     }
 
-    /// Returns true if the text is a fix to type into a shell.
+    /// Returns true if the text is a shell command.
     fn is_shell(&self, text: &str) -> bool {
         let mut fixes = self.incident.fixes.iter();
         let fix = fixes.find(|fix| fix.change == text);
@@ -125,7 +125,7 @@ impl IncidentScreen {
         Copied::new("the incident as Markdown", &text)
     }
 
-    /// Copies the command that writes a report. gputop sends nothing itself, and the user sees the report first.
+    /// Copies the command that writes a report. gputop sends nothing itself, so the user sees the report first.
     fn report(&self) -> Effect {
         match &self.incident.uid {
             Some(uid) => Effect::Copy(Copied::new(
@@ -136,7 +136,7 @@ impl IncidentScreen {
         }
     }
 
-    /// Returns the row of the process of this incident, if it is listed. Ignores a later process with the same PID.
+    /// Returns the row of this incident's process, if listed. Ignores a later process with the same PID.
     fn row<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
         let known = app.incidents.again(&self.incident)?;
         let key = known
@@ -153,21 +153,21 @@ impl IncidentScreen {
     }
 }
 
-/// Returns the width of the text. There is no margin, so that text to copy starts at the beginning of its line.
+/// Returns the text width. There is no margin, so that text to copy starts at the beginning of its line.
 fn text_width(area: Rect) -> usize {
     usize::from(area.width.min(MAX_WIDTH))
 }
 
-/// Returns the area for this number of lines, and the row that shows how many lines follow. That row is empty if all
-/// lines fit.
+/// Returns the area for this number of lines, and a row for the number of hidden lines. That row is empty if all lines
+/// fit.
 fn areas(lines: usize, area: Rect) -> [Rect; 2] {
     let [text, _] = split_left(area, MAX_WIDTH);
     let is_cut = lines > usize::from(text.height) && text.height > 2;
     split_bottom(text, u16::from(is_cut))
 }
 
-/// Breaks a line that is too wide at a blank or within a path. Nothing is cut off. A line of a shell command that
-/// continues ends with a backslash, so that a copy of all its lines is the same command.
+/// Breaks an overlong line at a blank or within a path, without cutting anything off. A continued shell command line
+/// ends with a backslash, so that copying all its lines yields the same command.
 fn wrap_line(line: StyledLine, width: usize, is_shell: impl Fn(&str) -> bool) -> Vec<StyledLine> {
     let is_wide = line.0.iter().map(|(_, text)| columns(text)).sum::<usize>() > width;
     let has_marks = line.0.iter().any(|(tone, _)| *tone == Tone::Mark);
@@ -195,7 +195,7 @@ fn wrap_line(line: StyledLine, width: usize, is_shell: impl Fn(&str) -> bool) ->
     lines
 }
 
-/// Returns the number of characters of the first line, or `None` if everything fits.
+/// Returns the number of characters in the first line, or `None` if everything fits.
 fn line_end(text: &[(Tone, char)], width: usize) -> Option<usize> {
     let mut used = 0;
     let mut end = None;
@@ -288,7 +288,8 @@ impl Screen for IncidentScreen {
         Ok(Copied::new(what, &fix.change))
     }
 
-    /// Returns the first fix that can be copied and does not turn the machine off, or the whole explanation.
+    /// Returns the first fix that can be copied and does not shut down the machine, or the whole explanation if there
+    /// is no such fix.
     fn copied(&self, app: &App) -> Option<Copied> {
         let is_safe = |fix: &Fix| !fix.change.is_empty() && !fix.change.contains("poweroff");
         if let Some(at) = self.incident.fixes.iter().position(is_safe) {

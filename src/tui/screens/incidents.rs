@@ -31,7 +31,7 @@ pub const DEF: ScreenDef = ScreenDef {
     },
 };
 
-/// Text of the list if there are no incidents.
+/// Text shown if there are no incidents.
 pub const NO_INCIDENTS: &str = "No incidents here. To list saved incidents, run `gputop incidents`";
 
 pub type IncidentList = ListScreen<ListedIncident>;
@@ -145,7 +145,7 @@ impl ListRow for ListedIncident {
         }
     }
 
-    /// Hides the host column if all incidents are of the same host.
+    /// Hides the host column if all incidents are from the same host.
     fn hidden(rows: &[(usize, &Self)]) -> Hidden {
         let mut hidden = Hidden::default();
         let mut hosts = rows.iter().map(|(_, listed)| &listed.incident.host);

@@ -1,5 +1,5 @@
-//! A screen with one table. Cursor, clicks, paging, sorting and filter are the same for every list; a list is its rows, its
-//! columns and what opens from a row.
+//! A screen with one table. Cursor, clicks, paging, sorting and filter work the same in every list; a list defines only
+//! its rows, its columns and what opens from a row.
 
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
@@ -16,9 +16,9 @@ use crate::tui::widgets::table::{Column, Hidden, View, draw, placed, scrolled};
 
 /// A row of a list.
 pub trait ListRow: Sized + 'static {
-    /// Identifies a row, so that the cursor stays on it when it moves.
+    /// Key that identifies a row, so that the cursor stays on the row when it moves.
     type Key;
-    /// Subject of the list, if several lists of this kind exist.
+    /// Subject of the list, if there are several lists of this kind.
     type Subject;
 
     const DEF: &'static ScreenDef;
@@ -27,7 +27,7 @@ pub trait ListRow: Sized + 'static {
     const FOOTER: &'static [Action];
     /// Plural noun for the rows: `hosts`.
     const NOUN: &'static str;
-    /// Shown in place of an empty list.
+    /// Text shown in place of an empty list.
     const EMPTY: &'static str;
 
     /// Returns the rows in their default order, each with its index for [`Self::act`].
@@ -40,12 +40,12 @@ pub trait ListRow: Sized + 'static {
     /// Performs an action on the row under the cursor. At least [`Action::Open`] is handled.
     fn act(&self, index: usize, action: Action) -> Effect;
 
-    /// Returns true if the figures of the row are not current.
+    /// Returns true if the values in the row are outdated.
     fn is_stale(&self) -> bool {
         false
     }
 
-    /// Returns the columns that are redundant for these rows.
+    /// Returns the redundant columns for these rows.
     fn hidden(_rows: &[(usize, &Self)]) -> Hidden {
         Hidden::default()
     }
@@ -53,9 +53,9 @@ pub trait ListRow: Sized + 'static {
 
 pub struct ListScreen<R: ListRow> {
     subject: R::Subject,
-    /// The row under the cursor. Initially the first.
+    /// The row under the cursor, initially the first.
     selected: Option<R::Key>,
-    /// Index of the sort column; `None` is the default order.
+    /// Index of the sort column, or `None` for the default order.
     sort: Option<usize>,
     inverted: bool,
     /// Words that every shown row must contain.
@@ -85,7 +85,7 @@ impl<R: ListRow> ListScreen<R> {
         rows.get(self.cursor(&rows)).map(|(_, row)| *row)
     }
 
-    /// Returns the rows, filtered and sorted. Rows that are equal in a sort keep their default order.
+    /// Returns the filtered and sorted rows. Rows that compare equal keep their default order.
     fn rows<'a>(&'a self, app: &'a App) -> Vec<(usize, &'a R)> {
         let words = self.filter.text().to_lowercase();
         let mut rows = R::rows(app, &self.subject);
@@ -118,13 +118,13 @@ impl<R: ListRow> ListScreen<R> {
         }
     }
 
-    /// Splits the area into the table and the line of the filter, which is empty without one.
+    /// Splits the area into the table and the filter line, which is empty if no filter is set.
     fn areas(&self, area: Rect) -> [Rect; 2] {
         let line = u16::from(self.filter.is_open() && area.height >= 3);
         Layout::vertical([Constraint::Fill(1), Constraint::Length(line)]).areas(area)
     }
 
-    /// Selects the next or the previous sortable column. Past the last one, the default order returns.
+    /// Selects the next or previous sortable column. After the last one, returns to the default order.
     fn cycle(&mut self, is_next: bool) {
         let sortable = |at: &usize| R::COLUMNS[*at].sort.is_some();
         let count = R::COLUMNS.len();
@@ -137,7 +137,7 @@ impl<R: ListRow> ListScreen<R> {
         self.inverted = false;
     }
 
-    /// Sorts by the column of a heading, or reverses the order.
+    /// Sorts by the column of a heading, or reverses the order if already sorted by it.
     fn sort_by_heading(&mut self, x: u16, view: &View, table: Rect) {
         let placed = placed(R::COLUMNS, view, table);
         let mut columns = placed.iter();
@@ -165,7 +165,7 @@ impl<R: ListRow> ListScreen<R> {
     }
 }
 
-/// Returns true if every word occurs in the cells of the row.
+/// Returns true if every word occurs in one of the row's cells.
 fn matches<R: ListRow>(row: &R, words: &str, theme: &Theme) -> bool {
     let cells = R::COLUMNS
         .iter()
@@ -228,7 +228,7 @@ impl<R: ListRow> Screen for ListScreen<R> {
     }
 
     fn follow(&mut self, app: &App) {
-        // A row that the filter hides keeps the cursor.
+        // The cursor stays on a row hidden by the filter.
         let key = self.selected.as_ref();
         let all = R::rows(app, &self.subject);
         let same = key.and_then(|key| all.iter().find(|(_, row)| row.has_key(key)));

@@ -1,7 +1,7 @@
-//! The log of a process since gputop attached to it. It follows the end, or pauses for reading.
+//! The log of a process since gputop attached to it. The view follows the end of the log, or pauses for reading.
 //!
-//! The source sends the text on request, once per frame, escaped and bounded (256 KiB). Moving up pauses the view;
-//! moving to the end resumes, as in `less +F`. Lines with a known error are marked `!`.
+//! The source sends the text on request, once per frame, escaped and limited to 256 KiB. Moving up pauses the view;
+//! moving to the end resumes it, as in `less +F`. Lines with a known error are marked `!`.
 
 use std::sync::Arc;
 
@@ -44,18 +44,18 @@ pub const DEF: ScreenDef = ScreenDef {
     },
 };
 
-/// Columns that the left and right keys scroll by.
+/// Number of columns scrolled by the left and right keys.
 const SCROLL_COLUMNS: usize = 16;
 
 #[derive(Debug)]
 pub struct LogScreen {
     id: RowId,
     view: Option<Arc<LogView>>,
-    /// First visible line while paused; `None` while following the end.
+    /// First visible line while paused, or `None` while following the end.
     paused_at: Option<usize>,
-    /// Index of the error line visited last, while paused.
+    /// Index of the last visited error line while paused.
     error: Option<usize>,
-    /// Columns scrolled to the right.
+    /// Number of columns scrolled to the right.
     first_column: usize,
     /// Sequence number of the frame at the last request.
     requested_at: Option<u64>,
@@ -88,8 +88,8 @@ impl LogScreen {
         top.min(self.last_top(page))
     }
 
-    /// Moves to the next or the previous error line. The first move goes to the first error on or below the visible
-    /// page, or else to the last one.
+    /// Moves to the next or previous error line. The first move goes to the first error on or below the visible page,
+    /// or to the last error if there is none below.
     fn go_to_error(&mut self, forward: bool, page: usize) {
         let errors = self.errors();
         let Some(last) = errors.len().checked_sub(1) else {
@@ -110,7 +110,7 @@ impl LogScreen {
         self.view.as_ref().map_or(&[], |view| &view.errors)
     }
 
-    /// Returns the text to show if there is no log.
+    /// Returns the text to show if no log is available.
     fn absence(&self) -> String {
         let Some(view) = &self.view else {
             return "Reading the log".into();
@@ -118,7 +118,7 @@ impl LogScreen {
         match &view.missing {
             Some(why) => format!("No log: {why}"),
             None if !view.is_attached => "Looking for the log of the process".into(),
-            None => "No log of this process was found".into(),
+            None => "No log found for this process".into(),
         }
     }
 
@@ -130,7 +130,7 @@ impl LogScreen {
         sources.join(", ")
     }
 
-    /// Returns the position in the log, shown in the last row.
+    /// Returns the log position for the last row.
     fn position(&self, app: &App) -> String {
         let label = |action| app.keymap.label(action);
         let errors = match (self.errors().len(), self.error) {
@@ -150,7 +150,7 @@ impl LogScreen {
     }
 }
 
-/// Returns `train.log (tee, shared by 8 processes, sampled: grows too fast)`.
+/// Returns the log's title, such as `train.log (tee, shared by 8 processes, sampled: grows too fast)`.
 fn source_words(source: &LogSource) -> String {
     let mut remarks = Vec::new();
     if let Some(words) = source.origin.words() {
@@ -271,7 +271,7 @@ impl Screen for LogScreen {
     }
 }
 
-/// Returns the process of a row, or a message if it exited. A log can be named only for a running process.
+/// Returns the process of a row, or a message if the process has exited. A log can be named only for a running process.
 pub fn key_of(row: &ProcessRow) -> Result<ProcessKey, String> {
     match row.ended() {
         Some(_) => Err(format!("Process {} has exited", row.id().key.pid)),

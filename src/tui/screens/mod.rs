@@ -1,4 +1,5 @@
-//! Screens: each draws the [`App`] and turns actions into [`Effect`]s. A screen borrows the app, so it cannot change it.
+//! Screens: each draws the [`App`] and turns actions into [`Effect`]s. A screen borrows the app and therefore cannot
+//! change it.
 
 pub mod fleet;
 pub mod gpu;
@@ -37,8 +38,8 @@ use crate::protocol::Request;
 pub trait Screen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer);
 
-    /// Handles an action on a screen that is drawn into `body`. Actions that mean the same on every screen can be left to
-    /// the caller with [`Effect::Ignored`].
+    /// Handles an action on a screen drawn into `body`. Actions that work the same on every screen can be left to the
+    /// caller by returning [`Effect::Ignored`].
     fn act(&mut self, action: Action, app: &App, body: Rect) -> Effect;
 
     /// Handles a key while a text field is being edited. Returns false if the key should be treated as an action.
@@ -46,17 +47,17 @@ pub trait Screen {
         false
     }
 
-    /// Returns the only actions available on a screen that works without a host. Other keys do nothing there.
+    /// Returns the only actions available on a screen that has no host. All other actions do nothing there.
     fn standalone_actions(&self) -> Option<&'static [Action]> {
         None
     }
 
-    /// Returns the subject of a screen that does not show a host. It replaces the headline of the host.
+    /// Returns the subject of a screen that does not show a host. It replaces the host in the headline.
     fn headline(&self) -> Option<String> {
         None
     }
 
-    /// Called after the app changed, for example to keep the cursor on the same item.
+    /// Called after the app has changed, for example to keep the cursor on the same item.
     fn follow(&mut self, _app: &App) {}
 
     /// Returns the next request for the source. Called after every change.
@@ -67,42 +68,42 @@ pub trait Screen {
     /// Returns the actions for the footer, most useful first.
     fn footer(&self) -> &'static [Action];
 
-    /// Returns the GPU whose expensive values this screen shows.
+    /// Returns the GPU whose expensive values are shown on this screen.
     fn focus(&self) -> Option<GpuUuid> {
         None
     }
 
-    /// Returns the pool whose map this screen shows in `body`: its process and the device ordinal in that process.
+    /// Returns the pool whose map this screen shows in `body`: its process and that process's device ordinal.
     fn map(&self, _app: &App, _body: Rect) -> Option<(ProcessKey, u32)> {
         None
     }
 
-    /// Returns the process whose holders of memory this screen shows.
+    /// Returns the process whose memory holders are shown on this screen.
     fn holders(&self) -> Option<ProcessKey> {
         None
     }
 
-    /// Returns the area of the charts over time when the screen is drawn into `body`.
+    /// Returns the area of the time charts when the screen is drawn into `body`.
     fn charts(&self, _app: &App, _body: Rect) -> Option<Rect> {
         None
     }
 
-    /// Returns the time at which the process on this screen exited. Its charts end there.
+    /// Returns the exit time of the process on this screen, at which its charts end.
     fn exited_at(&self, _app: &App) -> Option<Mono> {
         None
     }
 
-    /// Handles a mouse press at a position of what was drawn into `body`.
+    /// Handles a mouse press at a position in `body`.
     fn click(&mut self, _app: &App, _at: Position, _body: Rect) -> Hit {
         Hit::Nothing
     }
 
-    /// Returns the process under the cursor, or the one that this screen shows.
+    /// Returns the process under the cursor, or the process shown on this screen.
     fn process<'a>(&self, _app: &'a App) -> Option<&'a ProcessRow> {
         None
     }
 
-    /// Returns the GPU under the cursor, or the one that this screen shows. The GPU of a selected process takes
+    /// Returns the GPU under the cursor, or the GPU shown on this screen. The GPU of a selected process takes
     /// precedence.
     fn gpu(&self, _app: &App) -> Option<GpuUuid> {
         self.focus()
@@ -113,25 +114,26 @@ pub trait Screen {
         None
     }
 
-    /// Returns the text to copy. If there is none, the process or the group under the cursor is copied.
+    /// Returns the text to copy. If there is none, the caller copies the process or group under the cursor.
     fn copied(&self, _app: &App) -> Option<Copied> {
         None
     }
 
-    /// Returns the fix with this number, starting at 1, or the number of fixes. `Err(None)` if the screen shows no incident.
+    /// Returns the fix with this number, starting at 1, or the number of fixes if there is no such fix. Returns
+    /// `Err(None)` if the screen shows no incident.
     fn fix(&self, _number: usize) -> Result<Copied, Option<usize>> {
         Err(None)
     }
 
-    /// Returns the definition of this screen, which includes its title and glossary.
+    /// Returns this screen's definition, which includes its title and glossary.
     fn def(&self) -> &'static ScreenDef;
 }
 
-/// Result of a mouse press.
+/// The result of a mouse press.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hit {
     Nothing,
-    /// A row that did not have the cursor; the cursor moved there.
+    /// A row that did not have the cursor. The cursor was moved there.
     Row,
     /// The row that already had the cursor.
     SameRow,
@@ -143,7 +145,7 @@ pub enum Hit {
 pub struct ScreenDef {
     pub id: &'static str,
     pub title: &'static str,
-    /// Terms that need an explanation, each with one or two sentences.
+    /// Terms that need an explanation of one or two sentences.
     pub glossary: &'static [(&'static str, &'static str)],
     /// Opens the screen for the first suitable item, if any. Tests use this to open every screen.
     pub sample: fn(&App) -> Option<Box<dyn Screen>>,
@@ -172,7 +174,7 @@ pub fn is_small(area: Rect) -> bool {
     area.height < 10 || area.width < 60
 }
 
-/// Returns the new position of a cursor in `0..count`, or `None` if the action does not move it.
+/// Returns the new position of a cursor in `0..count`, or `None` if the action does not move the cursor.
 pub fn moved(at: usize, count: usize, page: usize, action: Action) -> Option<usize> {
     let last = count.saturating_sub(1);
     Some(match action {

@@ -1,6 +1,6 @@
-//! The first screen: all GPUs, all processes and, where there is room, the selected GPU over time.
+//! The first screen: all GPUs, all processes and, if they fit, charts of the selected GPU over time.
 //!
-//! With a single GPU, the spare rows show the memory of its fullest PyTorch process instead.
+//! With a single GPU, the spare rows instead show the memory of the PyTorch process that uses the most.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Areas, Position, Rect};
@@ -43,7 +43,7 @@ pub const DEF: ScreenDef = ScreenDef {
     glossary: &[
         (
             "lighter cells",
-            "Charts: minimum to maximum within the interval of the column. Solid cells are below the minimum.",
+            "Charts: minimum to maximum within the column's time interval. Solid cells are below the minimum.",
         ),
         marks::WORDS[0],
         marks::WORDS[1],
@@ -64,11 +64,11 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "alloc",
-            "Live tensors of the processes whose allocator is readable.",
+            "Live tensors of processes with a readable allocator.",
         ),
         (
             "idle",
-            "Memory cached by those allocators, but not in tensors.",
+            "Memory cached by those allocators but not in tensors.",
         ),
         ("^", "Peak VRAM of a process that has exited."),
         (
@@ -77,13 +77,13 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "no answer",
-            "A driver call for that GPU has not returned. Its last values are shown in grey.",
+            "A driver call for this GPU has not returned. Its last known values are shown in grey.",
         ),
     ],
     sample: |_| Some(Box::new(Overview::default())),
 };
 
-/// The item under the cursor. It stays selected when its row moves.
+/// The item under the cursor, which stays selected when its row moves.
 #[derive(Debug, Clone, PartialEq)]
 enum Anchor {
     Gpu(GpuUuid),
@@ -93,43 +93,44 @@ enum Anchor {
 
 #[derive(Debug, Default)]
 pub struct Overview {
-    /// Row index: GPUs first, then the lines of the process table.
+    /// Row index. GPUs come first, then the lines of the process table.
     cursor: usize,
     anchor: Option<Anchor>,
-    /// Memory of the fullest process with a known pool, if there is a single GPU.
+    /// Memory of the largest process with a known pool, if there is only one GPU.
     memory: Option<MemoryScreen>,
 }
 
-/// Areas of the parts of the screen.
+/// Areas of the screen's parts.
 struct Layout {
     host: Rect,
     gpus: Rect,
-    /// The line between the tables that states the unit and explains the columns; empty if there is no room.
+    /// The line between the tables that states the unit and explains the columns. Empty if it does not fit.
     legend: Rect,
     processes: Rect,
-    /// The line with the number of unreadable processes; empty if there are none.
+    /// The line with the number of unreadable processes. Empty if there are none.
     unread: Rect,
     below: Option<Below>,
 }
 
-/// Content of the rows that the tables leave free.
+/// Content of the rows left free by the tables.
 #[derive(Debug, Clone, Copy)]
 enum Below {
     Charts(Rect),
     Memory(Rect),
 }
 
-/// Number of rows needed to show the memory of a process. With fewer rows, only the accounting would fit, and a chart
-/// of the GPU is more useful.
+/// Number of rows needed to show a process's memory. With fewer rows, only the accounting would fit, and a chart of the
+/// GPU is more useful.
 const MIN_MEMORY_ROWS: u16 = 20;
 
-/// Minimum size of the two charts of one GPU.
+/// Minimum size of a GPU's two charts.
 const MIN_CHARTS_WIDTH: u16 = 56;
 const MIN_CHARTS_HEIGHT: u16 = 5;
-/// Maximum height of the charts of one GPU.
+/// Maximum height of a GPU's charts.
 const MAX_CHARTS_HEIGHT: u16 = 14;
 
-/// Returns the number of GPUs in each row of charts, and the height of a row. `None` if the charts of all GPUs do not fit.
+/// Returns the number of GPUs in each chart row, and the row height. Returns `None` if the charts of all GPUs do not
+/// fit.
 fn chart_grid(gpus: usize, area: Rect) -> Option<(u16, u16)> {
     let gpus = u16::try_from(gpus).ok().filter(|gpus| *gpus > 0)?;
     let rows = gpus.div_ceil((area.width / MIN_CHARTS_WIDTH).max(1));
@@ -137,7 +138,7 @@ fn chart_grid(gpus: usize, area: Rect) -> Option<(u16, u16)> {
     (height >= MIN_CHARTS_HEIGHT).then(|| (gpus.div_ceil(rows), height))
 }
 
-/// Returns the number of rows that charts take from the free ones.
+/// Returns the number of free rows taken by the charts.
 fn chart_rows(gpus: usize, free: Rect) -> u16 {
     match (chart_grid(gpus, free), u16::try_from(gpus)) {
         (Some((across, height)), Ok(gpus)) => gpus.div_ceil(across) * height,
@@ -146,10 +147,10 @@ fn chart_rows(gpus: usize, free: Rect) -> u16 {
     }
 }
 
-/// Like [`LEGEND`], if no process has an allocator that can be read.
+/// Like [`LEGEND`], but for use when no process has a readable allocator.
 const DRIVER_LEGEND: &str = " GiB  VRAM memory of a process on its GPU, as the driver reports it";
 
-/// The unit of all memory on this screen, and what the columns of PyTorch's allocator mean.
+/// The memory unit of this screen, and the meaning of the columns about PyTorch's allocator.
 const LEGEND: &str = " GiB ALLOC tensors + IDLE cache = RESV  STUCK fragments  FITS max request";
 
 /// The rest of the legend while an exited process is listed.
@@ -176,12 +177,12 @@ impl Overview {
         self.anchor = Self::anchor_at(app, self.cursor);
     }
 
-    /// Returns the line of the process table that has the cursor.
+    /// Returns the process table line under the cursor.
     fn process_cursor(&self, app: &App) -> Option<usize> {
         self.cursor.checked_sub(app.frame.gpus.len())
     }
 
-    /// Returns the GPU under the cursor, or the GPU of the process under it.
+    /// Returns the GPU under the cursor, or the GPU of the process under the cursor.
     fn selected_gpu<'a>(&self, app: &'a App) -> Option<&'a Gpu> {
         match self.process_cursor(app) {
             None => app.frame.gpus.get(self.cursor),
@@ -206,7 +207,7 @@ impl Overview {
         }
     }
 
-    /// Makes the spare rows show the memory of the fullest process.
+    /// Fills the spare rows with the memory of the largest process.
     fn follow_memory(&mut self, app: &App) {
         let fullest = match app.frame.gpus.as_slice() {
             [gpu] => MemoryScreen::largest(&app.all_rows, &gpu.uuid),
@@ -274,7 +275,7 @@ impl Overview {
         }
     }
 
-    /// Returns the GPU row that must be visible, and the first row to draw.
+    /// Returns the GPU row that must stay visible, and the first row to draw.
     fn gpu_rows(&self, app: &App, rows: &[GpuRow], area: Rect) -> (usize, usize) {
         let on_gpu = self.process_cursor(app).is_none();
         let of_gpu = |row: &GpuRow| on_gpu && row.position() == self.cursor;
@@ -283,7 +284,7 @@ impl Overview {
         (at, scrolled(at, rows.len(), height))
     }
 
-    /// Returns the row or heading at a position of the mouse.
+    /// Returns the row or heading at a mouse position.
     fn pressed(&self, app: &App, place: Position, body: Rect) -> Option<Pressed> {
         let rows = GpuRow::of_frame(&app.frame);
         let layout = self.layout(app, rows.len(), body);
@@ -323,7 +324,7 @@ impl Overview {
         }
     }
 
-    /// Draws the charts of every GPU, or those of the selected GPU if there is not enough room for all.
+    /// Draws the charts of all GPUs, or only those of the selected GPU if not all fit.
     fn draw_charts(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let gpus = &app.frame.gpus;
         let Some((across, height)) = chart_grid(gpus.len(), area) else {
@@ -352,7 +353,7 @@ impl Overview {
             let now = now.map_or(String::new(), |now| format!(" {now}"));
             format!("GPU {} {what}{now}", gpu.index)
         };
-        // Current values would not belong to charts that end earlier.
+        // Current values would not match charts that end earlier.
         let is_same_time = app.time_window.end().is_none() || app.is_rewound();
         let shown = Some(gpu).filter(|_| is_same_time);
         let vram = shown.and_then(|gpu| gpu.memory.taken());
@@ -372,19 +373,19 @@ impl Overview {
     }
 }
 
-/// Returns the cursor position of the first line of the process table that matches.
+/// Returns the cursor position of the first matching line in the process table.
 fn below_gpus(app: &App, matches: impl Fn(&TableRow) -> bool) -> Option<usize> {
     let line = app.lines.iter().position(matches)?;
     Some(line + app.frame.gpus.len())
 }
 
-/// Returns why the GPU table is empty: the driver hangs, has failed, or reports no GPU.
+/// Returns the reason why the GPU table is empty: the driver hangs, has failed, or reports no GPU.
 pub fn why_no_gpus(frame: &Frame) -> String {
     let why = frame.driver.as_ref().and_then(|driver| driver.gpus.why());
     why.map_or("No GPU data yet".into(), ToString::to_string)
 }
 
-/// Draws `!  2 processes unreadable (ptrace): run sudo gputop  ! Show fixes`.
+/// Draws the unreadable-process line: `!  2 processes unreadable (ptrace): run sudo gputop  ! Show fixes`.
 fn draw_unread(app: &App, area: Rect, buffer: &mut Buffer) {
     let Some(words) = unread_words(&app.frame) else {
         return;
@@ -481,7 +482,7 @@ fn draw_host(app: &App, area: Rect, buffer: &mut Buffer) {
     driver_item("CUDA", |driver| &driver.cuda);
 }
 
-/// Shows the visible range in the heading if the GPU table does not fit.
+/// If not all GPUs fit, shows the visible range in the heading of the GPU table.
 fn draw_range(rows: &[GpuRow], offset: usize, area: Rect, app: &App, buffer: &mut Buffer) {
     let shown = usize::from(area.height.saturating_sub(1)).min(rows.len() - offset.min(rows.len()));
     if shown < rows.len() {

@@ -1,5 +1,5 @@
-//! Results of the probe allocator: histograms of driver, pattern and process side by side, the policies below them, and
-//! earlier probes as a heat map.
+//! Results of the probe allocator: histograms of driver, pattern and process side by side, with the policies below them
+//! and earlier probes as a heat map.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "native, expandable",
-            "PyTorch's caching allocator with its defaults, and with expandable_segments:True.",
+            "PyTorch's caching allocator with default settings, and with expandable_segments:True.",
         ),
         (
             "pool, plain",
@@ -75,7 +75,7 @@ impl ProbeScreen {
         app.probes.of(&self.gpu).next()
     }
 
-    /// Returns `PROBE GPU 0 NVIDIA H200   12:04:31, 3s ago`.
+    /// Returns the title: `PROBE GPU 0 NVIDIA H200   12:04:31, 3s ago`.
     fn title(&self, app: &App) -> String {
         let name = gpu_words(&self.gpu, app);
         let when = match self.newest(app) {
@@ -128,7 +128,7 @@ fn sentences(probe: &Probe) -> Vec<(String, Role)> {
     lines
 }
 
-/// Returns the run shown as the pattern: the first one that made requests.
+/// Returns the run that is shown as the pattern, which is the first one that made requests.
 fn headline(probe: &Probe) -> Option<&PatternRun> {
     let has_run = |run: &&PatternRun| run.requests_made > 0;
     probe.patterns.iter().find(has_run)
@@ -143,7 +143,7 @@ fn buckets(bins: &[Bin]) -> Vec<Bucket> {
     bins.iter().map(bucket).collect()
 }
 
-/// Returns the title and histogram of each column, and the text to show if it has no free blocks.
+/// Returns the title and histogram of each column, and the text to show if the histogram has no free blocks.
 fn columns(probe: &Probe) -> Vec<(String, &'static str, Vec<Bucket>)> {
     let mut columns = Vec::new();
     if let Some(fill) = &probe.driver {
@@ -230,7 +230,7 @@ impl Screen for ProbeScreen {
         Effect::Ignored
     }
 
-    /// Repeats the probe after the interval of the user while this screen is open.
+    /// Repeats the probe at the user's interval while this screen is open.
     fn next_request(&mut self, app: &App) -> Option<Request> {
         let interval = app.probe_interval?;
         is_allowed(app).ok()?;
@@ -270,7 +270,7 @@ impl Screen for ProbeScreen {
 }
 
 impl ProbeScreen {
-    /// Draws how the free blocks of the pattern changed over the probes of this GPU.
+    /// Draws how the pattern's free blocks changed over the probes of this GPU.
     fn draw_history(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let probes = || {
             app.probes
@@ -308,7 +308,7 @@ fn draw_columns(
             width,
             ..area
         };
-        // The policy is named below the histograms, so the title may omit it.
+        // The policy name is shown below the histograms, so the title can omit it.
         let title = match title.split_once(' ') {
             Some(("PATTERN", _)) if width < 30 => "PATTERN",
             _ => title,
@@ -488,9 +488,9 @@ mod tests {
         app.update(Update::Probed(Arc::new(probe(197_000, 1))));
         assert!(screen.next_request(&app).is_none(), "without the setting");
         app.probe_interval = Some(Millis(10_000));
-        assert!(screen.next_request(&app).is_none(), "3 s after it");
+        assert!(screen.next_request(&app).is_none(), "3 s after the reply");
         app.probe_interval = Some(Millis(3_000));
         assert!(matches!(screen.next_request(&app), Some(Request::Probe(wish)) if wish.gpu == gpu));
-        assert!(screen.next_request(&app).is_none(), "until it is answered");
+        assert!(screen.next_request(&app).is_none(), "until a reply arrives");
     }
 }

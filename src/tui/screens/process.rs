@@ -1,5 +1,5 @@
-//! One process: its memory over time on each of its GPUs, what the kernel reports about it, and its environment as far
-//! as privacy allows.
+//! One process: its memory over time on each of its GPUs, kernel data about it, and its environment as far as privacy
+//! allows.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "environment",
-            "Variables relevant to GPU programs with their values, all others by name only.",
+            "Environment variables. Values are shown only for variables relevant to GPU programs; all others are listed by name.",
         ),
         (
             "locked",
@@ -57,7 +57,7 @@ pub const DEF: ScreenDef = ScreenDef {
     sample: |app| Some(Box::new(ProcessScreen::new(app.rows.first()?.id()))),
 };
 
-/// Source of the values that a framework reports about itself.
+/// Source label for values reported by the framework itself.
 const REPORTED: &str = "program, 1 s";
 
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl ProcessScreen {
         }
     }
 
-    /// Returns the rows of the process, one for each of its GPUs.
+    /// Returns the process's rows, one for each of its GPUs.
     fn rows<'a>(&self, app: &'a App) -> Vec<&'a ProcessRow> {
         app.all_rows
             .iter()
@@ -169,7 +169,7 @@ impl ProcessScreen {
     }
 }
 
-/// Returns the areas of the title, the charts, which may be empty, and the facts.
+/// Returns the areas of the title, the charts (which may be empty) and the facts.
 fn areas(area: Rect) -> [Rect; 3] {
     let chart = match area.height.saturating_sub(1) {
         left if left >= 14 => (left / 3).clamp(6, 14),
@@ -222,7 +222,7 @@ fn gpu_facts(rows: &[&ProcessRow], is_nvidia_smi: bool, theme: &Theme) -> Vec<Fa
     list
 }
 
-/// Returns a summary of the pool on one GPU. The memory screen has the details.
+/// Returns a summary of the pool on one GPU. The memory screen shows the details.
 fn pool_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
     if row.ended().is_some() {
         return Vec::new();
@@ -237,7 +237,7 @@ fn pool_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
     list
 }
 
-/// Returns the values that a framework reports about itself. A missing value has a reason.
+/// Returns the values reported by the framework itself. A missing value has a reason.
 fn reported_facts(pool: &ReportedPool, theme: &Theme) -> [Fact; 6] {
     let fact = |name, reading: &Reading<Bytes>, peak: Option<Bytes>| {
         let peak = peak.map_or(String::new(), |peak| format!("  peak {peak}"));
@@ -278,7 +278,7 @@ fn read_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
     ]
 }
 
-/// Returns the exit status and its evidence.
+/// Returns the exit status and the evidence for it.
 fn exit_facts(exit: &Exit, theme: &Theme) -> Vec<Fact> {
     let number = |name, reading: &Reading<i32>| {
         Fact::reading(name, reading, "kernel", theme, i32::to_string)
@@ -305,7 +305,7 @@ fn exit_facts(exit: &Exit, theme: &Theme) -> Vec<Fact> {
     list
 }
 
-/// Returns the incident of the process and the keys that explain it.
+/// Returns the process's incident and the keys that explain it.
 fn incident_facts(incident: &Incident, app: &App) -> [Fact; 4] {
     let keys = [Action::Open, Action::Why].map(|action| app.keymap.label(action));
     let headline = format!("{} ({})", incident.headline, severity(incident.severity));
@@ -377,7 +377,7 @@ fn host_facts(process: &Process, has_exited: bool, app: &App) -> Vec<Fact> {
     list
 }
 
-/// Returns the name and runtime of the container, and its ID if that differs.
+/// Returns the container's name and runtime, and its ID if it differs from the name.
 fn container_facts(process: &Process, theme: &Theme) -> Vec<Fact> {
     let Some(words) = process.container_words() else {
         let (id, source) = (&process.container, "");

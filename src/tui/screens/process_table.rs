@@ -12,8 +12,8 @@ use crate::tui::widgets::area::split_left;
 use crate::tui::widgets::cells::{columns, put_glyph, put_line};
 use crate::tui::widgets::table::{self, Cell, Column, Placed, View, placed, scrolled};
 
-/// Draws `rows`, scrolled so that row `at` is visible. Shows the cursor on that row if it is `marked`. Returns the
-/// number of rows below the visible ones.
+/// Draws `rows`, scrolled to make row `at` visible. Shows the cursor on that row if `marked` is set. Returns the number
+/// of rows below the visible ones.
 pub fn draw_processes(
     app: &App,
     rows: &[ProcessRow],
@@ -28,7 +28,7 @@ pub fn draw_processes(
     draw(app, rows, cell, has_tag, &place, buffer)
 }
 
-/// Draws the app's process table, in which rows may be grouped. Returns the number of lines below the visible ones.
+/// Draws the app's process table, which may be grouped. Returns the number of lines below the visible ones.
 pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut Buffer) -> usize {
     let cell = |column: &Column<ProcessRow>, line: &TableRow| match line {
         TableRow::Group(group) => group.cell(column.title),
@@ -50,7 +50,7 @@ pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut B
     below
 }
 
-/// Draws the names of groups in the columns to the left of the first sum.
+/// Draws the group names in the columns to the left of the first sum.
 fn draw_names(app: &App, at: usize, area: Rect, buffer: &mut Buffer) {
     let (_, table) = split(app, area);
     let placed = placed(PROCESS_COLUMNS, &view(app), table);
@@ -73,7 +73,7 @@ fn cell_of(column: &Column<ProcessRow>, row: &ProcessRow, app: &App) -> Cell {
     (column.cell)(row, &app.theme).dim_if(row.is_stale())
 }
 
-/// Returns the heading or the line at a position in a table with this number of lines.
+/// Returns the heading or line at a position in a table with this number of lines.
 pub fn hit(app: &App, lines: usize, at: usize, place: Position, area: Rect) -> Option<Pressed> {
     let (_, table) = split(app, area);
     if place.y == area.y {
@@ -101,7 +101,7 @@ fn rows_of(area: Rect) -> usize {
     usize::from(area.height.saturating_sub(1))
 }
 
-/// Returns the width of the tag column, which exists only while there are tags, and the area of the table.
+/// Returns the width of the tag column, which is 0 without tags, and the area of the table.
 fn split(app: &App, area: Rect) -> (u16, Rect) {
     let tags = u16::from(!app.tags.is_empty()).min(area.width);
     let [_, table] = split_left(area, tags);

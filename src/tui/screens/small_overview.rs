@@ -1,4 +1,5 @@
-//! The overview in a pane too small for tables: one GPU in a few lines, or one cell for each GPU. It draws at any size.
+//! The overview for a pane too small for tables: one GPU in a few lines, or one cell for each GPU. Can be drawn at any
+//! size.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -72,7 +73,7 @@ fn draw_gpu(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// Draws `GPU0 ####....  91%`: a bar with its parts, and the share in use.
+/// Draws `GPU0 ####....  91%`: a bar split into parts, and the share in use.
 fn gauge(app: &App, gpu: &Gpu, label: &str, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
     let is_unresponsive = gpu.health.state != HealthState::Answering;
@@ -115,7 +116,7 @@ fn gauge(app: &App, gpu: &Gpu, label: &str, area: Rect, buffer: &mut Buffer) {
     );
 }
 
-/// Draws `21.9 of 24.0 GiB SM 97% 388W     12:04:31`.
+/// Draws the status line: `21.9 of 24.0 GiB SM 97% 388W     12:04:31`.
 fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
     let absent = app.theme.glyphs.absent;
@@ -138,7 +139,7 @@ fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     let text = format!("{source}{used} of {total} GiB SM {sm} {watts}W");
     let style = theme.style(Role::Text);
     put(buffer, area.x, area.y, &text, area.width, style);
-    // A lost link replaces the clock, which has stopped.
+    // A lost link is shown in place of the clock, which has stopped.
     let (right, style) = match app.link.as_ref().and_then(chrome::link_words) {
         Some((words, role)) => (words, theme.style(role)),
         None => (clock, style),
@@ -153,7 +154,7 @@ fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     );
 }
 
-/// Returns the most urgent warning of the pools on the GPU.
+/// Returns the most urgent warning among the GPU's pools.
 fn warning(app: &App, gpu: &Gpu) -> Option<Note> {
     let on = app
         .all_rows
@@ -168,7 +169,7 @@ fn split_of(app: &App, gpu: &Gpu) -> Option<Accounting> {
     account_pools(gpu, app.frame.pools.as_ref())
 }
 
-/// Describes the memory of the GPU: from the allocator of its only process, or in parts.
+/// Describes the GPU's memory, either from the allocator of its only process or in parts.
 fn split_words(app: &App, gpu: &Gpu) -> String {
     if let Some(words) = pool_words(app, gpu) {
         return words;
@@ -199,7 +200,7 @@ fn split_words(app: &App, gpu: &Gpu) -> String {
     }
 }
 
-/// Returns `RETRY 2 OOM 1` for all pools on the GPU, or an empty string.
+/// Returns the counters of all pools on the GPU, such as `RETRY 2 OOM 1`, or an empty string.
 fn trouble_words(app: &App, gpu: &Gpu) -> String {
     let on = app
         .all_rows
@@ -218,7 +219,7 @@ fn trouble_words(app: &App, gpu: &Gpu) -> String {
 }
 
 /// Returns `FITS 3.0 alloc 14.1 idle 6.8 stuck 5.9` if a single process with a known pool uses the GPU, or `alloc 14.1
-/// idle 6.8 JAX` if its framework reports no more than that.
+/// idle 6.8 JAX` if its framework reports only these values.
 fn pool_words(app: &App, gpu: &Gpu) -> Option<String> {
     let mut on = app
         .all_rows
@@ -239,7 +240,7 @@ fn pool_words(app: &App, gpu: &Gpu) -> Option<String> {
     Some(format!("{fits}alloc {allocated} idle {idle} {rest}"))
 }
 
-/// Returns `train.py 418  3h12  peak 20.1 GiB`: the peak of live tensors, or else the VRAM in use.
+/// Returns `train.py 418  3h12  peak 20.1 GiB`: the peak of live tensors, or the VRAM in use if the peak is unknown.
 fn process_words(row: &ProcessRow, theme: &Theme) -> String {
     let command = row.command();
     let command = command.value().map_or(theme.glyphs.absent, String::as_str);
@@ -300,7 +301,7 @@ fn history(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     );
 }
 
-/// Draws a headline, a cell for each GPU in as many columns as fit, and the most urgent message.
+/// Draws a headline, a grid with one cell per GPU in as many columns as fit, and the most urgent message.
 fn draw_grid(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
     let headline = headline(app, area, buffer);
     let [_, body] = split_top(area, headline);
@@ -375,7 +376,7 @@ fn headline(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
     1
 }
 
-/// Draws the line below the grid: the most urgent message.
+/// Draws the most urgent message in the line below the grid.
 fn draw_message(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
     let reason = app.recording.as_ref().and_then(|r| r.reason.clone());
@@ -394,8 +395,8 @@ fn draw_message(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buf
     put_line(buffer, area, &text, role, theme);
 }
 
-/// Returns the most urgent message of all GPUs: unresponsive GPUs first, then errors, other warnings, and warnings
-/// about pools.
+/// Returns the most urgent message of all GPUs: unresponsive GPUs first, then errors, other warnings, and pool
+/// warnings.
 fn trouble(app: &App, gpus: &[Gpu]) -> Option<(String, Role)> {
     let rank = |gpu: &Gpu, role: Role| match (gpu.health.state, role) {
         (HealthState::Lost | HealthState::Silent, _) => Some(0),

@@ -27,7 +27,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "cudaMallocAsync",
-            "PyTorch uses the driver's own pool, so the process has no allocator to read.",
+            "PyTorch uses the driver's own pool, so there is no PyTorch allocator to read.",
         ),
         (
             "pluggable allocator",
@@ -42,7 +42,7 @@ pub struct Unreadable {
     scroll: Scroll,
 }
 
-/// A reason and the processes that it applies to.
+/// A reason and the affected processes.
 struct Group<'f> {
     kind: &'static str,
     why: String,
@@ -66,7 +66,7 @@ fn groups(frame: &Frame) -> Vec<Group<'_>> {
     groups
 }
 
-/// Returns `    418  GPU 0   ana       train.py --lr 1`.
+/// Formats a process as a line: `    418  GPU 0   ana       train.py --lr 1`.
 fn process_line(unread: &Unread, app: &App) -> String {
     let key = unread.process;
     let rows = || app.all_rows.iter().filter(|row| row.id().key == key);

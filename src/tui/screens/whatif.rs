@@ -1,8 +1,8 @@
-//! An allocation history replayed under several allocator settings: their curves in one chart, and their results in a
-//! table below it.
+//! An allocation history replayed with several allocator settings: their curves in one chart, and the results in a
+//! table below.
 //!
-//! Everything was replayed before the screen opened, so only the cursor changes. The setting under the cursor is drawn
-//! as columns (live tensors, with the cache on top), the others as letters.
+//! All replays finish before the screen opens, so only the cursor changes. The setting under the cursor is drawn as
+//! columns (live tensors, with the cache on top), the others as letters.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -44,7 +44,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "IDLE",
-            "Reserved memory that is not in tensors at the peak of RESERVED. This is fragmentation.",
+            "Reserved memory that is not in tensors when RESERVED peaks. This is fragmentation.",
         ),
         (
             "FITS",
@@ -56,7 +56,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "OOM AT",
-            "Operation whose request fails. A line below the table shows if it also failed in the recording.",
+            "Operation whose request fails. If it also failed in the recording, a line below the table says so.",
         ),
     ],
     // This screen shows a replayed history, which the samples do not contain.
@@ -73,7 +73,7 @@ const fn figure(
 }
 
 const COLUMNS: &[Column<Played>] = &[
-    // The letter of the curve, filled in by `table`.
+    // The curve's letter, filled in by `table`.
     Column {
         align: Align::Left,
         ..figure("", 1, 0, |_, _| Cell::text(""))
@@ -109,7 +109,7 @@ const COLUMNS: &[Column<Played>] = &[
 #[derive(Debug)]
 pub struct WhatifScreen {
     document: Document,
-    /// Index of the shown device.
+    /// Index of the displayed device.
     device_index: usize,
     /// Index of the setting under the cursor.
     selected: usize,
@@ -118,7 +118,7 @@ pub struct WhatifScreen {
 /// Minimum height of a useful chart.
 const MIN_CHART: u16 = 5;
 
-/// Colours of the other curves. Without colour, their letters distinguish them.
+/// Colours of the other curves. Without colour, the curves are distinguished by their letters.
 const ROLES: &[Role] = &[
     Role::Chart,
     Role::Processes,
@@ -128,7 +128,7 @@ const ROLES: &[Role] = &[
     Role::Driver,
 ];
 
-/// Returns the letter of a curve. x is excluded because it marks a failed request.
+/// Returns a curve's letter. x is excluded because it marks a failed request.
 fn letter(n: usize) -> &'static str {
     const LETTERS: &str = "abcdefghijklmnopqrstuvw";
     LETTERS.get(n..=n).unwrap_or("+")
@@ -161,7 +161,7 @@ impl WhatifScreen {
         self.selected = self.selected.min(count.saturating_sub(1));
     }
 
-    /// Returns the device with its GPU, and the length of its history.
+    /// Describes the device with its GPU, and the length of its history.
     fn about(&self, device: &Device) -> [(String, Role); 2] {
         let count = self.document.devices.len();
         let device_label = match count {
@@ -184,7 +184,7 @@ impl WhatifScreen {
     fn table(&self, device: &Device, area: Rect, buffer: &mut Buffer, theme: &Theme) {
         let rows: Vec<(usize, &Played)> = device.settings.iter().enumerate().collect();
         let height = usize::from(area.height.saturating_sub(1));
-        // ALLOCATED differs little between settings, and the names of settings are long.
+        // In a narrow area, omit ALLOCATED: it differs little between settings, and setting names are long.
         let mut hidden = Hidden::default();
         if area.width < 100 {
             let allocated = COLUMNS.iter().position(|c| c.title == "ALLOCATED");
@@ -207,7 +207,7 @@ impl WhatifScreen {
         table::draw(COLUMNS, &rows, cell, &view, area, buffer, theme);
     }
 
-    /// Returns remarks on the setting under the cursor, and the verdict on all settings.
+    /// Returns remarks on the setting under the cursor, and the overall conclusion.
     fn below(&self, device: &Device) -> Vec<(String, Role)> {
         let mut lines = Vec::new();
         if let Some(played) = self.played() {
@@ -220,7 +220,7 @@ impl WhatifScreen {
         lines
     }
 
-    /// Draws the chart. It needs a row for the legend, some for the columns and one for the axis.
+    /// Draws the chart, which needs one row for the legend, some for the columns and one for the axis.
     fn chart(&self, device: &Device, area: Rect, buffer: &mut Buffer, theme: &Theme) {
         let (Some(selected), Some(mut plot)) = (self.played(), plot(area)) else {
             return;
@@ -262,7 +262,7 @@ impl WhatifScreen {
             plot.width,
             dim,
         );
-        // Histories often end with a failure, so leave room for its mark beside the number.
+        // Histories often end with a failure, so leave room for the failure mark beside the number.
         let right = plot.right().saturating_sub(2).max(plot.x);
         put_right(
             buffer,
@@ -306,7 +306,7 @@ impl WhatifScreen {
     }
 }
 
-/// Maps the operations of a history to the columns of a chart.
+/// Maps a history's operations to chart columns.
 #[derive(Clone, Copy)]
 struct Columns {
     operations: usize,
@@ -331,7 +331,7 @@ impl Columns {
         self.values(played, |point| point.reserved)
     }
 
-    /// Returns allocated and reserved memory in the form that the pool chart takes.
+    /// Converts allocated and reserved memory to the pool chart's input.
     fn spans(self, played: &Played) -> (Vec<Option<Span>>, Vec<Option<Span>>) {
         let spans = |values: Vec<Option<Bytes>>| {
             let span = |value: Bytes| Span(value.0 as f32, value.0 as f32);
@@ -349,7 +349,7 @@ impl Columns {
     }
 }
 
-/// Returns the row of the top edge of a column of this height.
+/// Returns the row of the top edge for a column of this height.
 fn row_of(value: Bytes, top: Bytes, plot: Rect) -> u16 {
     let rows = u128::from(value.0) * u128::from(plot.height);
     let rows = rows.div_ceil(u128::from(top.0.max(1)));

@@ -1,4 +1,4 @@
-//! Parts of an area.
+//! Helpers that split an area into parts.
 
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
 
@@ -7,7 +7,7 @@ pub fn row(area: Rect, y: u16) -> Rect {
     Rect::new(area.x, y, area.width, 1)
 }
 
-/// Returns the area without one column on the left and on the right.
+/// Returns the area without its leftmost and rightmost columns.
 pub fn margin(area: Rect) -> Rect {
     match area.width {
         0 | 1 => Rect { width: 0, ..area },
@@ -20,7 +20,7 @@ pub fn split_top(area: Rect, height: u16) -> [Rect; 2] {
     Layout::vertical([Constraint::Length(height), Constraint::Fill(1)]).areas(area)
 }
 
-/// Splits an area above its last rows. If there are fewer, the first part is empty.
+/// Splits an area before its last rows. If the area has fewer rows, the first part is empty.
 pub fn split_bottom(area: Rect, height: u16) -> [Rect; 2] {
     split_top(area, area.height.saturating_sub(height))
 }
@@ -30,7 +30,7 @@ pub fn split_left(area: Rect, width: u16) -> [Rect; 2] {
     Layout::horizontal([Constraint::Length(width), Constraint::Fill(1)]).areas(area)
 }
 
-/// Splits an area before its last columns. If there are fewer, the first part is empty.
+/// Splits an area before its last columns. If the area has fewer columns, the first part is empty.
 pub fn split_right(area: Rect, width: u16) -> [Rect; 2] {
     split_left(area, area.width.saturating_sub(width))
 }

@@ -1,4 +1,5 @@
-//! A bar whose parts add up to its width. A part that fills at least an eighth of a cell gets at least one cell.
+//! A bar whose parts add up to its width. A part that fills at least an eighth of a cell gets at least one cell if
+//! there is room.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
@@ -12,8 +13,8 @@ pub struct Part<'a> {
     pub style: Style,
 }
 
-/// Returns the number of cells of each part, by largest remainder. A part that fills at least an eighth of a cell stays
-/// visible while there is room. Smaller parts get no cell.
+/// Returns the number of cells for each part, by the largest remainder method. A part that fills at least an eighth of
+/// a cell stays visible while there is room. Smaller parts get no cell.
 pub fn divide(amounts: &[u64], width: usize) -> Vec<usize> {
     let sum: u128 = amounts.iter().map(|&a| u128::from(a)).sum();
     if sum == 0 || width == 0 {

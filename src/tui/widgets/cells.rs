@@ -1,4 +1,4 @@
-//! Text in a fixed number of terminal columns.
+//! Helpers that fit text into a fixed number of terminal columns.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ pub fn columns(text: &str) -> usize {
     }
 }
 
-/// Returns `text` in at most `width` columns. Truncated text ends with `ellipsis`, which is one column wide.
+/// Truncates `text` to at most `width` columns. Truncated text ends with `ellipsis`, which is one column wide.
 pub fn fit<'t>(text: &'t str, width: usize, ellipsis: &str) -> Cow<'t, str> {
     if columns(text) <= width {
         return Cow::Borrowed(text);
@@ -41,8 +41,7 @@ pub fn fit<'t>(text: &'t str, width: usize, ellipsis: &str) -> Cow<'t, str> {
     Cow::Owned(fitting)
 }
 
-/// Returns `text` in at most `width` columns, like [`fit`], but shortens a long text in its middle instead of at its
-/// end.
+/// Truncates `text` to at most `width` columns, like [`fit`], but in the middle instead of at the end.
 pub fn fit_middle<'t>(text: &'t str, width: usize, ellipsis: &str) -> Cow<'t, str> {
     if columns(text) <= width || width == 0 {
         return fit(text, width, ellipsis);
@@ -110,7 +109,8 @@ pub fn put(buffer: &mut Buffer, x: u16, y: u16, text: &str, width: u16, style: S
     end - x
 }
 
-/// Writes ASCII text. Most of a screen is ASCII, which needs no search for grapheme boundaries.
+/// Writes ASCII text. This is a fast path for most of the screen, because ASCII needs no search for grapheme
+/// boundaries.
 fn put_ascii(buffer: &mut Buffer, x: u16, y: u16, text: &str, width: u16, style: Style) -> u16 {
     let mut at = x;
     for letter in text
@@ -124,20 +124,20 @@ fn put_ascii(buffer: &mut Buffer, x: u16, y: u16, text: &str, width: u16, style:
     at - x
 }
 
-/// Sets one cell, if it is inside the buffer.
+/// Sets one cell if it is inside the buffer.
 pub fn put_glyph(buffer: &mut Buffer, x: u16, y: u16, glyph: &str, style: Style) {
     if let Some(cell) = buffer.cell_mut((x, y)) {
         cell.set_symbol(glyph).set_style(style);
     }
 }
 
-/// Writes a line into the first row of `area`. A cut line ends with an ellipsis.
+/// Writes a line into the first row of `area`. A truncated line ends with an ellipsis.
 pub fn put_line(buffer: &mut Buffer, area: Rect, text: &str, role: Role, theme: &Theme) {
     let text = fit(text, usize::from(area.width), theme.glyphs.ellipsis);
     put(buffer, area.x, area.y, &text, area.width, theme.style(role));
 }
 
-/// Writes lines below each other, as many as there are rows.
+/// Writes as many lines as there are rows, one below the other.
 pub fn put_lines<'l>(
     buffer: &mut Buffer,
     area: Rect,
@@ -149,7 +149,7 @@ pub fn put_lines<'l>(
     }
 }
 
-/// Writes several strings in a row. Returns the column after the last.
+/// Writes several strings side by side. Returns the column after the last.
 pub fn put_all(buffer: &mut Buffer, x: u16, y: u16, right: u16, pieces: &[(&str, Style)]) -> u16 {
     let mut at = x;
     for (text, style) in pieces {
@@ -158,7 +158,7 @@ pub fn put_all(buffer: &mut Buffer, x: u16, y: u16, right: u16, pieces: &[(&str,
     at
 }
 
-/// Writes text that ends at `right`. Returns its first column.
+/// Writes text that ends at `right`. Returns the text's first column.
 pub fn put_right(
     buffer: &mut Buffer,
     left: u16,
@@ -174,7 +174,7 @@ pub fn put_right(
     right - width
 }
 
-/// Writes a line that ends at the right edge of `area`. Returns its first column.
+/// Writes a line that ends at the right edge of `area`. Returns the line's first column.
 pub fn put_line_right(
     buffer: &mut Buffer,
     area: Rect,
@@ -186,7 +186,7 @@ pub fn put_line_right(
     put_right(buffer, area.x, area.right(), area.y, text, style)
 }
 
-/// Replaces non-ASCII characters if the theme is ASCII-only. gputop itself draws only ASCII then, but text from other
+/// Replaces non-ASCII characters if the theme is ASCII-only. gputop itself then draws only ASCII, but text from other
 /// programs may contain other characters.
 pub fn replace_non_ascii(buffer: &mut Buffer, theme: &Theme) {
     if theme.glyphs != ASCII {

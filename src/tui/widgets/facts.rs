@@ -10,11 +10,11 @@ use super::cells::{put_line, put_line_right, wrap_words};
 use crate::model::reading::Reading;
 use crate::tui::theme::{Role, Theme};
 
-/// A line of a list of facts.
+/// A line in a list of facts.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fact {
     Heading(String),
-    /// Name, text, role of the text, and source: `NVML 10 s`.
+    /// A fact: name, text, role of the text, and source (`NVML 10 s`).
     Value(&'static str, String, Role, &'static str),
     /// Long text, such as a command line, wrapped at any character.
     Long(&'static str, String),
@@ -43,10 +43,10 @@ impl Fact {
     }
 }
 
-/// Width of the names.
+/// Width of the name column.
 const NAME_WIDTH: u16 = 22;
 
-/// Returns the lines of `facts` at a width. Long text is wrapped; everything else is one line.
+/// Returns the lines of `facts` for a width. Long text is wrapped; every other fact takes one line.
 pub fn lines(facts: &[Fact], width: u16) -> Vec<Fact> {
     let room = usize::from(width.saturating_sub(NAME_WIDTH)).max(10);
     let mut lines = Vec::new();
@@ -66,7 +66,7 @@ pub fn lines(facts: &[Fact], width: u16) -> Vec<Fact> {
     lines
 }
 
-/// Wraps at the last column. Text shown here is copied, so the wrapping must not add or remove blanks.
+/// Wraps at the last column. Users copy this text, so wrapping must not add or remove blanks.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;
@@ -84,7 +84,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Draws lines from `offset` on, in as many columns of at least `min_width` as fit.
+/// Draws lines starting at `offset`, in as many columns of at least `min_width` as fit.
 pub fn draw(
     lines: &[Fact],
     offset: usize,
@@ -108,7 +108,7 @@ pub fn draw(
     }
 }
 
-/// Returns the number of columns of at least `min_width`, and the width of a line in one of them.
+/// Returns the number of columns of at least `min_width` that fit, and the width of a line in one of them.
 fn columns_of(width: u16, min_width: u16) -> (u16, u16) {
     let columns = (width / min_width.max(1)).max(1);
     (
@@ -117,7 +117,7 @@ fn columns_of(width: u16, min_width: u16) -> (u16, u16) {
     )
 }
 
-/// Returns the width of a fact when the area is divided into as many columns of at least `min_width` as fit.
+/// Returns the width of a fact if the area is divided into as many columns of at least `min_width` as fit.
 pub fn line_width(area: Rect, min_width: u16) -> u16 {
     columns_of(area.width, min_width).1
 }

@@ -1,5 +1,4 @@
-//! Histograms over time: a row for each size, a column for each time, newest on the right. The fuller a cell, the more
-//! bytes.
+//! Histograms over time: one row per size and one column per time, newest on the right. Fuller cells mean more bytes.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,10 +9,10 @@ use crate::allocator::fragmentation::Bucket;
 use crate::model::units::Bytes;
 use crate::tui::theme::{Role, Theme};
 
-/// Width of `<=   1M `.
+/// Width of a size label: `<=   1M `.
 const LABEL: u16 = 8;
 
-/// Draws `columns`, newest first. Each is a histogram with one row for each power-of-two size, below a title row.
+/// Draws `columns`, newest first, below a title row. Each is a histogram with one row for each power-of-two size.
 pub fn draw(title: &str, columns: &[Vec<Bucket>], area: Rect, buffer: &mut Buffer, theme: &Theme) {
     if area.height < 2 || area.width <= LABEL {
         return;
@@ -40,7 +39,7 @@ pub fn draw(title: &str, columns: &[Vec<Bucket>], area: Rect, buffer: &mut Buffe
     }
 }
 
-/// Returns a cell's level in eighths of the column's sum. Even a few bytes are visible.
+/// Returns a cell's level in eighths of the column's sum. Even a few bytes produce a visible level.
 fn level(bytes: u64, all: u64) -> usize {
     let eighths = u128::from(bytes) * 8 / u128::from(all.max(1));
     let min = usize::from(bytes > 0);

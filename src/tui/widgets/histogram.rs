@@ -9,15 +9,15 @@ use crate::model::units::{Bytes, apportion};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::row;
 
-/// Width of `<=   1M `.
+/// Width of a size label: `<=   1M `.
 const LABEL: u16 = 8;
 const COUNT: u16 = 7;
-/// Minimum width of a bar. With less room, the column of counts is one character narrower.
+/// Minimum width of a bar. With less room, the count column is one character narrower.
 const MIN_BAR: u16 = 3;
 const SIZE: u16 = 7;
 const STEP: u64 = Bytes::gib(1).0 / 100;
 
-/// Merges neighbouring powers of two so that all fit into `rows`. The last group ends with the largest power.
+/// Merges neighbouring powers of two until all groups fit into `rows`. The last group ends with the largest power.
 pub fn merged(buckets: &[Bucket], rows: usize) -> Vec<Bucket> {
     let size = buckets.len().div_ceil(rows.max(1)).max(1);
     let first = buckets.len() % size;
@@ -33,7 +33,7 @@ pub fn merged(buckets: &[Bucket], rows: usize) -> Vec<Bucket> {
         .collect()
 }
 
-/// Draws the free blocks of a cache.
+/// Draws a cache's free blocks.
 pub fn draw(buckets: &[Bucket], area: Rect, buffer: &mut Buffer, theme: &Theme) {
     let title = if area.width >= 34 {
         "FREE BLOCKS by size"
@@ -44,8 +44,8 @@ pub fn draw(buckets: &[Bucket], area: Rect, buffer: &mut Buffer, theme: &Theme) 
     draw_titled(title, empty, buckets, area, buffer, theme);
 }
 
-/// Draws a histogram. It needs a row for the heading and one for each bar. The bars show bytes. `empty` is shown if
-/// there are no buckets.
+/// Draws a histogram, which needs one row for the heading and one for each bar. The bars show bytes. `empty` is shown
+/// if there are no buckets.
 pub fn draw_titled(
     title: &str,
     empty: &str,
@@ -144,7 +144,7 @@ fn draw_row(
     );
 }
 
-/// Returns a size in GiB with two decimals. A size that would read 0.00 gets its own unit.
+/// Formats a size in GiB with two decimals. A size that would be shown as 0.00 is formatted in a smaller unit.
 fn amount(bucket: &Bucket, printed: Bytes) -> String {
     if printed.0 == 0 && bucket.bytes.0 > 0 {
         bucket.bytes.short()
@@ -153,7 +153,7 @@ fn amount(bucket: &Bucket, printed: Bytes) -> String {
     }
 }
 
-/// Returns a power of two without decimals: `512`, `64K`, `1M`, `16G`.
+/// Formats a power of two without decimals: `512`, `64K`, `1M`, `16G`.
 pub fn size_words(size: Bytes) -> String {
     match size.0 {
         n if n >= 1 << 40 => format!("{}T", n >> 40),

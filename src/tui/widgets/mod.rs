@@ -1,4 +1,4 @@
-//! Building blocks of screens. A widget borrows the data it shows and does not depend on keys or sources.
+//! Building blocks for screens. A widget borrows the data it shows and does not depend on keys or sources.
 
 pub mod area;
 pub mod bar;

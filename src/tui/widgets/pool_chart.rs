@@ -1,4 +1,4 @@
-//! The memory of a pool over time: live tensors, the cache above them, and marks for cache flushes and failed requests.
+//! A pool's memory over time: live tensors, the cache above them, and marks for cache flushes and failed requests.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -17,13 +17,13 @@ pub struct PoolChart<'a> {
     pub process: ProcessKey,
     pub ordinal: u32,
     pub axis: TimeAxis,
-    /// Events of the process, in addition to those from its counters.
+    /// Events of the process, in addition to those derived from its counters.
     pub marks: Vec<Mark>,
-    /// Value of the top edge: the memory of the GPU.
+    /// Value of the top edge: the GPU's total memory.
     pub top: Bytes,
 }
 
-/// Edges of one column in eighths of a cell: minimum of allocated memory, its maximum, and reserved memory.
+/// Edges of one column in eighths of a cell: minimum and maximum of allocated memory, and reserved memory.
 struct Edges {
     low: u32,
     high: u32,
@@ -31,7 +31,7 @@ struct Edges {
 }
 
 impl PoolChart<'_> {
-    /// Draws the chart. It needs three rows: the legend, at least one row of columns, and the axis.
+    /// Draws the chart, which needs three rows: the legend, at least one row of columns, and the axis.
     pub fn draw(&self, area: Rect, buffer: &mut Buffer, theme: &Theme) {
         let Some(plot) = plot(area) else { return };
         self.legend(area, buffer, theme);
@@ -104,7 +104,7 @@ impl PoolChart<'_> {
     }
 }
 
-/// Draws allocated memory and the cache above it into `plot`, whose top edge is `top`.
+/// Draws allocated memory, with the cache above it, into `plot`, whose top edge is `top`.
 pub fn columns(
     allocated: &[Option<Span>],
     reserved: &[Option<Span>],
@@ -134,8 +134,8 @@ pub fn columns(
 }
 
 impl Edges {
-    /// Returns glyph and role of the cell that begins at `base`. If two values share a cell, the lower one is drawn if
-    /// it fills half.
+    /// Returns the glyph and role of the cell that begins at `base`. If two values share a cell, the lower one is drawn
+    /// if it fills at least half of the cell.
     fn cell(&self, base: u32, theme: &Theme) -> (&'static str, Role) {
         let glyphs = &theme.glyphs;
         let half = base + 4;

@@ -1,4 +1,4 @@
-//! Scroll position of a text. How far the text can scroll follows from its length and the rows that fit.
+//! Scroll position of a text. The scroll limit depends on the text's length and the number of visible rows.
 
 use crate::tui::action::Action;
 use crate::tui::effect::Effect;
@@ -10,15 +10,15 @@ pub struct Scroll {
 }
 
 impl Scroll {
-    /// Returns the first line to draw of `total` lines if `shown` fit.
+    /// Returns the first of `total` lines to draw if `shown` lines fit.
     pub fn first(&self, total: usize, shown: usize) -> usize {
         self.at.min(total.saturating_sub(shown))
     }
 
-    /// Scrolls `total` lines of which `shown` fit. Ignores other actions.
+    /// Scrolls through `total` lines, of which `shown` fit. Ignores other actions.
     pub fn act(&mut self, action: Action, total: usize, shown: usize) -> Effect {
         if action == Action::Last {
-            // Stays at the end as the list grows.
+            // Stay at the end as the list grows.
             self.at = usize::MAX;
             return Effect::Done;
         }

@@ -1,10 +1,10 @@
-//! The map of the memory of a pool: segments as rows of cells. A cell represents a fixed number of bytes and shows the
-//! state that occupies most of it.
+//! The memory map of a pool: segments as rows of cells. A cell represents a fixed number of bytes and shows the state
+//! that occupies most of it.
 //!
 //! Segments of the large pool come first, then private ones, then those of the small pool; each group is ordered by
 //! stream and address. A segment longer than a row continues in the next row. Short segments share a row, separated by
-//! a blank unless each is a single cell. The layout is computed once for each map and width. Drawing only visits the
-//! visible rows.
+//! a blank unless each is a single cell. The layout is computed once per map and width. Drawing visits only the visible
+//! rows.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use crate::tui::screens::moved;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::row;
 
-/// State that occupies most of a cell.
+/// The state that occupies most of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
     Allocated,
@@ -35,7 +35,7 @@ impl Fill {
 
     pub fn of(state: BlockState) -> Self {
         match state {
-            // An unknown state, added by a later version, is at least not free.
+            // An unknown state, added by a later PyTorch version, is treated as not free.
             BlockState::Allocated | BlockState::Unknown => Self::Allocated,
             BlockState::Active => Self::Active,
             BlockState::Free => Self::Free,
@@ -62,13 +62,13 @@ impl Fill {
     }
 }
 
-/// A part of one segment in one row.
+/// A part of a segment that is in one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Piece {
-    /// Index into the segments of the map.
+    /// Index into the map's segments.
     segment: usize,
     x: usize,
-    /// First byte, counted from the address of the segment.
+    /// First byte, as an offset from the segment's address.
     from: u64,
     fills: Vec<Fill>,
 }
@@ -80,18 +80,18 @@ pub struct Cursor {
     pub x: usize,
 }
 
-/// Positions of all cells of a map.
+/// Positions of all cells in a map.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SegmentLayout {
     pub cell: Bytes,
     rows: Vec<Vec<Piece>>,
 }
 
-/// Contents of a cell.
+/// Content of a cell.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CellContents<'m> {
     pub segment: &'m Segment,
-    /// First byte of the cell and the byte past its end, counted from the address of the segment.
+    /// Start and end of the cell in bytes, as offsets from the segment's address. The end is exclusive.
     pub from: u64,
     pub to: u64,
     /// All blocks that overlap the cell.
@@ -99,8 +99,8 @@ pub struct CellContents<'m> {
 }
 
 impl CellContents<'_> {
-    /// Describes the cell with at most `max_blocks` blocks: `7f2a00000000 20.0M large stream 0 +4.0M: # 2.0M = 6.0M and
-    /// 3 more`.
+    /// Describes the cell, listing at most `max_blocks` blocks: `7f2a00000000 20.0M large stream 0 +4.0M: # 2.0M = 6.0M
+    /// and 3 more`.
     pub fn words(&self, max_blocks: usize, theme: &Theme) -> String {
         let segment = self.segment;
         let kind = if segment.expandable {
@@ -127,10 +127,10 @@ impl CellContents<'_> {
     }
 }
 
-/// Range of the cell size, as powers of two.
+/// Range of cell sizes, as powers of two.
 const MIN_CELL_POWER: u32 = 16;
 const MAX_CELL_POWER: u32 = 36;
-/// 32 MiB: larger cells would hide most free blocks between tensors.
+/// 32 MiB, because larger cells would hide most free blocks between tensors.
 const MAX_PREFERRED_POWER: u32 = 25;
 /// Maximum number of rows to scroll through.
 const MAX_ROWS: usize = 400;
@@ -194,7 +194,7 @@ impl SegmentLayout {
         Cursor { row, x }
     }
 
-    /// Returns the segment part at a column, or the last one that begins before it.
+    /// Returns the segment part at a column, or the last part that begins before it.
     fn piece(&self, row: usize, x: usize) -> Option<&Piece> {
         let row = self.rows.get(row)?;
         row.iter()
@@ -203,7 +203,7 @@ impl SegmentLayout {
             .or_else(|| row.first())
     }
 
-    /// Returns the next cell of the row, or the first of the next row.
+    /// Returns the next cell in the row, or the first cell of the next row.
     pub fn right(&self, cursor: Cursor) -> Cursor {
         let cursor = self.nearest(cursor);
         let row = self.rows.get(cursor.row).map_or(&[][..], Vec::as_slice);
@@ -221,7 +221,7 @@ impl SegmentLayout {
         }
     }
 
-    /// Returns the previous cell, or the last one of the row above.
+    /// Returns the previous cell in the row, or the last cell of the row above.
     pub fn left(&self, cursor: Cursor) -> Cursor {
         let cursor = self.nearest(cursor);
         match cursor.x.checked_sub(1) {
@@ -234,7 +234,7 @@ impl SegmentLayout {
         }
     }
 
-    /// Returns the contents of the cell under a cursor.
+    /// Returns the content of the cell under a cursor.
     pub fn under<'m>(&self, map: &'m PoolMap, cursor: Cursor) -> Option<CellContents<'m>> {
         let cursor = self.nearest(cursor);
         let piece = self.piece(cursor.row, cursor.x)?;
@@ -254,7 +254,7 @@ impl SegmentLayout {
         })
     }
 
-    /// Returns `cell 16 MiB, row = segment, large first`.
+    /// Returns the map's title: `cell 16 MiB, row = segment, large first`.
     pub fn title(&self, exact: bool, width: u16) -> String {
         let cell = self.cell.to_string();
         let cell = cell
@@ -275,7 +275,7 @@ impl SegmentLayout {
         format!("cell {cell}{wide}{exact}")
     }
 
-    /// Draws the rows from `offset` on, and marks `cursor` if it is visible.
+    /// Draws the rows starting at `offset`, and marks `cursor` if it is visible.
     pub fn draw(
         &self,
         map: &PoolMap,
@@ -320,7 +320,7 @@ impl SegmentLayout {
     }
 }
 
-/// A map with its cursor. The layout of the cells is computed for the first drawing and after a change of size.
+/// A map with its cursor. The cell layout is computed for the first drawing and after a size change.
 #[derive(Debug, Default)]
 pub struct MapPane {
     pub cursor: Cursor,
@@ -328,12 +328,12 @@ pub struct MapPane {
 }
 
 impl MapPane {
-    /// Forgets the layout of the previous map. The cursor stays.
+    /// Discards the layout of the previous map. The cursor is kept.
     pub fn set_map(&mut self) {
         self.cached = RefCell::default();
     }
 
-    /// Returns the layout for an area of cells.
+    /// Returns the layout for a cell area.
     pub fn layout(&self, map: &PoolMap, cells: Rect) -> Rc<SegmentLayout> {
         let (across, down) = (cells_per_row(cells), usize::from(cells.height));
         let mut cached = self.cached.borrow_mut();
@@ -347,7 +347,7 @@ impl MapPane {
         layout
     }
 
-    /// Returns the layout drawn last.
+    /// Returns the most recently drawn layout.
     fn drawn(&self) -> Option<Rc<SegmentLayout>> {
         self.cached
             .borrow()
@@ -379,18 +379,18 @@ impl MapPane {
         }
     }
 
-    /// Returns the first row to draw, so that the cursor is visible.
+    /// Returns the first row to draw that keeps the cursor visible.
     fn first_row(&self, layout: &SegmentLayout, cells: Rect) -> usize {
         let row = layout.nearest(self.cursor).row;
         scrolled(row, layout.rows(), usize::from(cells.height))
     }
 
-    /// Returns the contents of the cell under the cursor, in the layout drawn last.
+    /// Returns the content of the cell under the cursor, in the most recently drawn layout.
     pub fn under<'m>(&self, map: &'m PoolMap) -> Option<CellContents<'m>> {
         self.drawn()?.under(map, self.cursor)
     }
 
-    /// Draws the title above the cells, and the cells with the cursor if the map has the keys.
+    /// Draws the title above the cells, and the cells. The cursor is drawn if the map receives the keys.
     pub fn draw(
         &self,
         map: &PoolMap,
@@ -419,9 +419,9 @@ impl MapPane {
 }
 
 const LABEL: u16 = 6;
-/// Width of `private stream ..a8c3`.
+/// Width of a long label: `private stream ..a8c3`.
 const SEGMENT_LABEL: u16 = 21;
-/// Width of `private s..a8c3`.
+/// Width of a short label: `private s..a8c3`.
 const SHORT_SEGMENT_LABEL: u16 = 15;
 
 /// First column of the cells, and the width of the label to their right.
@@ -466,7 +466,7 @@ fn draw_piece(piece: &Piece, left: u16, y: u16, area: Rect, buffer: &mut Buffer,
     }
 }
 
-/// Shows the cell in reverse video, and marks its row for terminals without colour and reverse video.
+/// Shows the cell in reverse video, and marks its row for terminals without colour or reverse video.
 fn mark(cursor: Cursor, left: u16, y: u16, area: Rect, buffer: &mut Buffer, theme: &Theme) {
     let x = left.saturating_add(u16::try_from(cursor.x).unwrap_or(u16::MAX));
     let cell = Rect::new(x, y, 1, 1);
@@ -478,7 +478,7 @@ fn mark(cursor: Cursor, left: u16, y: u16, area: Rect, buffer: &mut Buffer, them
     put_glyph(buffer, area.x + LABEL, y, glyph, theme.style(Role::Key));
 }
 
-/// Returns `large   stream 0` or `large   s0`.
+/// Returns a row label: `large   stream 0` or `large   s0`.
 fn segment_words(segment: &Segment, long: bool) -> String {
     format!(
         "{:<8}{}{}",
@@ -497,7 +497,7 @@ pub fn pool_words(pool: PoolKind) -> &'static str {
     }
 }
 
-/// Returns 0 for the default stream, or the last digits of a handle.
+/// Formats a stream: 0 for the default stream, or the last digits of a handle.
 pub fn stream_words(stream: u64) -> String {
     match stream {
         0 => "0".into(),
@@ -505,7 +505,7 @@ pub fn stream_words(stream: u64) -> String {
     }
 }
 
-/// Returns the segments in the order of the rows.
+/// Returns the segments in row order.
 fn row_order(map: &PoolMap) -> Vec<usize> {
     let rank = |pool| match pool {
         PoolKind::Large => 0,
@@ -523,7 +523,7 @@ fn row_order(map: &PoolMap) -> Vec<usize> {
     order
 }
 
-/// Places parts of segments side by side while they belong together and fit.
+/// Places parts of segments side by side if they have the same pool and stream and fit.
 #[derive(Default)]
 struct RowPacker {
     /// Pool and stream of the row, and its first free column.
@@ -533,7 +533,7 @@ struct RowPacker {
 }
 
 impl RowPacker {
-    /// Returns true if a new row begins, and the column of the next part.
+    /// Returns true if a new row begins, and the column for the next part.
     fn next(
         &mut self,
         segment: &Segment,
@@ -561,7 +561,7 @@ fn count_rows(map: &PoolMap, order: &[usize], cell: u64, width: usize) -> usize 
     for &i in order {
         let segment = &map.segments[i];
         let mut left = cells_of(segment, cell);
-        // The full rows of a long segment are counted without placing each one.
+        // Count the full rows of a long segment without placing each one.
         let whole = (left.saturating_sub(1)) / width;
         if whole > 0 {
             rows = rows.saturating_add(whole);
@@ -576,10 +576,10 @@ fn cells_of(segment: &Segment, cell: u64) -> usize {
     usize::try_from(segment.size.0.div_ceil(cell.max(1)).max(1)).unwrap_or(usize::MAX)
 }
 
-/// Maximum number of cells of a segment. Segments of the largest GPU have fewer; a larger number means damaged data.
+/// Maximum number of cells per segment. Segments on the largest GPU have fewer; a larger number indicates damaged data.
 const MAX_CELLS: usize = 1 << 20;
 
-/// Returns the state of each cell in one pass over the blocks.
+/// Returns the state of each cell, computed in one pass over the blocks.
 fn fills(segment: &Segment, cell: u64) -> Vec<Fill> {
     let count = cells_of(segment, cell).min(MAX_CELLS);
     let mut fills = Vec::with_capacity(count);
@@ -598,7 +598,7 @@ fn fills(segment: &Segment, cell: u64) -> Vec<Fill> {
             blocks.next();
         }
         let largest = (0..4).rev().max_by_key(|&i| amounts[i]).unwrap_or(0);
-        // Memory that is not in any block is treated as unmapped.
+        // Memory outside all blocks is treated as unmapped.
         let known = amounts[largest] > 0;
         fills.push(if known {
             Fill::ALL[largest]
@@ -725,7 +725,7 @@ mod tests {
             layout.draw(&map, 0, None, area, &mut buffer, &ascii());
         }
         let draw = start.elapsed() / 10;
-        // The limits are for unoptimised code on a shared machine. Optimised code takes far less than 2 ms.
+        // The limits allow for unoptimised code on a shared machine. Optimised code takes far less than 2 ms.
         assert!(
             draw.as_millis() < 40 && laid_out.as_millis() < 400,
             "{laid_out:?} {draw:?}"

@@ -1,5 +1,5 @@
-//! A table whose columns are defined by one value each: title, width, cell and sort key are defined together, so they
-//! stay consistent.
+//! A table with one value per column that defines its title, width, cell and sort key together, so that they stay
+//! consistent.
 
 use std::cmp::Ordering;
 
@@ -12,14 +12,14 @@ use crate::model::reading::Reading;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::row;
 
-/// A column of a table with rows of type `T`.
+/// A column in a table with rows of type `T`.
 pub struct Column<T: ?Sized> {
     /// Title, which is also the name in the sort menu.
     pub title: &'static str,
-    /// Width in terminal columns; for a flexible column, the minimum width.
+    /// Width in terminal columns. For a flexible column, the minimum width.
     pub width: u16,
     pub align: Align,
-    /// Columns with smaller values are placed first while there is room.
+    /// Placement priority. Columns with smaller numbers are placed first while there is room.
     pub priority: u8,
     pub cell: fn(&T, &Theme) -> Cell,
     pub sort: Option<Sort<T>>,
@@ -56,7 +56,7 @@ impl<T> Column<T> {
         }
     }
 
-    /// Shortens long text in its middle, for names whose ends differ.
+    /// Truncates long text in the middle, for names that differ at the end.
     pub const fn shortened_in_middle(self) -> Self {
         Self {
             align: Align::RestMiddle,
@@ -98,7 +98,7 @@ pub enum Align {
     Right,
     /// Left-aligned, and takes the remaining width.
     Rest,
-    /// Like `Rest`, but long text is shortened in its middle.
+    /// Like `Rest`, but long text is truncated in the middle.
     RestMiddle,
 }
 
@@ -136,7 +136,7 @@ impl Cell {
         self
     }
 
-    /// Returns a dash. The detail screen shows the reason.
+    /// Returns a dash for a missing value. The detail screen shows the reason.
     pub fn absent(theme: &Theme) -> Self {
         Self::new(theme.glyphs.absent, Role::Dim)
     }
@@ -167,7 +167,7 @@ pub struct Sort<T: ?Sized> {
     pub key: fn(&T) -> SortKey,
 }
 
-/// Value at the top unless the order is inverted.
+/// The value shown first unless the order is inverted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum First {
     Largest,
@@ -224,20 +224,20 @@ impl SortKey {
 /// Position of a column in a table of a certain width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
-    /// Index into the slice of columns.
+    /// Index into the column slice.
     pub column: usize,
     pub x: u16,
     pub width: u16,
 }
 
-/// Selects columns by priority until one does not fit, keeps their order on screen, and gives the remaining width to
-/// the flexible one.
+/// Selects columns by priority until one does not fit, keeps their screen order, and gives the remaining width to the
+/// flexible column.
 pub fn place<T: ?Sized>(columns: &[Column<T>], x: u16, width: u16) -> Vec<Placed> {
     place_visible(columns, Hidden::default(), None, x, width)
 }
 
-/// Columns with this priority number or a larger one are placed only if the flexible column keeps at least 1.5 times
-/// its minimum width.
+/// Columns with at least this priority number are placed only if the flexible column keeps at least 1.5 times its
+/// minimum width.
 const OPTIONAL_PRIORITY: u8 = 8;
 
 /// Priority number of the sort column, unless its own is smaller. Rows in the order of an invisible column would look
@@ -270,7 +270,7 @@ fn place_visible<T: ?Sized>(
             _ => 0,
         };
         if used + need + reserve > width {
-            // Stops here, so that a less important column does not fill the gap.
+            // Stop here, so that a less important column does not fill the gap.
             break;
         }
         chosen[i] = true;
@@ -291,7 +291,7 @@ fn place_visible<T: ?Sized>(
     placed
 }
 
-/// Returns the columns of a table drawn into `area`. The first terminal column is for the cursor.
+/// Returns the columns of a table drawn into `area`. The first terminal column is reserved for the cursor.
 pub fn placed<T: ?Sized>(columns: &[Column<T>], view: &View, area: Rect) -> Vec<Placed> {
     let width = area.width.saturating_sub(1);
     place_visible(columns, view.hidden, view.sorted, area.x + 1, width)
@@ -310,7 +310,7 @@ pub fn min_width<T: ?Sized>(columns: &[Column<T>], mut hidden: Hidden, column: u
         .unwrap_or(all)
 }
 
-/// Columns that are not shown, by index.
+/// Hidden columns, by index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hidden(u64);
 
@@ -337,27 +337,27 @@ impl Hidden {
     }
 }
 
-/// View of a table.
+/// Display state of a table.
 pub struct View {
-    /// Row with the cursor, if this table has it.
+    /// Row with the cursor, if this table has the cursor.
     pub cursor: Option<usize>,
     /// First visible row.
     pub offset: usize,
     /// Sort column, marked in the heading.
     pub sorted: Option<usize>,
-    /// Direction of the sort, shown as an arrow.
+    /// Sort direction, shown as an arrow.
     pub descending: bool,
     pub hidden: Hidden,
 }
 
-/// Returns the first row to show so that the cursor is visible.
+/// Returns the first row to show that keeps the cursor visible.
 pub fn scrolled(cursor: usize, rows: usize, height: usize) -> usize {
     (cursor + 1)
         .saturating_sub(height)
         .min(rows.saturating_sub(height))
 }
 
-/// Draws heading and rows. `cell` returns the cell of a row in a column.
+/// Draws the heading and the rows. `cell` returns the cell for a row and a column.
 pub fn draw<T, R>(
     columns: &[Column<T>],
     rows: &[R],
@@ -397,7 +397,7 @@ pub fn draw<T, R>(
     }
 }
 
-/// Marks the row under the cursor by a glyph as well as by its background.
+/// Marks the row under the cursor with a glyph in addition to its background.
 pub fn mark(area: Rect, y: u16, buffer: &mut Buffer, theme: &Theme) {
     let style = theme.style(Role::Key);
     put_glyph(buffer, area.x, y, theme.glyphs.cursor, style);
@@ -434,8 +434,8 @@ fn heading<T: ?Sized>(
     }
 }
 
-/// Draws the sort arrow on the side of the title that is not aligned. If the title fills its column, the arrow is drawn
-/// in the gap between two columns.
+/// Draws the sort arrow beside the title, on the side opposite to its alignment. If the title fills its column, the
+/// arrow is drawn in the gap between two columns.
 fn arrow(
     title: &str,
     align: Align,

@@ -8,19 +8,19 @@ use super::timeline::span_words;
 use crate::model::units::{Millis, Mono, UnixMillis};
 use crate::tui::theme::{Role, Theme};
 
-/// Time window of a chart.
+/// A chart's time window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TimeAxis {
     pub end: Mono,
     pub length: Millis,
-    /// Set if the window does not end now.
+    /// End of the window, set if the window does not end now.
     pub past: Option<AxisEnd>,
 }
 
-/// End of a window in the past.
+/// End of a past window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AxisEnd {
-    /// Clock time of the end.
+    /// Wall-clock time of the end.
     pub time: UnixMillis,
     /// Time since the end; 0 if the window does not move, as in a printed chart.
     pub ago: Millis,
@@ -35,7 +35,7 @@ pub struct AxisMark {
 }
 
 impl TimeAxis {
-    /// Returns the window of `length` up to `end`, which is now.
+    /// Returns the window of `length` that ends at `end`, which is now.
     pub fn until(end: Mono, length: Millis) -> Self {
         Self {
             end,
@@ -97,7 +97,7 @@ impl TimeAxis {
         if time > self.end {
             return None;
         }
-        // Aligned like the columns of a series.
+        // Align like the columns of a series.
         let step = (self.length.0 / u64::from(width.max(1))).max(1);
         let back = (self.end.0 / step).checked_sub(time.0 / step)?;
         width.checked_sub(1)?.checked_sub(u16::try_from(back).ok()?)
@@ -110,7 +110,7 @@ impl TimeAxis {
         }
     }
 
-    /// Returns `now` or `12:04, 1h02 ago`.
+    /// Formats the end of the window: `now` or `12:04, 1h02 ago`.
     pub fn end_words(&self, theme: &Theme) -> String {
         match self.past {
             None => "now".into(),
@@ -123,13 +123,13 @@ impl TimeAxis {
         }
     }
 
-    /// Returns `now` or `12:04`.
+    /// Formats the end of the window briefly: `now` or `12:04`.
     fn short_words(&self, theme: &Theme) -> String {
         let clock = |past: AxisEnd| self.clock(past.time, theme);
         self.past.map_or_else(|| "now".into(), clock)
     }
 
-    /// Returns `10m to 12:04`, for narrow charts.
+    /// Formats the window for narrow charts: `10m to 12:04`.
     pub fn clock_words(&self, theme: &Theme) -> String {
         let length = span_words(self.length);
         self.past.map_or(length.clone(), |past| {
@@ -137,7 +137,7 @@ impl TimeAxis {
         })
     }
 
-    /// Returns a clock time, with seconds in short windows.
+    /// Formats a clock time, including seconds in short windows.
     fn clock(&self, time: UnixMillis, theme: &Theme) -> String {
         let is_short = self.length < Millis(1_800_000);
         theme.clock(time, if is_short { "%H:%M:%S" } else { "%H:%M" })

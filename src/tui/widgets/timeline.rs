@@ -1,5 +1,5 @@
-//! A value over time as columns: solid up to the minimum within a column, lighter up to its maximum, blank where
-//! nothing was measured. Even in columns of one minute, a short spike is visible.
+//! A value over time as columns: solid up to the column's minimum, lighter up to its maximum, and blank where nothing
+//! was measured. A short spike is visible even in columns of one minute.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -31,7 +31,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Returns the mark on the axis under `plot`, if it is in the time window.
+    /// Returns the event's mark on the axis under `plot`, if it is in the time window.
     pub fn on(&self, axis: TimeAxis, plot: Rect) -> Option<AxisMark> {
         Some(AxisMark {
             column: axis.column(self.at, plot.width)?,
@@ -42,7 +42,7 @@ impl Mark {
 }
 
 impl<'a> Timeline<'a> {
-    /// Returns a chart of memory up to `top`.
+    /// Returns a memory chart with a range up to `top`.
     pub fn bytes(title: impl Into<String>, series: Option<&'a Series>, top: Bytes) -> Self {
         Self {
             title: title.into(),
@@ -63,7 +63,7 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// Draws the chart. It needs three rows: a title, at least one row of columns, and the time axis.
+    /// Draws the chart, which needs three rows: a title, at least one row of columns, and the time axis.
     pub fn draw(
         &self,
         axis: TimeAxis,
@@ -86,7 +86,7 @@ impl<'a> Timeline<'a> {
     }
 }
 
-/// Returns a short duration such as `10m`, `1h`, `30s`, for axes and ages.
+/// Formats a short duration for axes and ages, such as `10m`, `1h` or `30s`.
 pub fn span_words(span: Millis) -> String {
     let seconds = span.0 / 1_000;
     match seconds {
@@ -122,7 +122,7 @@ pub fn columns(
             let (glyph, role) = if low >= ceiling {
                 (theme.glyphs.levels[8], role)
             } else if high >= ceiling && low > base && theme.has_solid_charts() {
-                // Both tones share the cell.
+                // The two tones share the cell.
                 let style = theme.style(role);
                 let upper = theme.style(Role::ChartRange).fg.unwrap_or_default();
                 let glyph = theme.glyphs.levels[usize::from(low - base)];
@@ -148,7 +148,7 @@ pub fn columns(
     }
 }
 
-/// Draws a chart in one row, without labels, with the letters of events on top.
+/// Draws a one-row chart without labels, with event letters on top.
 pub fn sparkline(
     series: Option<&Series>,
     axis: TimeAxis,

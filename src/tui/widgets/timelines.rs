@@ -1,4 +1,4 @@
-//! Charts side by side over the same time window. The last ones are omitted if there is not enough room.
+//! Charts side by side over the same time window. The last ones are omitted if not all fit.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -15,7 +15,7 @@ const MAX_CHARTS: u16 = 4;
 pub struct Timelines<'a> {
     pub charts: Vec<Timeline<'a>>,
     pub axis: TimeAxis,
-    /// Marks on each axis.
+    /// Marks drawn on each axis.
     pub marks: Vec<Mark>,
 }
 

@@ -1,9 +1,9 @@
-//! Finds a container in the cgroup path of its processes; each runtime has its own naming scheme.
+//! Finds a container in the cgroup path of its processes. Each runtime has its own naming scheme.
 //!
-//! `0::/system.slice/docker-5f0a…64 hex digits….scope` is the Docker container `5f0a…`, shown with twelve digits as in
-//! `docker ps`. In Kubernetes the pod's UID is before it. LXC has names but no ids. Slurm has the
-//! step of a job in `job_81234/step_0`, which its users write as `81234.0`. Of nested containers, the outermost one is
-//! returned, because it is the one that this machine's runtime manages.
+//! `0::/system.slice/docker-5f0a…64 hex digits….scope` is the Docker container `5f0a…`, shown with 12 digits as in
+//! `docker ps`. In Kubernetes, the pod's UID comes before it. LXC has names but no IDs. Slurm paths contain a job step
+//! as `job_81234/step_0`, which users write as `81234.0`. For nested containers, the outermost one is returned, because
+//! this machine's runtime manages it.
 
 use super::super::cgroup::segments;
 use super::ContainerMatch;
@@ -14,7 +14,7 @@ const ID_DIGITS: usize = 64;
 const SHORT_DIGITS: usize = 12;
 const MAX_NAME_CHARS: usize = 64;
 
-/// Returns the container that `/proc/PID/cgroup` names, in either cgroup version.
+/// Returns the container named in `/proc/PID/cgroup`, for either cgroup version.
 pub fn find(cgroup: &str) -> Option<ContainerMatch> {
     let first_line = |parse: fn(&[&str]) -> Option<ContainerMatch>| {
         cgroup.lines().find_map(|line| {
@@ -50,7 +50,7 @@ fn with_id(path: &[&str]) -> Option<ContainerMatch> {
     })
 }
 
-/// Returns the runtime for the prefix of an id, or for one of its parent directories.
+/// Returns the runtime for the prefix of an ID, or for one of its parent directories.
 fn runtime(word: &str) -> Option<Runtime> {
     Some(match word {
         "docker" | "ecs" => Runtime::Docker,
@@ -61,8 +61,8 @@ fn runtime(word: &str) -> Option<Runtime> {
     })
 }
 
-/// Returns the UID from `pod8a1c…` or `kubepods-burstable-pod8a1c_….slice`. It has 36 characters; systemd replaces the
-/// hyphens with underscores.
+/// Returns the UID from `pod8a1c…` or `kubepods-burstable-pod8a1c_….slice`. A UID has 36 characters; systemd replaces
+/// its hyphens with underscores.
 fn pod_uid(segment: &str) -> Option<String> {
     let bare = segment.strip_suffix(".slice").unwrap_or(segment);
     let uid = bare.rsplit_once("pod")?.1.replace('_', "-");

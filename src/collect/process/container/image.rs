@@ -1,9 +1,9 @@
 //! Detects Apptainer and Singularity, which run a process in the file system of an image but do not create a cgroup.
 //!
-//! The root is mounted from the runtime's session directory, which `/proc/PID/mountinfo` shows if this user can read the
-//! process: `… / / ro,relatime - overlay overlay ro,lowerdir=/var/lib/apptainer/mnt/session/rootfs`. If the mounts cannot
-//! be read or look different, `APPTAINER_CONTAINER` in the environment is used instead. The mount namespace serves as the
-//! container's id, because there is no other one.
+//! The root is mounted from the runtime's session directory, which `/proc/PID/mountinfo` shows if this user can read
+//! the process: `… / / ro,relatime - overlay overlay ro,lowerdir=/var/lib/apptainer/mnt/session/rootfs`. If the mounts
+//! cannot be read or look different, `APPTAINER_CONTAINER` in the environment is used instead. The mount namespace
+//! serves as the container ID, because the runtime assigns none.
 
 use super::super::dir::Dir;
 use super::super::environment;
@@ -14,13 +14,13 @@ use crate::model::text::visible;
 
 const MAX_NAME_CHARS: usize = 64;
 
-/// Returns the container, and the image's file name if the environment contains it.
+/// Returns the container, and the image's file name if it is in the environment.
 pub fn find(
     dir: &Dir,
     environment: Option<&List>,
     own: Option<u64>,
 ) -> Option<(ContainerMatch, Option<String>)> {
-    // The mounts may be thousands of lines, so they are read only if the process has its own mount namespace.
+    // Mounts can take thousands of lines, so they are read only if the process has its own mount namespace.
     let namespace = dir.mount_namespace().ok()?;
     if own? == namespace {
         return None;

@@ -1,8 +1,8 @@
-//! Finds the container of a process: its runtime, its id, and its name if this user can read a file that contains it.
+//! Finds the container of a process: its runtime, its ID, and its name if this user can read a file that contains it.
 //!
-//! `/proc/PID/cgroup`, which every user can read, contains the runtime and the id (`cgroup_names`). Names come from the
-//! runtimes' files (`names`). Daemons are not queried, because they may not answer. Apptainer and Singularity do not
-//! create a cgroup and are detected from the root file system that they mount (`image`).
+//! `/proc/PID/cgroup`, which is readable by every user, contains the runtime and the ID (`cgroup_names`). Names come
+//! from the runtimes' files (`names`). Daemons are not queried, because they may not respond. Apptainer and Singularity
+//! create no cgroup and are detected from the root file system that they mount (`image`).
 //!
 //! Cgroup names and file formats follow the documentation and sources of the runtimes. Docker, Kubernetes, Podman, CRI-O,
 //! LXC, Slurm and Apptainer were not all available for testing, so the tests create their files.
@@ -22,12 +22,12 @@ use crate::model::container::Runtime;
 use crate::model::process::Process;
 use crate::model::reading::{Reading, Reason};
 
-/// Directories that are searched for the runtimes' files.
+/// Directories to search for the runtimes' files.
 #[derive(Debug, Clone)]
 pub struct Files {
-    /// The root directory `/`, or a substitute for it.
+    /// The root directory: `/`, or a substitute in tests.
     pub root: PathBuf,
-    /// Home directory of the user who runs gputop, in which rootless Podman stores its names.
+    /// Home directory of gputop's user, where rootless Podman stores names.
     pub home: Option<PathBuf>,
 }
 
@@ -35,16 +35,16 @@ pub struct Files {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerMatch {
     pub runtime: Runtime,
-    /// Id in the runtime's files.
+    /// ID in the runtime's files.
     pub id: String,
-    /// Id to show, in its usual form.
+    /// ID to show, in its usual form.
     pub shown: String,
-    /// UID of the Kubernetes pod that it belongs to.
+    /// UID of the Kubernetes pod that contains the container.
     pub pod: Option<String>,
 }
 
 impl ContainerMatch {
-    /// Creates a match for a runtime that has names but no ids.
+    /// Creates a match for a runtime that has names but no IDs.
     fn named(runtime: Runtime, name: String) -> Self {
         Self {
             runtime,
@@ -55,7 +55,7 @@ impl ContainerMatch {
     }
 }
 
-/// Returns the id of the process's Docker container; `None` for containers of other runtimes.
+/// Returns the ID of the process's Docker container, or `None` for containers of other runtimes.
 pub fn docker_id(cgroup: &str) -> Option<String> {
     let found = cgroup_names::find(cgroup)?;
     matches!(found.runtime, Runtime::Docker | Runtime::Unknown).then_some(found.id)
@@ -63,7 +63,7 @@ pub fn docker_id(cgroup: &str) -> Option<String> {
 
 pub struct Containers {
     names: Names,
-    /// Inode of gputop's own mount namespace. A process in it does not run in an image.
+    /// Inode of gputop's own mount namespace. A process in this namespace does not run in an image.
     own_mount_namespace: Option<u64>,
 }
 

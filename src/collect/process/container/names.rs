@@ -37,7 +37,7 @@ const STORAGE: &str = "containers/storage/overlay-containers/containers.json";
 
 pub struct Names {
     files: Files,
-    /// Cached names by container id.
+    /// Cached names by container ID.
     known: HashMap<String, String>,
 }
 
@@ -122,7 +122,7 @@ impl Names {
         }
     }
 
-    /// Finds the name in the names of the kubelet's log links and log directories.
+    /// Finds the container's name in the file names of the kubelet's log links and log directories.
     fn kubelet_name(&self, found: &ContainerMatch) -> io::Result<Option<String>> {
         let names = |path: &str| -> io::Result<Vec<String>> {
             let entries = fs::read_dir(self.files.root.join(path))?.flatten();

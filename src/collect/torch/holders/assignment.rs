@@ -7,7 +7,7 @@ use crate::model::holders::{HeldTensor, HolderClass, HolderGroup, MAX_GROUPS, MA
 use crate::model::pool::{BlockState, PoolKind, PoolMap};
 use crate::model::units::Bytes;
 
-/// Maximum number of other names of one storage.
+/// Maximum number of additional names for one storage.
 const MAX_ALIASES: usize = 8;
 
 /// An allocated block.
@@ -55,8 +55,8 @@ impl Blocks {
         (address - block.address < block.bytes).then_some(index)
     }
 
-    /// Returns the index of the block that was allocated for a storage. A tensor that was freed before the blocks were
-    /// read often has the address of a new block, but seldom the same size.
+    /// Returns the index of the block that was allocated for a storage. If a tensor was freed before the blocks were
+    /// read, a new block often has its address, but seldom the same size.
     fn index_of_storage(&self, address: u64, bytes: u64) -> Option<usize> {
         let index = self.index_of(address)?;
         let block = self.0.get(index)?;
@@ -84,7 +84,7 @@ impl Blocks {
     }
 }
 
-/// A possible holder of a block. If there are several, the one with the lowest rank wins.
+/// A possible holder of a block. If a block has several claims, the one with the lowest rank wins.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct HolderCandidate {
     pub class: HolderClass,
@@ -191,7 +191,7 @@ impl BlockAssignment {
             group.count += 1;
             group.bytes.0 = group.bytes.0.saturating_add(block.bytes);
             group.tensors.push(held_tensor(&block, candidate));
-            // Keeps memory bounded without sorting on every block.
+            // Bounds memory use without sorting for every block.
             if group.tensors.len() >= 2 * MAX_LISTED {
                 keep_largest(&mut group.tensors);
             }
@@ -225,7 +225,7 @@ fn keep_largest(tensors: &mut Vec<HeldTensor>) {
     tensors.truncate(MAX_LISTED);
 }
 
-/// Sorts the groups by size, and joins the smallest beyond the maximum into one group of their class.
+/// Sorts the groups by size. Beyond the maximum number, merges the smallest into one group per class.
 fn bounded(mut groups: Vec<HolderGroup>) -> Vec<HolderGroup> {
     let by_size = |a: &HolderGroup, b: &HolderGroup| {
         b.bytes
@@ -372,7 +372,7 @@ mod tests {
             "outside",
             1,
         ));
-        // A gradient that was freed: another tensor has its address now.
+        // A freed gradient, whose address now belongs to another tensor.
         assignment.add(candidate((0x1000, 12), HolderClass::Parameter, "stale", 0));
         assignment.add(candidate(
             second,

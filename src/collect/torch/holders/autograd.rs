@@ -1,8 +1,8 @@
 //! Walks the graphs that autograd has recorded for backward passes, and lists the tensors that they keep alive.
 //!
 //! The layouts of the several hundred node classes are unknown. This module therefore searches each node word by word
-//! for pointers to tensors, to other nodes, and to arrays of either. The size of the node is the one that glibc's
-//! malloc stores in front of it.
+//! for pointers to tensors, to other nodes, and to arrays of either. The size of the node is stored in front of it by
+//! glibc's malloc.
 //!
 //! ```text
 //! loss ─► grad_fn: SumBackward0 ─► AddmmBackward0 ─► saved: TensorImpl of the activation
@@ -28,17 +28,17 @@ const DEFAULT_NODE_BYTES: u64 = 512;
 const MAX_ARRAY_BYTES: u64 = 256 << 10;
 /// The lowest bits of the size that malloc stores are flags.
 const SIZE_FLAGS: u64 = 7;
-/// Size of malloc's header, and its maximum rounding.
+/// Size of malloc's header, and the maximum rounding of an allocation.
 const CHUNK_HEADER: u64 = 8;
 const CHUNK_ROUNDING: u64 = 32;
 
-/// A tensor that a node has saved.
+/// A tensor saved by a node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SavedTensor {
     pub implementation: u64,
-    /// Class of the node: `AddmmBackward0`.
+    /// Class of the node, such as `AddmmBackward0`.
     pub node: Rc<str>,
-    /// Index of the tensor whose graph reached the node first.
+    /// Index of the tensor whose graph first reached the node.
     pub root: usize,
 }
 
@@ -93,7 +93,7 @@ impl<'a, M: Memory> Autograd<'a, M> {
         let Some(class) = self.classes.of(node).filter(|class| is_node_class(class)) else {
             return;
         };
-        // This node refers to a parameter, but does not keep it alive.
+        // An AccumulateGrad node refers to a parameter, but does not keep it alive.
         if class.contains("AccumulateGrad") {
             return;
         }
@@ -105,7 +105,7 @@ impl<'a, M: Memory> Autograd<'a, M> {
         };
         let name: Rc<str> = Rc::from(last_component(&class));
         self.follow(&words[1..], &name, root);
-        // A function written in Python keeps its tensors in its Python object.
+        // A function written in Python stores its tensors in its Python object.
         if class.contains("PyNode") {
             for &object in &words[1..] {
                 let Some(function) = self.python.type_of(object) else {
@@ -122,7 +122,7 @@ impl<'a, M: Memory> Autograd<'a, M> {
         }
     }
 
-    /// Follows the pointers of a node, and the arrays among them.
+    /// Follows the pointers in a node, and the arrays that they point to.
     fn follow(&mut self, words: &[u64], name: &Rc<str>, root: usize) {
         let mut index = 0;
         while let Some(&word) = words.get(index) {
@@ -163,8 +163,8 @@ impl<'a, M: Memory> Autograd<'a, M> {
         Referred::Other
     }
 
-    /// Returns the number of words in a `std::vector`: {begin, end, capacity}, with malloc's size in front of `begin`. Three
-    /// ascending words alone are often something else.
+    /// Returns the number of words in a `std::vector`: {begin, end, capacity}, with malloc's size in front of `begin`.
+    /// The size is checked because three ascending words alone are often something else.
     fn array_len(&self, begin: u64, end: u64, capacity: u64) -> Option<usize> {
         let is_ordered = begin < end && end <= capacity && (end - begin).is_multiple_of(8);
         if !is_ordered || capacity - begin > MAX_ARRAY_BYTES || !begin.is_multiple_of(16) {

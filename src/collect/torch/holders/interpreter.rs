@@ -1,25 +1,25 @@
-//! Finds the CPython interpreter of a process, and its layout.
+//! Finds the CPython interpreter of a process and its memory layout.
 //!
 //! ```text
 //! maps ─► libpython3.12.so or the executable ─► symbol _PyRuntime ─► +40 the first interpreter ─► +944 sys.modules
 //! ```
 //!
-//! The offsets come from C programs compiled with the internal headers of each release, for x86_64 with the GIL. From
-//! 3.13 on, `_PyRuntime` starts with `_Py_DebugOffsets`, which override the offsets that a micro release changed.
+//! The offsets come from C programs compiled with the internal headers of each release, for x86_64 with the GIL. Since
+//! 3.13, `_PyRuntime` begins with `_Py_DebugOffsets`, which override offsets changed by a micro release.
 
 use super::reader::Reader;
 use crate::collect::memory::elf::Image;
 use crate::collect::memory::maps::{Mapping, images};
 use crate::collect::memory::{Memory, is_pointer};
 
-/// Maximum number of images that are searched for `_PyRuntime`.
+/// Maximum number of images to search for `_PyRuntime`.
 const MAX_IMAGES: usize = 16;
 /// The cookie at the start of `_Py_DebugOffsets`.
 const DEBUG_COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
-/// Maximum for an offset that `_Py_DebugOffsets` reports.
+/// Maximum offset accepted from `_Py_DebugOffsets`.
 const MAX_OFFSET: u64 = 1 << 20;
 
-/// Offsets that differ between the releases of CPython.
+/// Offsets that differ between CPython releases.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PythonLayout {
     /// Minor version: 12 for CPython 3.12.
@@ -30,17 +30,17 @@ pub struct PythonLayout {
     pub next: u64,
     pub threads: u64,
     pub modules: u64,
-    /// In PyThreadState: the frame, or in 3.11 and 3.12 the C frame that points to it.
+    /// Offset in PyThreadState of the frame or, in 3.11 and 3.12, of the C frame that points to it.
     pub thread_frame: u64,
-    /// Offset of the frame in the C frame.
+    /// Offset of the frame pointer in the C frame.
     pub c_frame: Option<u64>,
     pub previous_frame: u64,
     pub frame_code: u64,
     pub frame_locals: u64,
-    /// In PyCodeObject: tuples of the names of the local variables, in the order of the values.
+    /// Offsets in PyCodeObject of the tuples of local variable names, in the order of the values.
     pub local_names: &'static [u64],
     pub code_name: u64,
-    /// The frame in a generator: a pointer up to 3.10, embedded from 3.11 on.
+    /// Offset of the frame in a generator: a pointer in 3.10 and earlier, embedded since 3.11.
     pub generator_frame: u64,
     pub cached_keys: u64,
     pub tuple_items: u64,
@@ -152,7 +152,7 @@ pub struct Interpreter {
     pub head: u64,
 }
 
-/// Reason why the Python objects of a process cannot be read: a phrase.
+/// Reason why the Python objects of a process cannot be read, as a phrase.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoInterpreter {
     #[error("no Python interpreter found")]
@@ -237,8 +237,8 @@ impl Interpreter {
     }
 }
 
-/// Returns the minor version in a path such as `/usr/lib/python3.10/lib-dynload/_json.so`. CPython exports its version
-/// from 3.11 on.
+/// Returns the minor version in a path such as `/usr/lib/python3.10/lib-dynload/_json.so`. CPython has exported its
+/// version only since 3.11.
 fn minor_from_files(maps: &[Mapping]) -> Option<u32> {
     maps.iter().find_map(|map| {
         let (_, rest) = map.file.split_once("python3.")?;

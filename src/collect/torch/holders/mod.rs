@@ -1,5 +1,5 @@
-//! Finds what holds the GPU memory of a running process: every allocated block, by the name of the variable, parameter
-//! or graph that keeps the block alive.
+//! Finds what holds the GPU memory of a running process. Each allocated block gets the name of the variable, parameter
+//! or graph that keeps it alive.
 //!
 //! Nothing is written to the target, and it is not stopped. Its memory changes during a reading, so every step verifies what
 //! it reads, and anything that cannot be verified is left out. The blocks come from the allocator, so their sum is always
@@ -13,7 +13,7 @@
 //! allocator ─► assignment.rs: one holder for each allocated block
 //! ```
 //!
-//! Names are private data of the program. They are neither logged nor stored here.
+//! Names are the program's private data. They are neither logged nor stored here.
 
 mod assignment;
 mod autograd;
@@ -54,10 +54,10 @@ use crate::model::pool::PoolMap;
 use crate::model::process::ProcessKey;
 use crate::model::units::{Millis, Pid};
 
-/// Parts of the time limit, in percent, after which the scan and the search for names end.
+/// Percentages of the time limit after which the scan and the search for names stop.
 const SCAN_PERCENT: u32 = 60;
 const NAMES_PERCENT: u32 = 90;
-/// Libraries whose allocations do not have the headers of glibc's malloc.
+/// Libraries with their own malloc, whose allocations lack the headers of glibc's malloc.
 const OTHER_MALLOCS: &[&str] = &["libjemalloc", "libtcmalloc", "libmimalloc", "libhoard"];
 
 /// Reads the holders of a running process once.
@@ -113,7 +113,7 @@ pub fn read_recorded(
     read_target(&mut Attached::attach(memory)?, &target, &budget)
 }
 
-/// The memory of the process: `heaps` for the scan, `memory` for all other reads.
+/// The memory of the process: `heaps` is used for the scan, and `memory` for all other reads.
 struct Target<'a, M, H> {
     memory: &'a M,
     heaps: &'a H,
@@ -121,7 +121,7 @@ struct Target<'a, M, H> {
     is_cached: bool,
 }
 
-/// The blocks of all devices at one time, and the allocator statistics of that time.
+/// The blocks of all devices at one instant, with the allocator statistics for the same instant.
 struct Pools {
     maps: Vec<PoolMap>,
     stats: Vec<DeviceStats>,
@@ -173,8 +173,8 @@ fn read_target<M: Memory, H: Memory>(
     let scanned = scan_heaps(target, &reader, &maps);
     let has_glibc_malloc = has_glibc_malloc(&maps);
     let tensors = PythonTensors::decode(&scanned, &classes, has_glibc_malloc);
-    // A tensor counts only if it has the same storage before and after the blocks are read. Otherwise, another tensor
-    // may have reused its memory.
+    // A tensor is included only if it has the same storage before and after the blocks are read. Otherwise, another
+    // tensor may have reused its memory.
     let pools = Pools::read(attached)?;
     reader.forget();
     let tensors = tensors.map(PythonTensors::verified);
@@ -212,7 +212,7 @@ fn read_target<M: Memory, H: Memory>(
     })
 }
 
-/// The meaning of a word that the scan searches for.
+/// Meaning of a word found by the scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WordMeaning {
     TensorType,
@@ -220,11 +220,11 @@ enum WordMeaning {
     ImplVtable,
 }
 
-/// The candidates of the scan.
+/// Candidates found by the scan.
 #[derive(Debug, Default)]
 struct HeapCandidates {
     interpreter: Option<Interpreter>,
-    /// Addresses of Python objects with the type of a tensor.
+    /// Addresses of Python objects whose type is a tensor.
     objects: Vec<u64>,
     storages: Vec<u64>,
     implementations: Vec<u64>,
@@ -293,7 +293,7 @@ fn scan_heaps<M: Memory, H: Memory>(
     };
     for (address, meaning) in hits.found {
         match meaning {
-            // The type is the second word of an object.
+            // An object's second word is its type.
             WordMeaning::TensorType => scanned.objects.extend(address.checked_sub(8)),
             WordMeaning::StorageVtable => scanned.storages.push(address),
             WordMeaning::ImplVtable => scanned.implementations.push(address),
@@ -303,7 +303,7 @@ fn scan_heaps<M: Memory, H: Memory>(
     scanned
 }
 
-/// Returns true if the program uses the malloc of glibc, which notes the size in front of each allocation.
+/// Returns true if the program uses glibc's malloc, which stores the size in front of each allocation.
 fn has_glibc_malloc(maps: &[Mapping]) -> bool {
     !maps.iter().any(|map| {
         let name = map.file_name();
@@ -311,7 +311,7 @@ fn has_glibc_malloc(maps: &[Mapping]) -> bool {
     })
 }
 
-/// Assigns the blocks to storages, for a program whose tensors cannot be read.
+/// Assigns the blocks to storages if the program's tensors cannot be read.
 fn assign_storages<M: Memory>(
     scanned: &HeapCandidates,
     classes: &Classes<'_, M>,
@@ -333,7 +333,7 @@ struct PythonTensors<'a, M> {
     tensors: Tensors<'a, M>,
     python: Python<'a, M>,
     interpreter: &'a Interpreter,
-    /// Tensors with a Python object.
+    /// Tensors that have a Python object.
     objects: Vec<Tensor>,
     /// Gradients and saved tensors, by the address of their TensorImpl.
     others: AddressMap<Tensor>,
@@ -412,7 +412,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
         self
     }
 
-    /// Returns the indices of the tensors that autograd has computed.
+    /// Returns the indices of the tensors computed by autograd.
     fn roots(&self) -> Vec<usize> {
         let indices = 0..self.objects.len();
         indices
@@ -433,7 +433,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
         self.assign_named(&names, assignment);
         let mut roots = self.roots();
         if has_glibc_malloc {
-            // The walk starts at the tensors with the best names, so that each node gets the best name that reaches it.
+            // Start the walk at the tensors with the best names, so that each node gets the best name that reaches it.
             roots.sort_by_key(|&index| names[index].as_ref().map_or(u32::MAX, |path| path.cost));
             let (saved, is_complete) = self.walk(&roots);
             if !is_complete {
@@ -445,9 +445,9 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
                 "Tensors that autograd has saved are not attributed: the program does not use glibc malloc.",
             );
         }
-        // A read fails when the time is over, and so does the check of a named tensor.
+        // Once the time limit has passed, reads fail, and so do checks of named tensors.
         if budget.is_beyond(100) {
-            limits.add_end("The time limit ended the reading, so some names are missing.");
+            limits.add_end("The time limit stopped the read, so some names are missing.");
         }
         for tensor in &self.objects {
             assignment.add(HolderCandidate {
@@ -458,8 +458,8 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
         }
     }
 
-    /// Searches for the names of all tensors. The search does not wait for intermediate results that only the graph
-    /// keeps alive.
+    /// Searches for the names of all tensors. Intermediate results that only the graph keeps alive do not prolong the
+    /// search.
     fn search(&self, assignment: &BlockAssignment) -> Vec<Option<NamedPath>> {
         let reader = self.tensors.classes.reader;
         let (budget, blocks) = (reader.budget, assignment.blocks());
@@ -521,7 +521,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
             let Some(path) = path else {
                 continue;
             };
-            // The search takes long, so another tensor may now be at the address of a short-lived one.
+            // The search takes a long time, so another tensor may now be at the address of a short-lived one.
             let now = self.tensors.of_object(tensor.object);
             if !now.is_some_and(|now| now.is_same(tensor)) {
                 continue;
@@ -534,7 +534,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
                 tensor: tensor.clone(),
                 aliases: path.aliases.clone(),
             });
-            // A gradient gets a Python object only when Python code asks for it.
+            // A gradient gets a Python object only when Python code accesses it.
             if let Some(gradient) = self.others.get(&tensor.gradient) {
                 let mut steps = path.path.clone();
                 steps.push(".grad".to_owned());

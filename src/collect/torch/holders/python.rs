@@ -1,7 +1,7 @@
-//! Reads Python objects: their type, text, numbers, and the references that dictionaries and instances hold.
+//! Reads Python objects: their types, texts and numbers, and the references in dictionaries and instances.
 //!
-//! An object starts with its reference count and, at +8, its type. Every type inherits the flags that tell dictionaries,
-//! lists and text apart. The layouts are those of CPython 3.8 to 3.15 on x86_64.
+//! An object begins with its reference count and, at +8, its type. Every type inherits the flags that distinguish
+//! dictionaries, lists and text. The layouts are those of CPython 3.8 to 3.15 on x86_64.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,18 +11,18 @@ use super::reader::{AddressMap, Reader};
 use crate::collect::memory::{Memory, is_pointer};
 use crate::model::text::visible;
 
-/// Maximum number of types and texts that are cached.
+/// Maximum number of types and texts to cache.
 const MAX_CACHED: usize = 50_000;
 /// Maximum characters of a key or attribute name.
 const MAX_TEXT: usize = 120;
 const MAX_TYPE_NAME: usize = 120;
-/// Maximum number of base classes.
+/// Maximum number of base classes of a class.
 const MAX_BASES: usize = 12;
 /// Maximum number of `__slots__` of a class.
 const MAX_MEMBERS: u64 = 64;
 /// Maximum number of local variables of a frame.
 const MAX_LOCALS: u64 = 10_000;
-/// Number of entries of a dictionary that are read at once.
+/// Number of dictionary entries to read at once.
 const ENTRIES_PER_READ: u64 = 2_048;
 
 const TYPE: u64 = 8;
@@ -32,10 +32,10 @@ const TYPE_FLAGS: u64 = 168;
 const TYPE_MEMBERS: u64 = 240;
 const TYPE_BASE: u64 = 256;
 const TYPE_DICT_OFFSET: usize = 36;
-/// Number of words of a type that are read, up to `tp_dictoffset`.
+/// Number of words of a type to read, up to `tp_dictoffset`.
 const TYPE_WORDS: usize = 40;
 const MEMBER_BYTES: u64 = 40;
-/// Kinds of members that hold an object: T_OBJECT and T_OBJECT_EX.
+/// Types of members that refer to an object: T_OBJECT and T_OBJECT_EX.
 const OBJECT_MEMBERS: [u32; 2] = [6, 16];
 
 const INLINE_VALUES: u64 = 1 << 2;
@@ -50,7 +50,7 @@ const DICT_SUBCLASS: u64 = 1 << 29;
 const EXCEPTION_SUBCLASS: u64 = 1 << 30;
 const TYPE_SUBCLASS: u64 = 1 << 31;
 
-/// The kinds of objects that differ in how they refer to others.
+/// Kinds of objects, distinguished by how they refer to other objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Dict,
@@ -83,9 +83,9 @@ pub struct TypeInfo {
     flags: u64,
     pub basic_size: u64,
     dict_offset: u64,
-    /// Offset of each slot that holds an object, and the address of its name.
+    /// Offset of each slot that refers to an object, and the address of the slot's name.
     pub members: Vec<(u64, u64)>,
-    /// Keys that the instances share.
+    /// Address of the keys shared by all instances.
     cached_keys: u64,
     pub is_autograd_function: bool,
 }
@@ -121,7 +121,7 @@ const LEAVES: &[&str] = &[
     "numpy.ndarray",
 ];
 
-/// Returns the kind of a type from its flags, and from its name followed by the names of its bases.
+/// Returns the kind of a type from its flags, its name and the names of its bases.
 fn kind(flags: u64, names: &[String]) -> Kind {
     let has = |name: &str| names.iter().any(|base| base == name);
     let by_flag = [
@@ -257,7 +257,7 @@ impl<'a, M: Memory> Python<'a, M> {
         })
     }
 
-    /// Reads the `__slots__` that one class adds.
+    /// Reads the `__slots__` that a class adds to those of its bases.
     fn read_members(&self, class: u64, into: &mut Vec<(u64, u64)>) {
         let Some(list) = self.reader.pointer(class.wrapping_add(TYPE_MEMBERS)) else {
             return;
@@ -276,7 +276,7 @@ impl<'a, M: Memory> Python<'a, M> {
         }
     }
 
-    /// Reads a `str`, escaped and shortened for display.
+    /// Reads a `str`, and escapes and shortens it for display.
     pub fn text(&self, object: u64) -> Option<Rc<str>> {
         if let Some(found) = self.texts.borrow().get(&object) {
             return found.clone();
@@ -365,7 +365,7 @@ impl<'a, M: Memory> Python<'a, M> {
         Some(if is_negative { -value } else { value })
     }
 
-    /// Returns the number of items in a dictionary; 0 if it is not readable.
+    /// Returns the number of items in a dictionary, or 0 if it is not readable.
     pub fn dict_len(&self, dict: u64) -> u64 {
         self.reader.word(dict.wrapping_add(16)).unwrap_or(0)
     }
@@ -380,7 +380,7 @@ impl<'a, M: Memory> Python<'a, M> {
         self.entries(keys, values, visit)
     }
 
-    /// Calls `visit` for each entry of a table of keys. The values of a split table are in an array of their own.
+    /// Calls `visit` for each entry of a key table. The values of a split table are in a separate array.
     fn entries(
         &self,
         keys: u64,
@@ -457,7 +457,7 @@ impl<'a, M: Memory> Python<'a, M> {
         }
     }
 
-    /// Calls `visit` with the name and the value of each attribute in the instance's dictionary, in any of its forms.
+    /// Calls `visit` with the name and value of each attribute in the instance's dictionary, whichever form it has.
     pub fn attributes(
         &self,
         object: u64,
@@ -565,14 +565,14 @@ impl<'a, M: Memory> Python<'a, M> {
             }
             block = self.reader.word(block.checked_add(8 + BLOCK_ITEMS * 8)?)?;
             index = 0;
-            // Empty blocks of a damaged deque count too, so that the loop ends.
+            // Also count empty blocks of a damaged deque, so that the loop terminates.
             count += 1;
         }
         self.note_items(count.saturating_add(u64::from(block != last)));
         Some(())
     }
 
-    /// Returns the value of a key in a dictionary with text keys.
+    /// Returns the value for a text key in a dictionary.
     pub fn value_of(&self, dict: u64, wanted: &str) -> Option<u64> {
         let mut found = None;
         self.dict_entries(dict, &mut |key, value| {
@@ -603,7 +603,7 @@ impl<'a, M: Memory> Python<'a, M> {
         Some(())
     }
 
-    /// Returns the code object of a frame; `None` for a frame of the interpreter itself.
+    /// Returns the code object of a frame, or `None` for a frame of the interpreter itself.
     fn frame_code(&self, frame: u64) -> Option<u64> {
         let code = self
             .reader
@@ -612,7 +612,7 @@ impl<'a, M: Memory> Python<'a, M> {
         (self.kind_of(code)? == Kind::Code).then_some(code)
     }
 
-    /// Returns the name of the function that a frame executes.
+    /// Returns the name of the function executing in a frame.
     pub fn frame_function(&self, frame: u64) -> Option<Rc<str>> {
         let code = self.frame_code(frame)?;
         self.text(

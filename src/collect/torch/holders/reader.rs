@@ -20,10 +20,10 @@ use crate::collect::memory::{Memory, Range, is_pointer};
 const CHUNK_BYTES: u64 = 16 << 10;
 /// Maximum length of one read. Longer arrays are read in parts.
 const MAX_READ_BYTES: usize = 1 << 20;
-/// Number of budget checks for each read of the clock.
+/// Number of budget checks per read of the clock.
 const CHECKS_PER_CLOCK: u32 = 64;
 
-/// A hash of addresses that is faster than the standard one. Hostile addresses can make it slow, but the time limit
+/// A hash function for addresses, faster than the standard one. Hostile addresses can make it slow, but the time limit
 /// still applies.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct AddressHasher(u64);
@@ -102,20 +102,20 @@ impl<'a> Budget<'a> {
         self.is_over.get()
     }
 
-    /// Returns true if more than this part of the time is used up.
+    /// Returns true if more than this percentage of the time is used up.
     pub fn is_beyond(&self, percent: u32) -> bool {
         self.is_cancelled() || self.elapsed() >= self.options.time_limit * percent / 100
     }
 }
 
-/// A part of the target's memory, from `start` on.
+/// A part of the target's memory, beginning at `start`.
 #[derive(Debug, Clone)]
 struct Chunk {
     start: u64,
     bytes: Rc<[u8]>,
 }
 
-/// The memory of the target, with a cache. Every method returns `None` if the memory cannot be read.
+/// The memory of the target, with a cache. Every method returns `None` if the memory is not readable.
 #[derive(Debug)]
 pub struct Reader<'a, M> {
     memory: &'a M,
@@ -125,7 +125,8 @@ pub struct Reader<'a, M> {
     chunks: RefCell<AddressMap<Chunk>>,
     last: RefCell<Chunk>,
     cached_bytes: Cell<usize>,
-    /// Maximum bytes in the cache. Without a cache, only the requested bytes are read, so that a recorded dump is small.
+    /// Maximum cache size in bytes. Without a cache, only the requested bytes are read, which keeps a recorded dump
+    /// small.
     max_cached_bytes: usize,
 }
 
@@ -136,7 +137,7 @@ impl<'a, M: Memory> Reader<'a, M> {
         max_cached_bytes: usize,
         budget: &'a Budget<'a>,
     ) -> Self {
-        // Reading the device memory of a driver may be slow.
+        // Reading a driver's device memory may be slow.
         let readable = maps.iter().filter(|map| !map.file.starts_with("/dev/"));
         let empty = Chunk {
             start: 0,
@@ -294,7 +295,7 @@ impl<'a, M: Memory> Reader<'a, M> {
         Some(View(&bytes).words().collect())
     }
 
-    /// Reads a NUL-terminated text of printable ASCII characters.
+    /// Reads a NUL-terminated string of printable ASCII characters.
     pub fn text(&self, address: u64, max_bytes: usize) -> Option<String> {
         let mut text = String::new();
         for at in 0..max_bytes as u64 {

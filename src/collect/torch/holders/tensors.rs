@@ -5,9 +5,9 @@
 //!       ▲──────── pyobj ─────────┘  └─► AutogradMeta ─► grad_, grad_fn_
 //! ```
 //!
-//! The offsets differ between the releases of PyTorch. There is no table of them. Instead, each tensor of a sample
-//! votes for the offsets that fit it. The names of C++ classes and the pointer back to the Python object are the
-//! evidence. A candidate without that pointer is not a tensor.
+//! The offsets differ between PyTorch releases, and there is no table of them. Instead, each tensor in a sample votes
+//! for the offsets that fit it. The evidence is the names of C++ classes and the pointer back to the Python object. A
+//! candidate without that pointer is not a tensor.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,18 +22,18 @@ use crate::collect::memory::{Memory, is_pointer};
 
 /// Number of tensors that vote on the offsets.
 const SAMPLES: usize = 256;
-/// Words of a TensorImpl that are read.
+/// Number of words of a TensorImpl to read.
 const IMPL_WORDS: usize = 26;
-/// Words of a StorageImpl that are read.
+/// Number of words of a StorageImpl to read.
 const STORAGE_WORDS: usize = 9;
 const MAX_DIMENSIONS: u64 = 64;
 /// Maximum number of types derived from `torch.Tensor`.
 const MAX_TYPES: usize = 4_096;
 const MAX_BASES: usize = 12;
-/// Maximum number of vtables whose class name is cached.
+/// Maximum number of vtables with a cached class name.
 const MAX_VTABLES: usize = 20_000;
 const MAX_CLASS_NAME: usize = 300;
-/// Maximum number of PyTorch's libraries that are searched for vtables.
+/// Maximum number of PyTorch libraries to search for vtables.
 const MAX_LIBRARIES: usize = 64;
 const TYPE_BASE: u64 = 256;
 const TYPE_SUBCLASSES: u64 = 360;
@@ -44,7 +44,7 @@ const STORAGE_CLASS: &str = "N3c1011StorageImplE";
 const STORAGE_VTABLE: &str = "_ZTVN3c1011StorageImplE";
 const IMPL_VTABLE: &str = "_ZTVN3c1010TensorImplE";
 
-/// c10::ScalarType, to which releases only append: name and bytes of an element.
+/// Values of c10::ScalarType: name, and bytes per element. Releases only append to this list.
 const DTYPES: &[(&str, u64)] = &[
     ("uint8", 1),
     ("int8", 1),
@@ -137,43 +137,44 @@ pub fn is_impl_class(name: &str) -> bool {
 pub struct TensorLayout {
     /// The TensorImpl in the Python object.
     object_impl: usize,
-    // Indices of words in the TensorImpl. The AutogradMeta follows the storage.
+    // Word indices in the TensorImpl. The AutogradMeta pointer follows the storage.
     storage: usize,
     object: usize,
-    /// Number of dimensions; five inline sizes, or a pointer to them, and five strides follow.
+    /// Number of dimensions. It is followed by five inline sizes or a pointer to the sizes, and by five strides.
     dimensions: usize,
 }
 
-/// The result of the vote.
+/// The offsets that won the vote.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Layout {
     pub tensor: TensorLayout,
-    /// Index of `grad_` in the AutogradMeta; `grad_fn_` follows. `None` if no tensor of the sample has either.
+    /// Index of `grad_` in the AutogradMeta, which is followed by `grad_fn_`. `None` if no tensor in the sample has
+    /// either.
     gradient: Option<usize>,
 }
 
 /// A decoded TensorImpl.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tensor {
-    /// Address of the Python object; 0 if there is none.
+    /// Address of the Python object, or 0 if there is none.
     pub object: u64,
     pub implementation: u64,
-    /// Address of the storage's data; 0 if there is none.
+    /// Address of the storage's data, or 0 if there is none.
     pub data: u64,
     pub storage_bytes: u64,
     pub dtype: usize,
     pub shape: Vec<u64>,
     pub elements: u64,
-    /// TensorImpl of the gradient; 0 if there is none.
+    /// TensorImpl of the gradient, or 0 if there is none.
     pub gradient: u64,
-    /// Node of the autograd graph that created the tensor; 0 if there is none.
+    /// Node of the autograd graph that created the tensor, or 0 if there is none.
     pub grad_fn: u64,
     /// True if the Python type is derived from `torch.nn.Parameter`.
     pub is_parameter: bool,
 }
 
 impl Tensor {
-    /// Returns a tensor of unknown type and shape for a storage.
+    /// Returns a tensor that represents a storage; its type and shape are unknown.
     pub fn of_storage(storage: &Storage) -> Self {
         Self {
             data: storage.data,
@@ -270,7 +271,7 @@ pub fn vtables<M: Memory>(reader: &Reader<'_, M>, maps: &[Mapping]) -> Vtables {
         let Ok(image) = Image::read(reader.memory(), base) else {
             continue;
         };
-        // An object points past the two words at the start of the vtable.
+        // Objects point past the first two words of the vtable.
         let symbol = |name| image.symbol(reader.memory(), name).ok().flatten();
         found
             .storages
@@ -282,7 +283,7 @@ pub fn vtables<M: Memory>(reader: &Reader<'_, M>, maps: &[Mapping]) -> Vtables {
     found
 }
 
-/// Votes on the offsets. Returns `None` without a majority of two thirds.
+/// Votes on the offsets. Returns `None` if there is no two-thirds majority.
 pub fn calibrate<M: Memory>(classes: &Classes<'_, M>, candidates: &[u64]) -> Option<Layout> {
     let mut votes: BTreeMap<TensorLayout, usize> = BTreeMap::new();
     let mut gradients: BTreeMap<usize, usize> = BTreeMap::new();
@@ -369,7 +370,7 @@ fn gradient_of<M: Memory>(classes: &Classes<'_, M>, meta: u64) -> Option<usize> 
     })
 }
 
-/// The tensors of a process with known offsets.
+/// The tensors of a process whose offsets are known.
 #[derive(Debug)]
 pub struct Tensors<'a, M> {
     pub classes: &'a Classes<'a, M>,
@@ -377,7 +378,7 @@ pub struct Tensors<'a, M> {
 }
 
 impl<M: Memory> Tensors<'_, M> {
-    /// Decodes a candidate for a Python tensor. Returns `None` if its TensorImpl does not point back to it.
+    /// Decodes a candidate for a Python tensor. Returns `None` if the candidate's TensorImpl does not point back to it.
     pub fn of_object(&self, object: u64) -> Option<Tensor> {
         let at = object.checked_add(8 * self.layout.tensor.object_impl as u64)?;
         let implementation = self.classes.reader.pointer(at)?;
@@ -435,7 +436,7 @@ impl<M: Memory> Tensors<'_, M> {
         Some(tensor)
     }
 
-    /// Decodes a StorageImpl. `refcount_` and `weakcount_` take one word or two, in a storage as in a tensor.
+    /// Decodes a StorageImpl. `refcount_` and `weakcount_` take one word or two, as in a tensor.
     pub fn storage(&self, storage: u64) -> Option<Storage> {
         read_storage(self.classes, storage, self.layout.tensor.storage)
     }
@@ -455,8 +456,8 @@ fn read_storage<M: Memory>(classes: &Classes<'_, M>, storage: u64, data: usize) 
     (is_live && storage.data != 0).then_some(storage)
 }
 
-/// Decodes storages without known offsets: of the two known layouts, the one with more addresses for which `is_block` is
-/// true.
+/// Decodes storages without known offsets. Of the two known layouts, uses the one with more addresses for which
+/// `is_block` is true.
 pub fn storages_by_vote<M: Memory>(
     classes: &Classes<'_, M>,
     candidates: &[u64],

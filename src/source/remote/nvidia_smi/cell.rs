@@ -1,5 +1,5 @@
-//! One field of `nvidia-smi` output, in the units of `nvidia-smi`: memory in MiB, power in W, clocks in MHz, shares in
-//! percent. Missing values are in brackets.
+//! One field of `nvidia-smi` output, in the units used by `nvidia-smi`: memory in MiB, power in W, clocks in MHz,
+//! shares in percent. Missing values are in brackets.
 
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
@@ -7,7 +7,7 @@ use crate::model::units::{Bytes, Celsius, MegaHertz, MilliWatts, Percent};
 
 const MAX_TEXT: usize = 96;
 
-/// A field of one GPU, or the reason why it is missing.
+/// A field for one GPU, or the reason why it is missing.
 #[derive(Debug)]
 pub(super) struct Cell<'a>(Result<&'a str, Missing>);
 
@@ -75,7 +75,7 @@ impl<'a> Cell<'a> {
         self.number::<u32>().at_most(100).map(|n| Percent(n.into()))
     }
 
-    /// Parses a value in W, such as `124.71`. No single GPU uses 20 kW.
+    /// Parses a value in W, such as `124.71`. Rejects values of 20 kW or more, which no single GPU uses.
     pub(super) fn power(&self) -> Reading<MilliWatts> {
         let milliwatts = |watts: f64| MilliWatts((watts * 1_000.0).round() as u32);
         let watts = self.read(|text| text.parse().ok().filter(|watts| *watts >= 0.0));

@@ -7,7 +7,7 @@ use super::readings::number;
 use crate::model::host::PidNamespace;
 use crate::model::text::visible;
 
-/// Maximum number of field names that are read from the help.
+/// Maximum number of field names to read from the help text.
 const MAX_NAMES: usize = 2048;
 const MAX_TEXT: usize = 255;
 
@@ -25,13 +25,13 @@ pub(super) struct Facts {
     pub uid: Option<u32>,
     /// Newest CUDA version that the driver supports.
     pub cuda: Option<String>,
-    /// Field names that this `nvidia-smi` supports.
+    /// Field names supported by this `nvidia-smi`.
     names: BTreeSet<String>,
 }
 
 impl Facts {
-    /// Returns the query with the [`field_names`] that this `nvidia-smi` supports, or all fields by their oldest names if
-    /// it has no help.
+    /// Returns the query with the [`field_names`] supported by this `nvidia-smi`, or with the oldest names of all
+    /// fields if it has no help text.
     pub(super) fn query(&self) -> String {
         let asked = field_names().filter_map(|names| self.name_of(names));
         asked.collect::<Vec<_>>().join(",")
@@ -68,8 +68,8 @@ impl Facts {
         }
     }
 
-    /// Parses `pid:[4026531836]`. This number is `PROC_PID_INIT_INO` in include/linux/proc_ns.h of the kernel, the
-    /// namespace of the driver.
+    /// Parses `pid:[4026531836]`. This number is `PROC_PID_INIT_INO` in include/linux/proc_ns.h of the kernel: the
+    /// initial PID namespace, which the driver uses.
     fn take_namespace(&mut self, text: &[u8]) {
         let id = text.strip_prefix(b"pid:[");
         self.namespace_id = id.and_then(|id| number(id.strip_suffix(b"]")?));
@@ -81,8 +81,8 @@ impl Facts {
     }
 }
 
-/// Parses `CUDA Version        : 13.0`, even if the line contains other versions before it. Since driver 610 the label
-/// is `CUDA UMD Version`.
+/// Parses `CUDA Version        : 13.0`, even if other versions precede it on the line. Since driver 610 the label is
+/// `CUDA UMD Version`.
 fn cuda(line: &[u8]) -> Option<String> {
     let line = std::str::from_utf8(line).ok()?;
     let (_, rest) = line.split_once("CUDA")?;

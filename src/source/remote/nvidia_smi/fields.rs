@@ -1,6 +1,6 @@
-//! The fields requested with `nvidia-smi --query-gpu`, and the model fields that they set.
+//! The fields requested with `nvidia-smi --query-gpu`, and the model fields they fill.
 //!
-//! A line of output of driver 580 for `index,uuid,name,memory.total,power.draw,fan.speed,pstate`:
+//! Example output line from driver 580 for `index,uuid,name,memory.total,power.draw,fan.speed,pstate`:
 //!
 //! ```text
 //! 0, GPU-c4a36e9e-b12e-ae04-21f0-6dc4ff6d2da6, NVIDIA H200, 143771, 124.71, [N/A], P0
@@ -18,7 +18,7 @@ pub(super) struct Card {
     pub driver: Reading<String>,
 }
 
-/// A field that is not a figure: its names, newest first, and where it goes.
+/// A non-metric field: its names, newest first, and its destination.
 type IdentityField = (&'static [&'static str], fn(&mut Card, &Cell<'_>));
 
 const IDENTITY: &[IdentityField] = &[
@@ -43,8 +43,8 @@ pub(super) fn field_names() -> impl Iterator<Item = &'static [&'static str]> {
     IDENTITY.iter().map(|(names, _)| *names).chain(figures)
 }
 
-/// Assembles a GPU. `next` returns the cell of the field with these names. Figures that `nvidia-smi` does not have are
-/// missing with the reason `unavailable`.
+/// Assembles a GPU. `next` returns the cell of the field with the given names. Metrics that `nvidia-smi` does not have
+/// are missing with the reason `unavailable`.
 pub(super) fn card<'a>(
     mut next: impl FnMut(&[&'static str]) -> Cell<'a>,
     unavailable: &Missing,

@@ -1,4 +1,4 @@
-//! Host values: memory, load and CPU, from files under /proc.
+//! Host memory, load and CPU values from files under /proc.
 
 use super::facts::Facts;
 use super::readings::{Round, number, split_words};
@@ -55,8 +55,8 @@ impl HostFigures {
         }
     }
 
-    /// Parses `cpu  user nice system idle iowait irq softirq steal …` of proc(5). Guest time is already included in
-    /// user and nice.
+    /// Parses `cpu  user nice system idle iowait irq softirq steal …` as described in proc(5). Guest time is already
+    /// included in user and nice.
     fn cpu(&mut self, round: &Round) -> Reading<Percent> {
         let ticks: Vec<u64> = split_words(&round.cpu)
             .skip(1)

@@ -1,5 +1,5 @@
-//! MIG instances: their identity comes from `nvidia-smi -L`, their numbers and memory from the table that `nvidia-smi`
-//! prints without options.
+//! MIG instances. Their identities come from `nvidia-smi -L`, and their numbers and memory from the table that
+//! `nvidia-smi` prints without options.
 //!
 //! ```text
 //! GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-…)
@@ -21,11 +21,11 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, GpuUuid};
 
-/// Maximum number of instances of one GPU.
+/// Maximum number of instances per GPU.
 const MAX_INSTANCES_PER_GPU: usize = 16;
 const MAX_TEXT: usize = 96;
 
-/// MIG instances by the NVML index of their GPU.
+/// MIG instances, keyed by the NVML index of their GPU.
 pub(super) type Instances = BTreeMap<u32, Vec<MigInstance>>;
 
 /// Merges both lists.
@@ -82,7 +82,7 @@ struct Row {
     total: Reading<Bytes>,
 }
 
-/// Parses a row. Returns it with the index of its GPU and its device number there.
+/// Parses a row. Returns it with its GPU index and its device number on that GPU.
 fn row(line: &str) -> Option<((u32, u32), Row)> {
     let mut cells = line.split('|').skip(1);
     let numbers = cells
@@ -188,7 +188,7 @@ mod tests {
         );
         assert_eq!(&*second.uuid.0, "MIG-GPU-9de3d0e8/9/0");
         assert!(first.memory.free.why().is_some());
-        // An instance that is not in the table has a reason for each missing value.
+        // An instance missing from the table has a reason for each missing value.
         assert!(all[&2][0].memory.used.why().is_some());
     }
 
@@ -204,7 +204,7 @@ mod tests {
             ),
             ("MIG-^G", Some("^[[2J"))
         );
-        // More memory is in use than exists.
+        // The used memory exceeds the total.
         let all = read(
             &("GPU 0: x\n".to_owned() + device),
             "| 0 1 0 0 | 7MiB / 6MiB |",

@@ -1,7 +1,7 @@
-//! Assembles the output lines of the remote script: `g 0, GPU-…, NVIDIA H200, …` is a GPU of the round that started
-//! with `b 7`.
+//! Assembles the remote script's output lines: `g 0, GPU-…, NVIDIA H200, …` is a GPU in the round that started with `b
+//! 7`.
 //!
-//! Unknown lines are skipped, so a faulty program affects only its own lines.
+//! Unknown lines are skipped, so a faulty program breaks only its own lines.
 
 use super::facts::Facts;
 use super::readings::{Clocks, Details, Round, clocks, number};
@@ -14,7 +14,7 @@ pub(super) enum ScriptLine {
     Clocks(Clocks),
 }
 
-/// Sections that are not complete yet.
+/// Incomplete sections.
 #[derive(Default)]
 pub(super) struct Lines {
     facts: Option<Box<Facts>>,
@@ -24,7 +24,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Adds a line without its line feed. Returns the section that it completes, if any.
+    /// Adds a line without its line feed. Returns the section completed by the line, if any.
     pub(super) fn take(&mut self, line: &[u8]) -> Option<ScriptLine> {
         let (kind, text) = line.split_first()?;
         let text = text.strip_prefix(b" ").unwrap_or(text);
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(facts.namespace, PidNamespace::Host);
         assert_eq!(facts.query(), "index,uuid,clocks_throttle_reasons.active");
         assert_eq!(again.host, None);
-        // The newer name is used if both exist.
+        // If both names exist, the newer one is used.
         let names = [
             "clocks_event_reasons.active",
             "clocks_throttle_reasons.active",

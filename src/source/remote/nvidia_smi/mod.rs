@@ -1,5 +1,5 @@
-//! A host without gputop, read through its `nvidia-smi`. It yields the same frames as other sources. Data that
-//! `nvidia-smi` does not provide is reported as missing for that reason.
+//! Reads a host without gputop through its `nvidia-smi`. The frames are the same as from other sources. Data that
+//! `nvidia-smi` does not provide is marked as missing for that reason.
 //!
 //! ```text
 //! this host                                                     remote host
@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Uses one connection and one shell ([`script`]). Each round is requested after the previous one was received, so a
-//! slow connection gets fewer rounds instead of outdated ones. Expensive data (the usage per process, and MIG
-//! instances) is requested less often and between two rounds. Exits, logs and allocators are not observed, so there are
-//! no incidents. No collector runs on that host, so this host removes secrets from text before it builds a frame.
+//! slow connection gets fewer rounds instead of outdated ones. Expensive data (usage per process, and MIG instances) is
+//! requested less often and between two rounds. Exits, logs and allocators are not observed, so there are no incidents.
+//! No collector runs on the remote host, so this host removes secrets from text before it builds a frame.
 
 mod cell;
 mod facts;
@@ -42,8 +42,8 @@ use crate::protocol::Update;
 /// Maximum length of a line; longer lines are skipped.
 const MAX_LINE: u64 = 4 << 10;
 
-/// Reads the output of the remote script until it ends. Calls `received` for every line, with the update that the line
-/// completes, if any. Data that is not available is reported as missing with the reason `unavailable`.
+/// Reads the remote script's output until it ends. Calls `received` for every line, with the update completed by the
+/// line, if any. Unavailable data is marked as missing with the reason `unavailable`.
 pub(super) fn follow(
     from: &mut impl BufRead,
     unavailable: Missing,
@@ -90,14 +90,15 @@ pub(super) fn follow(
     })
 }
 
-/// Returns the reason for missing data and actions. `other` is the version of a remote gputop with another protocol.
+/// Returns the reason for missing data and actions. `other` is the version of a remote gputop with a different
+/// protocol.
 pub(super) fn unavailable(target: &Target, other: Option<&str>) -> Missing {
     let name = visible(target.name().as_bytes(), 60);
     let own = env!("CARGO_PKG_VERSION");
     let hint = match (other, target) {
         (Some(other), _) => {
             format!(
-                "{name} is read through nvidia-smi: gputop {other} on it uses another protocol than {own} on this host"
+                "{name} is read through nvidia-smi: gputop {other} on it uses a different protocol from {own} on this host"
             )
         }
         (None, Target::Ssh(_)) => {
@@ -110,7 +111,7 @@ pub(super) fn unavailable(target: &Target, other: Option<&str>) -> Missing {
     Missing::new(Reason::Unsupported, hint)
 }
 
-/// Reads everything that the nvidia-smi loop on a remote host prints. Entry point for the fuzz targets.
+/// Reads the output of the nvidia-smi loop on a remote host. Entry point for the fuzz targets.
 pub fn read_nvidia_smi(mut text: &[u8]) -> Vec<Update> {
     let unavailable = Missing::new(Reason::Unsupported, "not available from nvidia-smi");
     let mut updates = Vec::new();
@@ -125,7 +126,7 @@ pub fn read_nvidia_smi(mut text: &[u8]) -> Vec<Update> {
     updates
 }
 
-/// Reads a line. Returns false at the end. The line is empty if it was too long.
+/// Reads a line. Returns false at the end. An overlong line is returned empty.
 fn next(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     if from.by_ref().take(MAX_LINE).read_until(b'\n', line)? == 0 {

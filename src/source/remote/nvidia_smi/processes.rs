@@ -1,5 +1,5 @@
-//! Processes on the GPUs: the driver's two process lists (one is in [`usage`](super::usage)), and data from the kernel
-//! and `ps` about each process.
+//! Processes on the GPUs: the driver's two process lists (one is in [`usage`](super::usage)), and data about each
+//! process from the kernel and `ps`.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,12 +19,12 @@ use crate::redact;
 const MAX_NAME: usize = 64;
 const MAX_COMMAND: usize = 1_024;
 
-/// Data in addition to the round itself.
+/// Data used in addition to the round itself.
 #[derive(Clone, Copy)]
 pub(super) struct ProcessContext<'a> {
     pub facts: &'a Facts,
     pub usage: &'a Usage,
-    /// Reason for all data that is not available.
+    /// Reason given for all unavailable data.
     pub unavailable: &'a Missing,
 }
 
@@ -34,10 +34,10 @@ impl ProcessContext<'_> {
     }
 }
 
-/// Previous readings, from which CPU shares are calculated.
+/// Previous readings, for calculating CPU shares.
 #[derive(Debug, Default)]
 pub(super) struct CpuShares {
-    /// CPU ticks of each process, and the time of the reading.
+    /// CPU ticks of each process, with the time of the reading.
     ticks: HashMap<ProcessKey, (u64, Mono)>,
 }
 
@@ -50,11 +50,11 @@ struct App<'a> {
     name: Reading<String>,
 }
 
-/// A process on a GPU before kernel data is added, and its name reported by `nvidia-smi`.
+/// A GPU process before kernel data is added, and its name as reported by `nvidia-smi`.
 type Holder = (GpuProcess, Reading<String>);
 
 impl CpuShares {
-    /// Returns all processes by PID, and sets the process list of each GPU.
+    /// Returns all processes keyed by PID, and sets the process list of each GPU.
     pub(super) fn list(
         &mut self,
         gpus: &mut [Gpu],
@@ -73,7 +73,7 @@ impl CpuShares {
             .iter()
             .map(|gpu| holders(gpu, &apps, context.usage))
             .collect();
-        // In a container, the driver's PIDs belong to another namespace.
+        // In a container, the driver's PIDs come from another namespace.
         let processes = match context.facts.namespace {
             PidNamespace::Host => self.processes(on_gpus.iter().flatten(), round, context),
             _ => BTreeMap::new(),
@@ -140,7 +140,7 @@ impl CpuShares {
         if let Some((user, command)) = ps_line.and_then(user_and_command) {
             process.user = visible(user, MAX_NAME).into();
             let words = split_words(command);
-            // The boundaries between arguments are unknown, so headers and scripts are searched for in the whole text.
+            // The boundaries between arguments are unknown, so the whole text is searched for headers and scripts.
             let safe = redact::text(&redact::arguments(words).join(&b' '));
             process.command = visible(&safe, MAX_COMMAND).into();
         }
@@ -168,7 +168,7 @@ impl CpuShares {
     }
 }
 
-/// Returns compute processes and graphics-only processes.
+/// Returns compute and graphics-only processes.
 fn holders(gpu: &Gpu, apps: &[App<'_>], usage: &Usage) -> Vec<Holder> {
     let is_on_gpu = |app: &&App<'_>| {
         *gpu.uuid.0 == *app.uuid || gpu.mig.iter().any(|mig| *mig.uuid.0 == *app.uuid)
@@ -210,7 +210,7 @@ fn holder(
 }
 
 fn ticks_per_second(facts: &Facts) -> u64 {
-    // This is the value on every Linux machine with an NVIDIA driver.
+    // Every Linux machine with an NVIDIA driver uses this value.
     facts.ticks_per_second.unwrap_or(100)
 }
 

@@ -1,5 +1,5 @@
-//! Unparsed output: the lines of a round, and those of the expensive queries, which are requested less often. The
-//! number of lines is limited.
+//! Unparsed output: the lines of a round, and those of the less frequent expensive queries. The number of lines is
+//! limited.
 
 use crate::model::units::{Mono, UnixMillis};
 
@@ -21,19 +21,19 @@ pub(super) struct Round {
     pub clocks: Clocks,
     /// `MemTotal:  792574036 kB`
     pub memory: Vec<Vec<u8>>,
-    /// `cpu  10132153 290696 …`
+    /// CPU line: `cpu  10132153 290696 …`
     pub cpu: Vec<u8>,
-    /// `0.20 0.18 0.12 1/80 11206`
+    /// Load line: `0.20 0.18 0.12 1/80 11206`
     pub load: Vec<u8>,
     /// Fields in the order of the query, or error text.
     pub gpus: Vec<Vec<u8>>,
     pub gpus_exit: Option<i32>,
-    /// `GPU-…, 426, 1542, python3`
+    /// Compute process: `GPU-…, 426, 1542, python3`
     pub apps: Vec<Vec<u8>>,
     pub apps_exit: Option<i32>,
     /// `/proc/PID/stat`
     pub stats: Vec<Vec<u8>>,
-    /// `  426 ana   python3 train.py`
+    /// `ps` line: `  426 ana   python3 train.py`
     pub ps_lines: Vec<Vec<u8>>,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn clocks(text: &[u8]) -> Option<Clocks> {
     let (up, wall) = text.split_once(' ')?;
     let up: f64 = up.parse().ok()?;
     let wall: i64 = wall.trim().parse().ok()?;
-    // Conversion from float to integer saturates.
+    // Float-to-integer conversion saturates.
     Some(Clocks {
         mono: Mono((up * 1_000.0) as u64),
         time: UnixMillis(wall.saturating_mul(1_000)),

@@ -1,5 +1,6 @@
 //! Schedules requests to the remote script. A round is requested when the last one was received and an interval has
-//! passed, a detail query between two rounds every few seconds, and a heartbeat while a round takes long.
+//! passed. A detail query is requested between two rounds every few seconds. A heartbeat is requested while a round
+//! takes long.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,16 +9,16 @@ use super::super::outgoing::RequestWriter;
 use super::view::OptionalQueries;
 use crate::model::units::Millis;
 
-/// Minimum interval between rounds. Each round starts `nvidia-smi` again and queries the driver for everything, so a
+/// Minimum interval between rounds. Each round restarts `nvidia-smi` and queries the driver for everything, so a
 /// shorter interval would cost the host too much.
 const MIN_INTERVAL: Millis = Millis(1_000);
 /// Time after which a heartbeat is requested.
 const SIGN_OF_LIFE_AFTER: Duration = Duration::from_secs(2);
-/// Minimum time between detail queries: a fixed time, and a multiple of the last query's duration, so that these
+/// Minimum time between detail queries: a fixed time, and a multiple of the last query's duration, so that detail
 /// queries take at most a tenth of the host's time.
 const MIN_DETAILS_INTERVAL: Duration = Duration::from_secs(5);
 const DETAILS_INTERVAL_FACTOR: u32 = 10;
-/// Time after which a request is considered to be hanging.
+/// Time after which a request is considered to hang.
 const HANG_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
@@ -30,16 +31,16 @@ pub(super) struct Pace {
 struct State {
     /// Fields of a round, once they are known.
     query: Option<String>,
-    /// Number of the newest request for a round or details, and the time of the newest request of any kind, including
-    /// the one for the facts.
+    /// Number of the newest round or detail request, and the time of the newest request of any kind, including the one
+    /// for the facts.
     asked: u64,
     since: Option<Instant>,
-    /// Number of the newest answer.
+    /// Number of the newest reply.
     answered_number: u64,
     due: Option<Instant>,
-    /// Number of the newest request for details.
+    /// Number of the newest detail request.
     details: u64,
-    /// Time when the next detail query is due, set after the first round.
+    /// Due time of the next detail query, set after the first round.
     details_due: Option<Instant>,
     wants: OptionalQueries,
     is_over: bool,
@@ -90,7 +91,7 @@ impl Pace {
         self.changed.notify_all();
     }
 
-    /// Records that a request was answered completely, and sets the optional queries of later requests.
+    /// Records that a complete reply to a request was received, and sets the optional queries of later requests.
     pub(super) fn answered(&self, number: u64, wants: OptionalQueries) {
         let mut state = self.state();
         state.answered(number, Instant::now());
@@ -98,7 +99,7 @@ impl Pace {
         self.changed.notify_all();
     }
 
-    /// Returns how long the open request has been hanging, or `None` if no request is hanging.
+    /// Returns how long the pending request has been hanging, or `None` if no request is hanging.
     pub(super) fn overdue(&self) -> Option<Duration> {
         let state = self.state();
         let since = state.since.filter(|_| state.is_waiting())?.elapsed();
@@ -184,7 +185,7 @@ mod tests {
             query: Some("index".into()),
             ..State::default()
         };
-        assert_eq!(state.next_details(begun), None, "no round was answered yet");
+        assert_eq!(state.next_details(begun), None, "no round is complete yet");
         assert_eq!(state.next(begun), Some("r 1 index".into()));
         assert_eq!(state.next_details(begun), None);
         state.answered(1, begun);
@@ -197,7 +198,7 @@ mod tests {
         };
         assert_eq!(state.next(at(1)), Some("r 3 index 7 31".into()));
         state.answered(3, at(2));
-        // The detail query took a second, so the next one is due after ten more.
+        // The detail query took 1 s, so the next one is due after 10 s.
         assert_eq!(state.next_details(at(10)), None);
         assert_eq!(state.next_details(at(11)), Some("d 4 mig".into()));
     }

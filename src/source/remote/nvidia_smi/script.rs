@@ -8,15 +8,15 @@
 //! | `d 8 mig` | the usage per process, from `i 8` to `; 8`; with `mig` also the MIG instances |
 //! | `h` | the host's clocks, also while a round hangs |
 //!
-//! `nvidia-smi pmon` supports at most four GPUs per call, so it is called once for every four.
+//! `nvidia-smi pmon` supports at most four GPUs per call, so it is called once per four GPUs.
 //!
-//! Every line of an answer starts with a letter that states its kind ([`super::lines`]). Rounds run in the background,
-//! so that a hanging driver blocks only them. When the input ends, everything that is still running is killed.
+//! Every reply line starts with a letter that identifies its kind ([`super::lines`]). Rounds run in the background, so
+//! that a hanging driver blocks nothing else. When the input ends, all remaining child processes are killed.
 
 /// Start of the first output line, followed by the protocol version.
 pub(in super::super) const GREETING: &str = "gputop-smi protocol=";
 
-/// Paths to search in addition to the PATH: WSL, and containers whose runtime provides `nvidia-smi`.
+/// Paths to search in addition to PATH: WSL, and containers whose runtime provides `nvidia-smi`.
 const PLACES: &str =
     "nvidia-smi /usr/lib/wsl/lib/nvidia-smi /usr/local/nvidia/bin/nvidia-smi /usr/bin/nvidia-smi";
 
@@ -64,15 +64,15 @@ esac; done;
 kill -9 0
 "#;
 
-/// Returns shell code that sets `s` to the path of `nvidia-smi`, and fails if it is not found. It is passed to `sh` in
-/// single quotes.
+/// Returns shell code that sets `s` to the path of `nvidia-smi` and fails if it is not found. The code is passed to
+/// `sh` in single quotes.
 pub(in super::super) fn found() -> String {
     format!("for s in {PLACES}; do s=$(command -v \"$s\" 2>/dev/null) && break; done; [ \"$s\" ]")
 }
 
-/// Returns the script, which is run after [`found`] has succeeded. It is one line without single quotes, because any
-/// login shell must pass it on: csh accepts no line breaks and interprets `!` in quotes, and fish interprets `\'` and
-/// `\\`.
+/// Returns the script to run after [`found`] has succeeded. The script is one line without single quotes, because any
+/// login shell must pass it on unchanged: csh accepts no line breaks and interprets `!` in quotes, and fish interprets
+/// `\'` and `\\`.
 pub(in super::super) fn script() -> String {
     let lines: Vec<&str> = SCRIPT.lines().map(str::trim).collect();
     lines.join(" ").trim().to_owned()

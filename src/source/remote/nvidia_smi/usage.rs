@@ -1,7 +1,6 @@
-//! Usage of each process on its GPU, from `nvidia-smi pmon -c 1 -s um`, the only list that includes graphics
-//! processes.
+//! Usage of each process on its GPU, from `nvidia-smi pmon -c 1 -s um`, the only source that lists graphics processes.
 //!
-//! Output of drivers 535 and 580. Older ones have fewer columns, so columns are found by name:
+//! Output of drivers 535 and 580. Older drivers print fewer columns, so columns are found by name:
 //!
 //! ```text
 //! # gpu         pid   type     sm    mem    enc    dec    jpg    ofa     fb   ccpm    command
@@ -11,7 +10,7 @@
 //!     1          -     -      -      -      -      -      -      -      -      -    -
 //! ```
 //!
-//! In this output, MB means MiB. A dash is a missing sample, and a line of dashes is a GPU without processes.
+//! In this output, MB means MiB. A dash marks a missing sample, and a line of dashes a GPU without processes.
 
 use super::cell::Cell;
 use crate::model::gpu::{ContextKind, Gpu};
@@ -19,7 +18,7 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Mono, Percent, Pid};
 
-/// The newest list of processes.
+/// The newest process list.
 #[derive(Debug)]
 pub(super) struct Usage {
     rows: Vec<Row>,
@@ -102,7 +101,7 @@ impl Usage {
         self.rows.iter().filter(is_graphics).map(|row| row.pid)
     }
 
-    /// Returns the reason why a process of this GPU is not in the list.
+    /// Returns the reason why a process on this GPU is not in the list.
     pub(super) fn missing_reason(&self, gpu: &Gpu) -> Missing {
         if gpu.mig_enabled.get() == Some(true) {
             let words = "MIG is on: nvidia-smi does not report usage per instance";
@@ -112,7 +111,7 @@ impl Usage {
     }
 }
 
-/// Names of the columns, in order.
+/// Column names, in order.
 struct Columns<'a>(Vec<&'a str>);
 
 impl<'a> Columns<'a> {
@@ -143,8 +142,8 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Parses the process type of nvidia-smi(1): compute, graphics or both. The prefix M marks an MPS client, which is a
-/// compute process.
+/// Parses the process type as described in nvidia-smi(1): compute, graphics or both. The prefix M marks an MPS client,
+/// which is a compute process.
 fn kind(word: &str) -> ContextKind {
     match word {
         "C" | "M" | "M+C" => ContextKind::Compute,

@@ -21,16 +21,16 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Millis, Mono, Pid};
 
-/// Maximum number of graphics processes for which data is requested.
+/// Maximum number of graphics processes to request data for.
 const MAX_PIDS: usize = 256;
 
-/// Data about the host received so far.
+/// Host data received so far.
 pub(super) struct View {
     unavailable: Missing,
     facts: Facts,
     /// The last frame.
     frame: Frame,
-    /// Time of the last round, on the clock of the remote host.
+    /// Time of the last round on the remote host's clock.
     read: Option<Mono>,
     host_figures: HostFigures,
     cpu_shares: CpuShares,
@@ -38,12 +38,12 @@ pub(super) struct View {
     instances: Instances,
 }
 
-/// Parts of a request that not every host needs.
+/// Optional parts of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct OptionalQueries {
     /// MIG instances.
     pub instances: bool,
-    /// Processes that are not in the list of compute processes.
+    /// Processes missing from the list of compute processes.
     pub pids: BTreeSet<Pid>,
 }
 
@@ -123,13 +123,13 @@ impl View {
         self.frame.clone()
     }
 
-    /// Stores the result of a detail query, which all later frames include.
+    /// Stores a detail query's result, which all later frames include.
     pub(super) fn take(&mut self, details: &Details) {
         self.usage = Usage::read(&details.usage, self.read);
         self.instances = instances(&details.devices, &details.instances);
     }
 
-    /// Returns the optional queries of the next requests.
+    /// Returns the optional queries for the next requests.
     pub(super) fn wants(&self) -> OptionalQueries {
         let is_on = |gpu: &Gpu| gpu.mig_enabled.get() == Some(true);
         let are_ours = self.facts.namespace == PidNamespace::Host;
@@ -140,7 +140,7 @@ impl View {
         }
     }
 
-    /// Returns a frame with the last data while `nvidia-smi` does not respond.
+    /// Returns a frame with the last known data while `nvidia-smi` does not respond.
     pub(super) fn silent(&mut self, clocks: Clocks, since: Duration, interval: Millis) -> Frame {
         let frame = &mut self.frame;
         (frame.seq, frame.time, frame.mono) = (frame.seq + 1, clocks.time, clocks.mono);
@@ -163,7 +163,7 @@ impl View {
         frame.clone()
     }
 
-    /// Parses the line of a GPU. Returns `None` for other lines, such as warnings or truncated lines.
+    /// Parses a GPU line. Returns `None` for other lines, such as warnings or truncated lines.
     fn card(&self, line: &[u8]) -> Option<Card> {
         let line = std::str::from_utf8(line).ok()?;
         let is_known = |names: &[&'static str]| self.facts.name_of(names).is_some();
@@ -214,8 +214,8 @@ impl View {
         }
     }
 
-    /// Returns an unread pool for each compute process, because allocators on that host are not read. Graphics-only
-    /// processes have no allocator.
+    /// Returns an unread pool for each compute process, because allocators on the remote host are not read.
+    /// Graphics-only processes have no allocator.
     fn no_pools(&self, gpus: &[Gpu], mono: Mono) -> Pools {
         let on_gpus = gpus.iter().flat_map(|gpu| gpu.processes.value());
         let computing = on_gpus
@@ -310,7 +310,7 @@ mod tests {
             gpu.power.why().map(ToString::to_string).as_deref(),
             Some("not supported by the nvidia-smi on that host")
         );
-        // The script reports more used memory than exists.
+        // The script reports more used memory than the GPU has.
         assert_eq!(
             other.memory.used.why().map(|why| why.reason),
             Some(Reason::Implausible)
@@ -336,7 +336,7 @@ mod tests {
             (known.cpu.get(), known.rss.get()),
             (Some(Percent(50.0)), Some(Bytes(256 * 4096)))
         );
-        // 500 s after the boot, which was 1002 s before this round.
+        // The process started 500 s after boot, which was 1002 s before this round.
         assert_eq!(known.started, UnixMillis((1_763_668_000 - 502) * 1_000));
         let host = second.host.as_ref().expect("a host");
         assert_eq!(
@@ -348,7 +348,7 @@ mod tests {
             second.pools.as_ref().map(|pools| pools.unread.len()),
             Some(2)
         );
-        // Without a new round, the last data is retained with its old time.
+        // Without a new round, the last data is retained with its original time.
         assert_eq!((silent.seq, silent.mono), (3, Mono(1_010_000)));
         assert_eq!(silent.gpus[0].at, Mono(1_002_000));
         assert_eq!(silent.gpus[0].health.state, HealthState::Silent);

@@ -6,7 +6,7 @@ use crate::source::record::Recorder;
 
 const DAY: i64 = 1_795_000_000_000;
 
-/// Returns a recording of a host that booted at `boot`, with one frame per second of the day.
+/// Returns a recording from a host that booted at `boot`, with one frame per second of the day.
 fn recording(boot: i64, seconds: std::ops::Range<u64>) -> (String, Recording) {
     let mut recorder = Recorder::new(Vec::new(), &Hello::default()).expect("records");
     for second in seconds {
@@ -27,7 +27,7 @@ fn recording(boot: i64, seconds: std::ops::Range<u64>) -> (String, Recording) {
     )
 }
 
-/// Two hosts with different boot times. The second is recorded from the tenth second on, and longer.
+/// Two hosts with different boot times. The second recording starts ten seconds later and is longer.
 struct TwoHosts {
     list: Source,
     hosts: Vec<Source>,
@@ -91,7 +91,7 @@ impl TwoHosts {
         self.until(is_it, &format!("{shown:?} at {seconds}"));
     }
 
-    /// Waits for the link state, which may arrive after the frames.
+    /// Waits for the link state, which may arrive later than the frames.
     fn until_link(&mut self, host: usize, link: Link) {
         let is_it = |two: &Self| two.links[host].as_ref() == Some(&link);
         self.until(is_it, &format!("{link:?} of {host}"));
@@ -114,14 +114,14 @@ fn a_move_from_any_reader_moves_all_to_the_same_wall_time() {
     two.until_shown(30, [Some(30), Some(30)]);
     two.send(Some(1), Play::Skip(-10_000));
     two.until_shown(20, [Some(20), Some(20)]);
-    // By the clock of the host that sends the request.
+    // Uses the clock of the host that sends the request.
     two.send(Some(1), Play::To(Mono(777 + 45_000)));
     two.until_shown(45, [Some(45), Some(45)]);
     two.send(Some(0), Play::Step(1));
     two.until(|two| two.shown[0] == Some(46), "a step of the first");
     two.send(Some(0), Play::Step(-2));
     two.until_shown(44, [Some(44), Some(44)]);
-    // The first recording is over. Its last frame stays on screen, and its age is shown.
+    // The first recording has ended. Its last frame stays on screen, together with its age.
     two.send(None, Play::Skip(56_000));
     two.until_shown(100, [Some(59), Some(100)]);
     let since = Millis(41_000);

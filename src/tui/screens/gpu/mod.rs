@@ -76,7 +76,7 @@ struct Parts {
     facts: Rect,
 }
 
-/// Minimum width of a column of facts.
+/// Minimum width of a facts column.
 const MIN_FACTS: u16 = 58;
 
 impl GpuScreen {
@@ -103,7 +103,7 @@ impl GpuScreen {
         self.gpu_rows(app).cloned().collect()
     }
 
-    /// Moves by this number of GPUs in the list. Does nothing past the ends.
+    /// Moves by this number of GPUs in the list. Does nothing beyond the first or last GPU.
     fn switch(&mut self, app: &App, step: isize) {
         let gpus = &app.frame.gpus;
         let at = gpus.iter().position(|gpu| gpu.uuid == self.uuid);
@@ -176,7 +176,7 @@ impl GpuScreen {
     }
 }
 
-/// Returns the lines of the facts in an area. Facts of a GPU that does not answer are dimmed.
+/// Returns the fact lines for an area. Facts of a GPU that does not respond are dimmed.
 fn wrapped_facts(gpu: &Gpu, app: &App, area: Rect) -> Vec<Fact> {
     let facts = facts_of(gpu, &app.frame, &app.theme);
     let facts = match gpu.health.state {
@@ -210,7 +210,7 @@ impl Screen for GpuScreen {
             put_line(
                 buffer,
                 margin(area),
-                "This GPU is not listed any more",
+                "This GPU is no longer listed",
                 Role::Warn,
                 &app.theme,
             );

@@ -1,4 +1,4 @@
-//! The GPU over time: memory, utilisation and power.
+//! GPU charts over time: memory, utilisation and power.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -12,7 +12,7 @@ use crate::tui::theme::Role;
 use crate::tui::widgets::timeline::Timeline;
 use crate::tui::widgets::timelines::Timelines;
 
-/// Draws as many charts as there is room for.
+/// Draws as many charts as fit.
 pub(super) fn draw(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
     let series = |metric| {
         app.history

@@ -1,4 +1,4 @@
-//! Layout and drawing of the memory screen. Its parts are placed from the top; the lowest are omitted first.
+//! Layout and drawing of the memory screen. Its parts are placed from top to bottom; the lowest are omitted first.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
@@ -19,7 +19,7 @@ use crate::tui::widgets::histogram;
 use crate::tui::widgets::pool_chart::PoolChart;
 use crate::tui::widgets::segment_map::CellContents;
 
-/// Areas of the parts. Parts without room are empty.
+/// Areas of the screen's parts. Parts that do not fit are empty.
 #[derive(Default)]
 pub(super) struct Areas {
     title: Rect,
@@ -29,7 +29,7 @@ pub(super) struct Areas {
     note: Rect,
     stack: Rect,
     pub(super) chart: Rect,
-    /// In a small area: the bar, and the lines in place of everything above the panes.
+    /// Used in a small area: the bar, and the lines that replace everything above the panes.
     bar: Rect,
     lines: Rect,
     pub(super) panes: PaneAreas,
@@ -37,11 +37,11 @@ pub(super) struct Areas {
 
 #[derive(Default)]
 pub(super) struct PaneAreas {
-    /// The reason why there is no map.
+    /// The reason why the map is missing.
     missing: Rect,
     /// The cells of the map, below its title.
     pub(super) map: Rect,
-    /// The line for the cell under the cursor.
+    /// The description line for the cell under the cursor.
     under: Rect,
     histogram: Rect,
     metrics: Rect,
@@ -128,7 +128,7 @@ impl Shown<'_> {
         }
     }
 
-    /// Places as many of map, histogram and metrics as there is room for. Tab selects the others.
+    /// Places as many of the map, histogram and metrics as fit. Tab selects the others.
     fn pane_areas(&self, area: Rect) -> PaneAreas {
         let mut areas = PaneAreas::default();
         if area.height < 2 {
@@ -164,7 +164,7 @@ impl Shown<'_> {
         areas
     }
 
-    /// Returns the stack for a large area. A stack that was not requested does not take the place of the chart.
+    /// Returns the stack to show in a large area. A stack that was not requested does not replace the chart.
     fn large_stack(&self, area: Rect) -> Vec<(String, Role)> {
         let min_height = if self.is_stack_requested() { 16 } else { 26 };
         if area.height < min_height {
@@ -217,7 +217,7 @@ impl Shown<'_> {
         put_lines(buffer, area, &lines, self.theme);
     }
 
-    /// Draws the map, and the contents of the cell under the cursor.
+    /// Draws the map, and the content of the cell under the cursor.
     fn map(&self, read: &AnalysedMap, areas: &PaneAreas, buffer: &mut Buffer) {
         let (pane, theme) = (&self.screen.map, self.theme);
         let flags = (read.map.exact, !self.screen.is_embedded);
@@ -290,7 +290,7 @@ impl Shown<'_> {
         put_line(buffer, area, &text, role, self.theme);
     }
 
-    /// Draws the bar, with the headings in its row, and the lines below it.
+    /// Draws the bar with the headings in its row, and the lines below the bar.
     fn table(&self, area: Rect, buffer: &mut Buffer) {
         let theme = self.theme;
         // In a wider table, a name and its size would be too far apart.

@@ -1,4 +1,4 @@
-//! Values of the memory screen: the memory of a process in parts whose printed values add up.
+//! Values of the memory screen: a process's memory, in parts whose printed values add up.
 //!
 //! Statistics, map and driver values are read at slightly different times. Sizes that other screens show as well come from
 //! the statistics. The parts of idle memory come from the map if it is recent, because only the map shows what is stuck.
@@ -16,16 +16,16 @@ use crate::tui::pools;
 /// Printed sizes are in GiB with two decimals.
 pub const STEP: u64 = Bytes::gib(1).0 / 100;
 
-/// Sizes as printed: multiples of [`STEP`] whose printed sums are correct.
+/// Sizes as printed: multiples of [`STEP`], so that printed sums are correct.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Figures {
     pub allocated: Bytes,
     pub idle: Bytes,
-    /// Parts of `idle`, or `None` if the split is unknown.
+    /// Parts of `idle`, or `None` if the breakdown is unknown.
     pub idle_parts: Option<IdleParts>,
     /// Memory of the process outside its pool, or `None` if the driver does not report the process.
     pub other: Option<Bytes>,
-    /// Sum of the above.
+    /// Sum of the fields above.
     pub process: Bytes,
     /// Driver values for the GPU, if they were read.
     pub card: Option<Card>,
@@ -40,7 +40,7 @@ pub struct Figures {
 pub struct IdleParts {
     pub stuck: Bytes,
     pub returnable: Bytes,
-    /// Whole free segments of private pools.
+    /// Entirely free segments of private pools.
     pub private: Bytes,
     /// Freed blocks that another stream may still use.
     pub waiting: Bytes,
@@ -48,15 +48,15 @@ pub struct IdleParts {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Card {
-    /// Sum of its parts.
+    /// Sum of the parts below.
     pub total: Bytes,
     pub driver: Bytes,
-    /// Memory of other processes, or of no visible process.
+    /// Memory of other processes, or memory not attributed to a visible process.
     pub elsewhere: Bytes,
     pub free: Bytes,
 }
 
-/// Exact sizes of the parts of one pool.
+/// Exact sizes of one pool's parts.
 #[derive(Debug, Clone, Copy, Default)]
 struct Parts {
     allocated: Bytes,
@@ -100,7 +100,8 @@ impl Parts {
         let split = stuck(stats)
             .zip(returnable(stats))
             .map(|(stuck, returnable)| {
-                // Statistics that changed while they were read may not add up. The last part is the remainder.
+                // Statistics that changed during the reading may not add up, so the last part is computed as the
+                // remainder.
                 let waiting = stats.waiting();
                 let stuck = stuck.0.min(idle.0 - waiting.0);
                 IdleParts {
@@ -118,7 +119,7 @@ impl Parts {
         }
     }
 
-    /// Returns the known parts of idle memory and the remainder.
+    /// Returns the known parts of idle memory, and the remainder.
     fn idle_list(&self) -> [Bytes; 5] {
         let split = self.split.unwrap_or_default();
         let known = [split.stuck, split.returnable, split.private, split.waiting];
@@ -128,7 +129,7 @@ impl Parts {
     }
 }
 
-/// Returns the exact driver values of a GPU, and whether they contradict the size of the process.
+/// Returns the exact driver values for a GPU, and whether they contradict the process's size.
 fn card(gpu: &Gpu, process: u64) -> Option<([Bytes; 3], bool)> {
     let (total, free) = (gpu.memory.total.get()?, gpu.memory.free.get()?);
     let used = total.0.saturating_sub(free.0);
@@ -167,7 +168,7 @@ impl Figures {
         figures
     }
 
-    /// Rounds all parts of the GPU's memory at once, so that every printed sum is correct.
+    /// Rounds all parts of the GPU's memory together, so that every printed sum is correct.
     fn print(&mut self, parts: &Parts, other: Option<u64>, card: Option<[Bytes; 3]>) {
         let mut exact = vec![parts.allocated, Bytes(other.unwrap_or(0))];
         exact.extend(parts.idle_list());
@@ -180,7 +181,7 @@ impl Figures {
         self.process = sum(&printed[..7]);
         self.idle_parts = parts.split.map(|_| IdleParts {
             stuck: printed[2],
-            // The remaining idle memory in the statistics can only be whole segments.
+            // Any remaining idle memory in the statistics must be whole segments.
             returnable: sum(&[printed[3], printed[6]]),
             private: printed[4],
             waiting: printed[5],
@@ -195,12 +196,13 @@ impl Figures {
 }
 
 impl Figures {
-    /// Returns the memory that is not in tensors: idle memory, and the driver's free memory.
+    /// Returns the memory that is not in tensors: idle memory plus the driver's free memory.
     pub fn unused(&self) -> Option<Bytes> {
         Some(Bytes(self.idle.0 + self.card?.free.0))
     }
 
-    /// Returns one sentence: `8.93 GiB is unused, but no request above 3.03 GiB fits: 5.90 GiB is fragmented`.
+    /// Summarizes unused memory in one sentence: `8.93 GiB is unused, but no request above 3.03 GiB fits: 5.90 GiB is
+    /// fragmented`.
     pub fn headline(&self) -> String {
         let (Some(unused), Some(largest)) = (self.unused(), self.fits.largest()) else {
             return format!("{} GiB is cached but not in tensors", gib(self.idle));
@@ -212,7 +214,7 @@ impl Figures {
                 gib(unused)
             );
         }
-        // A difference of less than a tenth is not worth a warning.
+        // A difference below 10 % does not deserve a warning.
         if largest.0.saturating_add(largest.0 / 9) >= unused.0 {
             return format!(
                 "{} GiB is unused, and a request of up to {fits} fits",
@@ -263,7 +265,7 @@ pub fn down(size: Bytes) -> String {
     }
 }
 
-/// Formats a size as [`down`] does, always with its unit.
+/// Formats a size like [`down`], but always with its unit.
 pub fn down_with_unit(size: Bytes) -> String {
     match size.0 {
         n if n > 0 && n < STEP * 10 => size.short(),
@@ -355,7 +357,7 @@ mod tests {
             figures.headline(),
             "10.00 GiB is unused, and a request of up to 10.00 GiB fits"
         );
-        // With expandable segments, only the map shows what can be returned.
+        // With expandable segments, only the map shows which memory can be released.
         let figures = Figures::of(&frame, &pool(8 * gib, 13 * gib, 0), None);
         assert_eq!(figures.idle_parts, None);
         assert_eq!(

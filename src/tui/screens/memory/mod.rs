@@ -1,8 +1,8 @@
-//! The memory of one process on one device, read from its allocator: the accounting, what fits, the pool over time, the
-//! map of its segments, the histogram of its free blocks, and metrics with standard names.
+//! One process's memory on one device, read from its allocator: the accounting, what fits, the pool over time, the
+//! segment map, the histogram of free blocks, and metrics with standard names.
 //!
 //! Statistics arrive with every frame. The map is requested while this screen is open and may be a second older. In a
-//! small area the lowest parts are omitted; in a very small pane the screen is a few lines.
+//! small area, the lowest parts are omitted; in a very small pane, the screen is reduced to a few lines.
 
 mod draw;
 mod figures;
@@ -53,7 +53,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "returnable",
-            "Idle memory in whole free segments. The allocator returns it to the driver when it has to.",
+            "Idle memory in whole free segments. The allocator releases it to the driver when necessary.",
         ),
         (
             "private",
@@ -73,7 +73,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "elsewhere",
-            "GPU memory of other processes, or of no visible process.",
+            "GPU memory of other processes, or not attributed to any visible process.",
         ),
         (
             "FITS",
@@ -88,7 +88,7 @@ pub const DEF: ScreenDef = ScreenDef {
         marks::WORDS[2],
     ],
     sample: |app| {
-        // The process with the most idle memory has the most to show.
+        // Prefer the process with the most idle memory, because it has the most to show.
         let idle = |row: &&ProcessRow| row.pool().map(|pool| pool.stats.idle());
         let with_pool = app
             .rows
@@ -100,7 +100,7 @@ pub const DEF: ScreenDef = ScreenDef {
     },
 };
 
-/// The pane that the keys apply to.
+/// The pane that receives the keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pane {
     Map,
@@ -118,9 +118,9 @@ pub struct MemoryScreen {
     pane: Pane,
     map: MapPane,
     scroll: usize,
-    /// True if this screen is part of another one, which handles the keys. The map then has no cursor.
+    /// True if this screen is part of another screen, which handles the keys. The map then has no cursor.
     is_embedded: bool,
-    /// Newest map of this pool.
+    /// Newest map of the shown pool.
     analysed_map: Option<AnalysedMap>,
 }
 
@@ -143,14 +143,14 @@ impl MemoryScreen {
         }
     }
 
-    /// Returns the process of a GPU with the most memory. Processes with a known pool take precedence.
+    /// Returns the process with the most memory on a GPU. Processes with a known pool take precedence.
     pub fn largest<'a>(rows: &'a [ProcessRow], gpu: &GpuUuid) -> Option<&'a ProcessRow> {
         rows.iter()
             .filter(|row| row.ended().is_none() && row.id().gpu.as_ref() == Some(gpu))
             .max_by_key(|row| (row.pool().is_some(), row.vram().get()))
     }
 
-    /// Returns the screen for use as a part of another one, which handles the keys.
+    /// Returns the screen for use as a part of another screen, which handles the keys.
     pub fn embedded(id: RowId) -> Self {
         Self {
             is_embedded: true,
@@ -169,7 +169,7 @@ impl MemoryScreen {
         list
     }
 
-    /// Returns the pool of the chosen device, else of the GPU from which the screen was opened, else the first.
+    /// Returns the pool of the chosen device, or of the GPU from which the screen was opened, or the first pool.
     fn pool<'a>(&self, app: &'a App) -> Option<&'a Pool> {
         let devices = self.devices(app);
         let chosen = |pool: &&&Pool| Some(pool.ordinal) == self.ordinal;
@@ -335,16 +335,16 @@ impl Screen for MemoryScreen {
     }
 }
 
-/// Maximum age of a map that is used for the accounting. An older one is still drawn.
+/// Maximum age of a map used for the accounting. An older map is still drawn.
 const MAX_AGE: Millis = Millis(3_000);
 
-/// A map and the values computed once from it.
+/// A map, and values computed once from it.
 #[derive(Debug)]
 struct AnalysedMap {
     map: Arc<PoolMap>,
     fragmentation: Fragmentation,
     curve: Vec<(Bytes, f64)>,
-    /// Largest request that fits, cached with the limits outside the pool for which it was computed.
+    /// Largest request that fits, cached with the limits outside the pool that were used to compute it.
     fits: RefCell<Option<(Around, Fits)>>,
 }
 
@@ -358,7 +358,7 @@ impl AnalysedMap {
         }
     }
 
-    /// Returns true if the map and the statistics of the pool are of about the same time.
+    /// Returns true if the map and the pool statistics were read at about the same time.
     fn is_fresh(&self, pool: &Pool) -> bool {
         let (map, stats) = (self.map.at, pool.at);
         map.since(stats).max(stats.since(map)) <= MAX_AGE
@@ -373,7 +373,7 @@ impl AnalysedMap {
     }
 }
 
-/// Everything needed for one drawing.
+/// Everything needed to draw the screen once.
 struct Shown<'a> {
     screen: &'a MemoryScreen,
     app: &'a App,
@@ -382,6 +382,6 @@ struct Shown<'a> {
     gpu: Option<&'a Gpu>,
     notes: Vec<Note>,
     figures: Figures,
-    /// True if there is room for full labels.
+    /// True if full labels fit.
     wide: bool,
 }

@@ -1,5 +1,5 @@
-//! The text of the memory screen: the lines of the accounting, counters, notes, metrics and stack, and the same as text to
-//! send to a colleague.
+//! The text of the memory screen: the lines of the accounting, counters, notes, metrics and stack, and the same data as
+//! text to send to a colleague.
 
 use std::fmt::Write as _;
 
@@ -25,7 +25,7 @@ use crate::tui::widgets::cells::{fit, wrap_words};
 use crate::tui::widgets::segment_map::{pool_words, stream_words};
 use crate::tui::widgets::timeline::span_words;
 
-/// A line of the accounting.
+/// A line in the accounting.
 pub(super) struct AccountingRow {
     pub(super) shape: Option<(&'static str, Role)>,
     pub(super) name: &'static str,
@@ -35,7 +35,7 @@ pub(super) struct AccountingRow {
     pub(super) compare: String,
 }
 
-/// Returns a line without a peak or a size to compare with.
+/// Returns a line without a peak or comparison size.
 fn line(
     shape: Option<(&'static str, Role)>,
     name: &'static str,
@@ -78,7 +78,7 @@ pub(super) fn stack_lines(
 /// A metric with its standard name and description.
 pub struct Metric {
     pub name: String,
-    /// Empty for a heading.
+    /// Empty if this line is a heading.
     pub value: String,
     pub description: String,
 }
@@ -139,7 +139,7 @@ fn metric_lines(pool: &Pool, read: &AnalysedMap, theme: &Theme) -> Vec<Metric> {
     lines
 }
 
-/// Returns the free memory by stream and pool if there are several.
+/// Returns the free memory by stream and pool if there is more than one.
 fn stream_pool_lines(read: &AnalysedMap) -> Vec<Metric> {
     let stream_pools = &read.fragmentation.by_stream;
     if stream_pools.len() < 2 {
@@ -192,7 +192,7 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// Returns `3.20 GiB`, or a small size in its own unit.
+/// Formats a size in GiB, such as `3.20 GiB`, or a small size in its own unit.
 fn small_gib(size: Bytes) -> String {
     if size.0 >= STEP * 10 || size.0 == 0 {
         format!("{} GiB", gib(size))
@@ -234,7 +234,7 @@ impl Shown<'_> {
     /// Returns the parts of idle memory. Rare parts are omitted while they are 0.
     fn idle_lines(&self) -> Vec<AccountingRow> {
         let Some(parts) = self.figures.idle_parts else {
-            let words = "not known without the map";
+            let words = "unknown without the map";
             let absent = self.theme.glyphs.absent.to_owned();
             return vec![line(None, "  stuck", words, absent)];
         };
@@ -263,7 +263,7 @@ impl Shown<'_> {
         line(shape, "other", "context, libraries", size)
     }
 
-    /// Returns the lines of memory outside the process.
+    /// Returns the lines for memory outside the process.
     fn card_lines(&self) -> Vec<AccountingRow> {
         let glyphs = &self.theme.glyphs;
         let Some(card) = self.figures.card else {
@@ -361,7 +361,7 @@ impl Shown<'_> {
         Copied::new(format!("the memory of PID {pid}"), &text)
     }
 
-    /// Returns the clock time of a past event.
+    /// Returns the wall-clock time of a past event.
     pub(super) fn clock(&self, at: Mono) -> String {
         let frame = &self.app.frame;
         let back = i64::try_from(frame.mono.since(at).0).unwrap_or(0);
@@ -376,7 +376,7 @@ impl Shown<'_> {
         Some(format!("note  since {since}: {}", note.text))
     }
 
-    /// Returns the metrics, with the notes.
+    /// Returns the metrics and the notes.
     pub(super) fn metric_lines(&self) -> Vec<Metric> {
         let Some(read) = &self.screen.analysed_map else {
             return Vec::new();
@@ -386,7 +386,7 @@ impl Shown<'_> {
         lines
     }
 
-    /// Returns all notes if there are several.
+    /// Returns all notes if there is more than one.
     fn note_lines(&self) -> Vec<Metric> {
         if self.notes.len() < 2 {
             return Vec::new();
@@ -406,7 +406,7 @@ impl Shown<'_> {
             .collect()
     }
 
-    /// Returns the newest Python stack: why it was read, and at most `max_lines` lines of its frames.
+    /// Returns the newest Python stack: why it was read, and at most `max_lines` lines of frames.
     pub(super) fn stack_lines(&self, width: u16, max_lines: usize) -> Vec<(String, Role)> {
         stack_lines(self.app, self.screen.process, width, max_lines)
     }
@@ -420,7 +420,7 @@ impl Shown<'_> {
         })
     }
 
-    /// Returns `RETRY 2 (11:58)  OOM 1 (caught)`.
+    /// Formats the counters: `RETRY 2 (11:58)  OOM 1 (caught)`.
     pub(super) fn counters(&self) -> String {
         let stats = &self.pool.stats;
         let since = |kind| {
@@ -512,13 +512,13 @@ fn approximate(is_approximate: bool) -> &'static str {
     if is_approximate { "~" } else { "" }
 }
 
-/// Shortens `NVIDIA GeForce RTX 4090` to `RTX 4090`.
+/// Shortens GPU names: `NVIDIA GeForce RTX 4090` becomes `RTX 4090`.
 pub(super) fn card_name(gpu: &Gpu) -> &str {
     let name = gpu.name.strip_prefix("NVIDIA ").unwrap_or(&gpu.name);
     name.strip_prefix("GeForce ").unwrap_or(name)
 }
 
-/// Returns an age such as `0.2s` or `14s`.
+/// Formats an age, such as `0.2s` or `14s`.
 fn ago(now: Mono, at: Mono) -> String {
     let ms = now.since(at).0;
     if ms < 10_000 {

@@ -1,4 +1,4 @@
-//! The screen of a process whose allocator cannot be shown: the title and the reason.
+//! The screen shown for a process whose allocator cannot be shown: the title and the reason.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
@@ -16,7 +16,7 @@ use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
 use crate::tui::widgets::pool_chart::PoolChart;
 
-/// Returns the lines below the title: what the program reports, or the reason why nothing is known.
+/// Returns the lines below the title: the program's own report, or the reason why no data is available.
 fn lines(screen: &MemoryScreen, app: &App, width: u16) -> Vec<(String, Role)> {
     let row = screen.row(app);
     let why = match row {
@@ -29,9 +29,8 @@ fn lines(screen: &MemoryScreen, app: &App, width: u16) -> Vec<(String, Role)> {
     if lines.is_empty() {
         lines.push(format!("Allocator not available: {why}"));
     } else {
-        lines.push(
-            "The program reports this memory once per second; its blocks are not known".into(),
-        );
+        lines
+            .push("The program reports this memory once per second; its blocks are unknown".into());
     }
     if let Some(vram) = row.and_then(|row| row.vram().get()) {
         lines.push(format!("VRAM reported by the driver: {vram}"));
@@ -82,7 +81,8 @@ pub(super) fn draw(screen: &MemoryScreen, app: &App, area: Rect, buffer: &mut Bu
     put_lines(buffer, rest, &stack, theme);
 }
 
-/// Returns `JAX, XLA BFC, device 0: allocated 1.2 GiB, reserved 3.0 GiB, idle 1.8 GiB`, limited to the reported values.
+/// Formats the reported values: `JAX, XLA BFC, device 0: allocated 1.2 GiB, reserved 3.0 GiB, idle 1.8 GiB`. Missing
+/// values are omitted.
 fn reported_words(pool: &ReportedPool) -> String {
     let figures = [
         ("allocated", pool.allocated.get()),

@@ -1,4 +1,4 @@
-//! One complete stack, with the frames of the program first.
+//! A complete stack, with the program's own frames first.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

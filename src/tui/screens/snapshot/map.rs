@@ -1,4 +1,4 @@
-//! The map of the segments, with the histogram of free blocks beside it.
+//! The segment map, with the histogram of free blocks beside it.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -61,7 +61,7 @@ impl SnapshotScreen {
         }
     }
 
-    /// Returns the stack that requested the largest live block of the cell under the cursor.
+    /// Returns the stack that requested the largest live block in the cell under the cursor.
     pub(super) fn stack_on_map(&self) -> Option<StackId> {
         let (device, _) = self.device()?;
         let under = self.map.under(&device.map)?;

@@ -1,8 +1,7 @@
-//! A memory snapshot of PyTorch: the contents of the pool, its map, the history before it, and the stacks that hold
-//! memory.
+//! A PyTorch memory snapshot: the content of the pool, its map, the preceding history, and the stacks that hold memory.
 //!
 //! The file was read before the screen opened, so only the cursor changes. The screen shows one pane at a time; Tab
-//! selects the next. A *position* is a number of events from the start of the trace; see
+//! selects the next. A *position* is a number of events since the start of the trace; see
 //! [`history`](crate::snapshot::history).
 
 pub(super) mod frames;
@@ -70,20 +69,20 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "returnable",
-            "Free memory in whole segments. The allocator returns it to the driver when it has to.",
+            "Free memory in whole segments. The allocator releases it to the driver when necessary.",
         ),
     ],
-    // The screen needs a snapshot file, so there is no sample.
+    // The screen needs a snapshot file, so it has no sample.
     sample: |_| None,
 };
 
-/// A snapshot and everything computed from it.
+/// A snapshot and all data computed from it.
 #[derive(Debug)]
 pub struct Opened {
     /// File name, escaped for display.
     pub name: String,
     pub snapshot: Snapshot,
-    /// One for each device.
+    /// One analysis per device.
     pub studies: Vec<Study>,
 }
 
@@ -106,7 +105,7 @@ const PANES: [(Pane, &str); 5] = [
 
 pub struct SnapshotScreen {
     opened: Rc<Opened>,
-    /// Index of the shown device.
+    /// Index of the displayed device.
     device_index: usize,
     pane: Pane,
     map: MapPane,
@@ -115,7 +114,7 @@ pub struct SnapshotScreen {
     stacks_at: Option<usize>,
     stacks: StackList,
     growth: StackList,
-    /// The stack shown in full, on top of the pane from which it was opened.
+    /// The stack shown in full on top of the pane it was opened from.
     frames: Option<Frames>,
     search: TextField,
 }
@@ -154,7 +153,7 @@ impl SnapshotScreen {
         self.update_lists();
     }
 
-    /// Computes the lists of stacks again.
+    /// Recomputes the lists of stacks.
     fn update_lists(&mut self) {
         let Some((device, study)) = self.device() else {
             return;
@@ -228,7 +227,7 @@ impl SnapshotScreen {
         put_all(buffer, area.x + 1, area.y, area.right(), &pieces);
     }
 
-    /// Returns the area of the pane and the line of the search term, which is empty without one.
+    /// Returns the pane area and the search line, which is empty if there is no search term.
     fn areas(&self, area: Rect) -> [Rect; 2] {
         let [_, below] = split_top(area, 1 + u16::from(area.height >= 12));
         split_bottom(below, u16::from(self.search.is_open()))
@@ -315,13 +314,13 @@ impl Screen for SnapshotScreen {
                 self.search.clear();
                 self.apply_search();
             }
-            // Show the stacks at the end of the trace again.
+            // Go back to the stacks at the end of the trace.
             Action::Back | Action::Now if self.stacks_at.is_some() => {
                 self.stacks_at = None;
                 self.update_lists();
             }
             Action::Open => return self.open(),
-            // Keys for hosts and processes do nothing here.
+            // Keys for hosts and processes have no effect here.
             action => drop(self.move_in(action, pane)),
         }
         Effect::Done
@@ -435,7 +434,7 @@ const KEYS: &[Action] = &[
     Action::QuitNow,
 ];
 
-/// Returns true if the pane has no room for optional parts.
+/// Returns true if optional parts do not fit in the pane.
 fn is_cramped(area: Rect) -> bool {
     is_small(Rect::new(0, 0, area.width, area.height + 4))
 }

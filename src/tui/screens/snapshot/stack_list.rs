@@ -1,4 +1,4 @@
-//! A list of stacks, sorted by the memory they hold or by its growth.
+//! A list of stacks, sorted by the memory they hold or by the growth of that memory.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -36,7 +36,7 @@ impl StackList {
         }
     }
 
-    /// Shows the stacks with a frame that contains `query`, which is in lower case.
+    /// Filters the list to stacks with a frame that contains `query`, which must be lowercase.
     pub fn search(&mut self, query: &str, stacks: &Stacks) {
         let has = |text: &str| text.to_lowercase().contains(query);
         let is_match = |by: &&ByStack| {
@@ -116,7 +116,7 @@ struct ListContext<'d> {
     title: String,
     stacks: &'d Stacks,
     empty: &'d str,
-    /// Shown instead of an unknown stack.
+    /// Text shown in place of an unknown stack.
     unknown: &'d str,
 }
 
@@ -168,7 +168,7 @@ impl SnapshotScreen {
     }
 }
 
-/// Returns `event 1204 (+1.234 s)`.
+/// Formats an event position: `event 1204 (+1.234 s)`.
 pub fn when(device: &Device, position: usize) -> String {
     let last = position.checked_sub(1).and_then(|at| device.events.get(at));
     let time = last.and_then(|event| device.since_first(event));

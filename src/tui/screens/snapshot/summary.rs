@@ -1,4 +1,4 @@
-//! The memory values of a device, the allocator settings, and a chart of the whole trace.
+//! Shows a device's memory values, the allocator settings, and a chart of the whole trace.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -11,10 +11,10 @@ use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, row, split_left, split_right, split_top};
 use crate::tui::widgets::cells::{columns, fit, put, put_line, put_right};
 
-/// Width of the column of values.
+/// Width of the value column.
 const FIGURES: u16 = 42;
 
-/// Returns names and values. An indented entry is a part of the one above it.
+/// Returns names and values. An indented entry is a part of the nearest less indented entry above.
 pub fn figures(device: &Device, study: &Study) -> Vec<(&'static str, String)> {
     let found = &study.fragmentation;
     let size = |bytes: Bytes| bytes.to_string();
@@ -79,7 +79,7 @@ impl SnapshotScreen {
             let [right, _] = split_right(right, 1);
             let widest = settings.iter().map(|(name, _)| columns(name)).max();
             let widest = u16::try_from(widest.unwrap_or(0) + 2).unwrap_or(u16::MAX);
-            // Values matter more than names, so a long name is cut first.
+            // Values matter more than names, so a long name is truncated first.
             let names = widest.min(right.width.saturating_sub(9));
             let split = [Constraint::Length(names), Constraint::Fill(1)];
             for (line, (name, value)) in right.rows().zip(&settings) {

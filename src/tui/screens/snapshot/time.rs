@@ -17,7 +17,7 @@ use crate::tui::widgets::cells::{put, put_all, put_glyph, put_line, put_lines, p
 use crate::tui::widgets::plot::{LABELS, edge_labels, plot};
 use crate::tui::widgets::pool_chart;
 
-/// Minimum number of events that a chart shows.
+/// Minimum number of events shown in a chart.
 const MIN_EVENTS: usize = 32;
 
 /// The visible part of the trace, in positions.
@@ -30,7 +30,7 @@ pub struct Window {
     marks: Vec<usize>,
 }
 
-/// Effect of a key.
+/// The effect of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moved {
     No,
@@ -39,7 +39,7 @@ pub enum Moved {
 }
 
 impl Window {
-    /// Returns the whole trace, with the cursor at the peak of allocated memory.
+    /// Creates a view of the whole trace, with the cursor at the peak of allocated memory.
     pub fn of(device: &Device, study: &Study) -> Self {
         Self {
             from: 0,
@@ -49,7 +49,7 @@ impl Window {
         }
     }
 
-    /// Returns the whole trace with the same cursor and marks.
+    /// Returns a view of the whole trace with the same cursor and marks.
     pub fn whole(&self, device: &Device) -> Self {
         Self {
             from: 0,
@@ -74,7 +74,7 @@ impl Window {
         self.to - self.from
     }
 
-    /// Returns the positions at the beginning and past the end of a column.
+    /// Returns a column's start position and the position past its end.
     fn column(&self, x: usize, width: usize) -> (usize, usize) {
         let at = |x: usize| {
             let part = self.length() as u128 * x as u128 / width.max(1) as u128;
@@ -95,7 +95,7 @@ impl Window {
             .map(|x| x.min(width.saturating_sub(1)))
     }
 
-    /// Moves the cursor in a chart that is drawn into `area`.
+    /// Moves the cursor in a chart drawn into `area`.
     pub fn act(&mut self, action: Action, device: &Device, area: Rect) -> Moved {
         let end = device.events.len();
         let width = columns(area).map_or(1, |plot| usize::from(plot.width));
@@ -142,14 +142,14 @@ impl Window {
         Moved::Cursor
     }
 
-    /// Shows this number of events around the cursor.
+    /// Zooms to this number of events around the cursor.
     fn zoom(&mut self, length: usize, end: usize) {
         let length = length.clamp(MIN_EVENTS.min(end), end);
         self.from = self.cursor.saturating_sub(length / 2).min(end - length);
         self.to = self.from + length;
     }
 
-    /// Draws the chart. It needs a row for the legend, some for the columns and one for the axis.
+    /// Draws the chart, which needs one row for the legend, some for the columns and one for the axis.
     pub fn chart(
         &self,
         device: &Device,
@@ -202,7 +202,7 @@ impl Window {
             true => "snapshot".to_owned(),
             false => self.to.to_string(),
         };
-        // Snapshots are often taken after a failure, so leave room for its mark beside the label.
+        // Snapshots are often taken after a failure, so leave room for the failure mark beside the label.
         let right = plot.right().saturating_sub(2).max(plot.x);
         put_right(buffer, plot.x, right, y, &end, dim);
         for (x, span) in (plot.left()..plot.right()).zip(spans) {
@@ -219,7 +219,7 @@ impl Window {
             put_glyph(buffer, x, y, theme.glyphs.tag, theme.style(Role::Key));
         }
         if let Some(x) = cursor.and_then(at) {
-            // Drawn in the column and on the axis, because one of them may be hard to see.
+            // Draw the mark in the column and on the axis, because either may be hard to see.
             put_glyph(buffer, x, y, "^", theme.style(Role::Key));
             let column = Rect::new(x, plot.y, 1, plot.height);
             buffer.set_style(column.intersection(buffer.area), theme.style(Role::Banner));
@@ -227,7 +227,7 @@ impl Window {
     }
 }
 
-/// Returns the area of the columns of a chart. The last terminal column stays free for the mark of a failure at the end.
+/// Returns the area of a chart's columns. The last terminal column stays free for a failure mark at the end.
 fn columns(area: Rect) -> Option<Rect> {
     let [plot, _] = split_right(plot(area)?, 1);
     Some(plot)
@@ -275,7 +275,7 @@ impl SnapshotScreen {
         put_lines(buffer, margin(lines), &below, theme);
     }
 
-    /// Returns the memory values after the event under the cursor, and the event with its stack.
+    /// Describes the memory values after the event under the cursor, and the event with its stack.
     fn under(&self, device: &Device, study: &Study) -> Vec<(String, Role)> {
         let position = self.time.position();
         let span = study.history.span(device, position, position);

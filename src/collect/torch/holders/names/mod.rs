@@ -32,19 +32,20 @@ const MIN_VISITS_PER_TENSOR: usize = 32;
 /// Maximum number of objects that are visited for the names of the last few bytes.
 const MAX_LAST_VISITS: usize = 50_000;
 const MAX_NAME: usize = 240;
-/// Containers with more items are searched after all cheaper paths, because most of them hold data.
+/// Containers with more items are searched after all cheaper paths, because most of them contain data rather than
+/// tensors.
 const MANY_ITEMS: u64 = 4_096;
 const MANY_ITEMS_COST: u16 = 40;
 /// Maximum size of an object of unknown type whose words are followed as pointers.
 const MAX_OPAQUE_BYTES: u64 = 512;
-/// Maximum number of second names, such as those of tied weights.
+/// Maximum number of additional names, such as those of tied weights.
 const MAX_ALIASES: usize = 4_096;
 
 const MAIN_COST: u16 = 4;
 const FRAME_COST: u16 = 6;
 const MODULE_COST: u16 = 30;
 const LIBRARY_COST: u16 = 90;
-/// Modules in which tensors of the program are rare.
+/// Modules that rarely refer to the program's tensors.
 const LIBRARIES: &[&str] = &["torch", "numpy", "sympy", "triton"];
 
 /// A reference from one object to another.
@@ -52,19 +53,19 @@ const LIBRARIES: &[&str] = &["torch", "numpy", "sympy", "triton"];
 enum Step {
     /// Index of the root's name.
     Root(u32),
-    /// Address of the `str` that is the name of an attribute.
+    /// Address of the `str` with the attribute's name.
     Attribute(u64),
-    /// Address of the C text that is the name of a slot.
+    /// Address of the C string with the slot's name.
     Slot(u64),
     /// Address of the key.
     Key(u64),
     Index(u64),
-    /// Address of the name of a local variable.
+    /// Address of the local variable's name.
     Local(u64),
-    /// State of an optimizer; the key is a tensor.
+    /// State of an optimizer, for which the key is a tensor.
     StateOf(u64),
     Field(&'static str),
-    /// A reference that the name does not show, such as the content of a closure's cell.
+    /// A reference that is not shown in the name, such as the content of a closure's cell.
     Hidden,
 }
 
@@ -80,7 +81,7 @@ struct Node {
     is_done: bool,
 }
 
-/// A reference that a node adds.
+/// A reference from the node that is being expanded.
 #[derive(Debug, Clone, Copy)]
 struct Edge {
     cost: u16,
@@ -98,7 +99,7 @@ pub struct NamedPath {
     pub aliases: Vec<String>,
 }
 
-/// The objects that were reached so far, and those that wait to be expanded.
+/// The objects reached so far, and the queue of those to be expanded.
 #[derive(Debug)]
 struct Graph {
     nodes: Vec<Node>,
@@ -106,7 +107,7 @@ struct Graph {
     queue: Vec<Vec<u32>>,
     max_nodes: usize,
     is_full: bool,
-    /// Node of a tensor, and the parent and step of its second name.
+    /// For each additional name: the tensor's node, and the parent and step of that name.
     aliases: Vec<(u32, u32, Step)>,
 }
 
@@ -169,7 +170,7 @@ pub struct Names<'a, M> {
 #[derive(Debug)]
 struct Root {
     text: String,
-    /// True if names start with the text. Names of the program's own variables omit it.
+    /// True if the root's name is shown. It is omitted for the program's own variables.
     is_shown: bool,
 }
 
@@ -304,7 +305,7 @@ impl<'a, M: Memory> Names<'a, M> {
                 let sentence = format!("Only {max} threads were searched for local variables.");
                 python.reader.budget.limits.add_end(sentence);
             }
-            // The main thread is the last one of the list.
+            // The main thread is last in the list.
             for (number, thread) in threads.into_iter().rev().enumerate() {
                 self.add_frames(thread, number);
             }
@@ -344,7 +345,7 @@ impl<'a, M: Memory> Names<'a, M> {
         }
     }
 
-    /// Adds the local variables of all functions that a thread executes. The outermost function has the cheapest names,
+    /// Adds the local variables of all functions on a thread's stack. The outermost function gets the cheapest names,
     /// because its variables live longest.
     fn add_frames(&mut self, thread: u64, number: usize) {
         let (python, layout) = (self.python, self.python.layout);
@@ -382,7 +383,7 @@ impl<'a, M: Memory> Names<'a, M> {
             let root = self.add_root(format!("{thread}{function}()"), false);
             let depth = u16::try_from(depth.min(80)).unwrap_or_default();
             let cost = FRAME_COST + depth + if number == 0 { 0 } else { 4 };
-            // The frame stands for the root of its variables; its address is not a Python object.
+            // The frame is used as the root of its variables; its address is not a Python object.
             let edge = Edge {
                 cost,
                 class: HolderClass::Variable,

@@ -84,7 +84,7 @@ impl<M: Memory> Names<'_, M> {
                 let flags = python.reader.word(object.wrapping_add(168)).unwrap_or(0);
                 let dict = python.reader.pointer(object.wrapping_add(264));
                 let dict = dict.filter(|&dict| python.kind_of(dict) == Some(Kind::Dict));
-                // Types that are not created by Python code hold no tensor.
+                // Types not created by Python code contain no tensors.
                 if flags & 1 << 9 != 0 {
                     self.push_entries(dict, parent, parent.class, 12);
                 }
@@ -140,12 +140,12 @@ impl<M: Memory> Names<'_, M> {
         }
     }
 
-    /// Returns the frame that a generator or a frame object contains or points to.
+    /// Returns the frame inside a generator or a frame object, or the frame that it points to.
     fn frame_of(&self, object: u64, kind: Kind) -> Option<u64> {
         let layout = &self.python.layout;
         let is_embedded = layout.minor > 10;
         match kind {
-            // Up to 3.10 the object is the frame itself.
+            // In 3.10 and earlier, the object itself is the frame.
             Kind::Frame if is_embedded => self.python.reader.pointer(object.wrapping_add(24)),
             Kind::Frame => Some(object),
             _ if is_embedded => Some(object.wrapping_add(layout.generator_frame)),
@@ -191,7 +191,7 @@ impl<M: Memory> Names<'_, M> {
         }
     }
 
-    /// Adds the attributes of an instance. The parameters, buffers and children of a module are its attributes, too.
+    /// Adds the attributes of an instance, including the parameters, buffers and children of a module.
     fn expand_attributes(&mut self, parent: &Parent, class: &TypeInfo) {
         let python = self.python;
         let mut found: Vec<(u64, u64)> = Vec::new();
@@ -231,7 +231,7 @@ impl<M: Memory> Names<'_, M> {
         }
     }
 
-    /// Adds the slots of an instance, and the words that point to an object: the fields of a type written in C.
+    /// Adds the slots of an instance, and the words that point to objects, which are the fields of a type written in C.
     fn expand_words(&mut self, parent: &Parent, class: &TypeInfo) {
         let python = self.python;
         for &(offset, name) in &class.members {

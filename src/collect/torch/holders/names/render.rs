@@ -29,7 +29,7 @@ impl<M: Memory> Names<'_, M> {
         })
     }
 
-    /// Renders the path that ends with a step from a parent.
+    /// Returns the text of the path that ends with a step from a parent.
     fn render(&self, parent: u32, step: Step, nesting: usize) -> (String, Vec<String>) {
         let mut steps = vec![step];
         let mut at = parent;
@@ -76,7 +76,7 @@ impl<M: Memory> Names<'_, M> {
                 root.map_or_else(String::new, |root| visible(root.text.as_bytes(), MAX_NAME))
             }
             Step::Attribute(name) | Step::Local(name) => match python.text(name) {
-                // The local part of a distributed tensor has the name of the tensor.
+                // The local part of a distributed tensor is shown under the distributed tensor's own name.
                 Some(name) if &*name == "_local_tensor" => String::new(),
                 name => named(name),
             },
@@ -103,7 +103,7 @@ impl<M: Memory> Names<'_, M> {
                     .get(&tensor)
                     .and_then(|&index| self.graph.nodes.get(index as usize));
                 match node {
-                    // The name of a key cannot contain the name of another key.
+                    // Limit nesting: the name of a key must not contain the name of another key.
                     Some(node) if nesting == 0 => {
                         format!("[{}]", self.render(node.parent, node.step, 1).0)
                     }

@@ -1,4 +1,4 @@
-//! Memory of the GPU in parts that add up.
+//! GPU memory in parts that add up.
 
 use super::section_facts;
 use crate::model::accounting::{Accounting, account_pools};
@@ -9,7 +9,7 @@ use crate::tui::screens::gpu_columns::has_pools;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::facts::Fact;
 
-/// Returns the accounting, or the driver's figures if they do not suffice for one.
+/// Returns the memory accounting, or the driver's values if no accounting is possible.
 pub(super) fn memory_facts(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact> {
     if let Some(split) = account_pools(gpu, frame.pools.as_ref()) {
         return accounting_facts(gpu, &split);
@@ -22,7 +22,7 @@ fn heading() -> Fact {
     Fact::Heading(Section::Memory.title().into())
 }
 
-/// Returns the lines of the accounting: parts in GiB that add up, and their sum.
+/// Returns the accounting lines: parts in GiB, and their sum.
 fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
     let step = Bytes::gib(1).0 / 100;
     let printed = apportion(

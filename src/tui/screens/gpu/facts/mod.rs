@@ -1,4 +1,4 @@
-//! Everything NVML reports about one GPU, and how often each value is read.
+//! All NVML data about one GPU, and how often each value is read.
 
 mod memory;
 mod mig;
@@ -32,7 +32,7 @@ pub(super) fn facts_of(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact> {
     list
 }
 
-/// Returns the figures of a section.
+/// Returns the values in a section.
 fn section_facts(section: Section, gpu: &Gpu, theme: &Theme) -> impl Iterator<Item = Fact> {
     let figures = GPU_FIGURES
         .iter()
@@ -46,7 +46,7 @@ fn section_facts(section: Section, gpu: &Gpu, theme: &Theme) -> impl Iterator<It
     })
 }
 
-/// Returns whether the GPU answers, and its UUID.
+/// Returns the facts that state whether the GPU responds, and its UUID.
 fn identity_facts(gpu: &Gpu) -> [Fact; 2] {
     let health = match gpu.health.state {
         HealthState::Answering => "answering".to_owned(),
