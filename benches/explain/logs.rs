@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gputop::diagnose::{Catalogue, LogReader, evidence::Measured, judge};
+use gputop::diagnose::{Catalogue, LogReader, diagnose, evidence::Measured};
 
 use super::Figure;
 
@@ -20,7 +20,7 @@ pub fn alarms(folder: &Path) -> Vec<Figure> {
         for piece in text.chunks(1 << 20) {
             reader.push(piece);
         }
-        for incident in judge(
+        for incident in diagnose(
             Catalogue::embedded(),
             &[reader.finish()],
             &Measured::default(),

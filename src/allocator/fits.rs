@@ -27,7 +27,7 @@ use crate::model::units::Bytes;
 
 /// Inputs that a map does not contain: the driver's free memory and, if known, the options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Around {
+pub struct FitConditions {
     /// Memory that the driver can hand out, if it was read.
     pub driver_free: Option<Bytes>,
     /// Further memory that this process may reserve under `set_per_process_memory_fraction`, or `None` if there is no
@@ -39,7 +39,7 @@ pub struct Around {
     pub expandable: Option<bool>,
 }
 
-impl Around {
+impl FitConditions {
     /// Returns conditions in which only the driver's free memory is known.
     pub fn with_free(driver_free: Option<Bytes>) -> Self {
         Self {
@@ -121,9 +121,9 @@ impl Fits {
 
     /// Computes the values from statistics alone, as the overview does every second. Statistics do not contain the free
     /// tail of expandable segments, so the true value may be larger by less than that tail.
-    pub fn of_stats(stats: &PoolStats, around: &Around) -> Self {
-        let expandable = around.expandable.unwrap_or(false);
-        let step = |back| Some(from_driver(around.budget(back)?, expandable));
+    pub fn of_stats(stats: &PoolStats, conditions: &FitConditions) -> Self {
+        let expandable = conditions.expandable.unwrap_or(false);
+        let step = |back| Some(from_driver(conditions.budget(back)?, expandable));
         Self {
             cache: stats.largest_free_block.get(),
             driver: step(0),
@@ -133,20 +133,20 @@ impl Fits {
     }
 
     /// Computes the values from the map, as the maximum over all streams.
-    pub fn of_map(map: &PoolMap, around: &Around) -> Self {
-        Self::on_streams(map, around, |_| true)
+    pub fn of_map(map: &PoolMap, conditions: &FitConditions) -> Self {
+        Self::on_streams(map, conditions, |_| true)
     }
 
     /// Computes the values from the map for a request on one stream.
-    pub fn of_stream(map: &PoolMap, around: &Around, stream: u64) -> Self {
-        Self::on_streams(map, around, |other| other == stream)
+    pub fn of_stream(map: &PoolMap, conditions: &FitConditions, stream: u64) -> Self {
+        Self::on_streams(map, conditions, |other| other == stream)
     }
 
-    fn on_streams(map: &PoolMap, around: &Around, wanted: impl Fn(u64) -> bool) -> Self {
-        let expandable = around.expandable.unwrap_or_else(|| has_expandable(map));
+    fn on_streams(map: &PoolMap, conditions: &FitConditions, wanted: impl Fn(u64) -> bool) -> Self {
+        let expandable = conditions.expandable.unwrap_or_else(|| has_expandable(map));
         let (after, back) = flush(map);
         let step = |map: &PoolMap, flushed| {
-            let budget = around.budget(flushed)?;
+            let budget = conditions.budget(flushed)?;
             let grown = grown(map, budget, &wanted);
             Some(from_driver(budget, expandable).max(Bytes(grown)))
         };
@@ -183,7 +183,7 @@ fn has_expandable(map: &PoolMap) -> bool {
     map.segments.iter().any(|segment| segment.expandable)
 }
 
-/// Returns the largest request for which the driver, with `free` bytes, can provide a new segment.
+/// Returns the largest request that a new segment from the driver can serve, given `free` bytes of GPU memory.
 pub fn from_driver(free: u64, expandable: bool) -> Bytes {
     let large = if expandable {
         whole(free, LARGE_SEGMENT.0)
@@ -396,17 +396,17 @@ pub enum RequestOutcome {
 /// Returns the outcome of a request on a stream. `None` if it depends on the driver's free memory, which was not read.
 pub fn serve(
     map: &PoolMap,
-    around: &Around,
+    conditions: &FitConditions,
     request: Bytes,
     stream: u64,
 ) -> Option<RequestOutcome> {
     let size = rounded(request).0;
-    if in_cache(map, around.max_split, size, stream) {
+    if in_cache(map, conditions.max_split, size, stream) {
         return Some(RequestOutcome::Cache);
     }
-    let expandable = around.expandable.unwrap_or_else(|| has_expandable(map));
+    let expandable = conditions.expandable.unwrap_or_else(|| has_expandable(map));
     let given = |map: &PoolMap, flushed| {
-        let budget = around.budget(flushed)?;
+        let budget = conditions.budget(flushed)?;
         let new = segment_of(size, expandable) <= budget;
         Some(new || grown(map, budget, |other| other == stream) >= size && size > SMALL_REQUEST.0)
     };
@@ -468,8 +468,8 @@ mod tests {
     use crate::model::pool::Sampled;
     use proptest::prelude::*;
 
-    fn free(mib: u64) -> Around {
-        Around::with_free(Some(Bytes::mib(mib)))
+    fn free(mib: u64) -> FitConditions {
+        FitConditions::with_free(Some(Bytes::mib(mib)))
     }
 
     /// A cache with plenty of free memory, split into several blocks.
@@ -540,25 +540,28 @@ mod tests {
         let mut other = segment(0, PoolKind::Large, false, &[('a', MIB), ('f', 63 * MIB)]);
         other.stream = 7;
         let map = map(vec![other]);
-        let around = free(0);
+        let conditions = free(0);
         assert_eq!(
-            Fits::of_stream(&map, &around, 7).cache,
+            Fits::of_stream(&map, &conditions, 7).cache,
             Some(Bytes::mib(63))
         );
-        assert_eq!(Fits::of_stream(&map, &around, 0).largest(), Some(Bytes(0)));
         assert_eq!(
-            serve(&map, &around, Bytes::mib(8), 0),
+            Fits::of_stream(&map, &conditions, 0).largest(),
+            Some(Bytes(0))
+        );
+        assert_eq!(
+            serve(&map, &conditions, Bytes::mib(8), 0),
             Some(RequestOutcome::No)
         );
         assert_eq!(
-            serve(&map, &around, Bytes::mib(8), 7),
+            serve(&map, &conditions, Bytes::mib(8), 7),
             Some(RequestOutcome::Cache)
         );
     }
 
     #[test]
     fn max_split_size_turns_small_requests_away_from_large_blocks() {
-        let around = Around {
+        let conditions = FitConditions {
             max_split: Some(Bytes::mib(100)),
             ..free(0)
         };
@@ -568,7 +571,7 @@ mod tests {
             false,
             &[('f', 200 * MIB)],
         )]);
-        let served = |mib| serve(&map, &around, Bytes::mib(mib), 0);
+        let served = |mib| serve(&map, &conditions, Bytes::mib(mib), 0);
         assert_eq!(served(200), Some(RequestOutcome::Cache));
         assert_eq!(served(190), Some(RequestOutcome::Cache));
         assert_eq!(served(150), Some(RequestOutcome::Flush));
@@ -582,11 +585,11 @@ mod tests {
 
     #[test]
     fn a_memory_fraction_limits_requests_to_the_driver() {
-        let around = Around {
+        let conditions = FitConditions {
             allowed_more: Some(Bytes::mib(100)),
             ..free(2_000)
         };
-        let fits = Fits::of_map(&scattered(), &around);
+        let fits = Fits::of_map(&scattered(), &conditions);
         assert_eq!(fits.driver, Some(Bytes::mib(100)));
         assert_eq!(fits.flushed, Some(Bytes::mib(1_000)));
     }
@@ -595,25 +598,25 @@ mod tests {
     fn start_options_limit_what_fits() {
         let config = Config::parse("max_split_size_mb:64,per_process_memory_fraction:0.5");
         let (free, total) = (Some(Bytes::mib(2_000)), Some(Bytes::mib(4_000)));
-        let around = Around::with_config(free, &config, total, Bytes::mib(1_900));
-        assert_eq!(around.allowed_more, Some(Bytes::mib(100)));
-        assert_eq!(around.max_split, Some(Bytes::mib(64)));
-        let fits = Fits::of_stats(&PoolStats::default(), &around);
+        let conditions = FitConditions::with_config(free, &config, total, Bytes::mib(1_900));
+        assert_eq!(conditions.allowed_more, Some(Bytes::mib(100)));
+        assert_eq!(conditions.max_split, Some(Bytes::mib(64)));
+        let fits = Fits::of_stats(&PoolStats::default(), &conditions);
         assert_eq!(fits.driver, Some(Bytes::mib(100)));
         // The pool already exceeds the limit, so it must not reserve more.
-        let above = Around::with_config(free, &config, total, Bytes::mib(2_100));
+        let above = FitConditions::with_config(free, &config, total, Bytes::mib(2_100));
         assert_eq!(above.allowed_more, Some(Bytes(0)));
         // Without the device's size or the option, the limit is unknown.
-        let unknown = Around::with_config(free, &config, None, Bytes(0));
+        let unknown = FitConditions::with_config(free, &config, None, Bytes(0));
         assert_eq!(unknown.allowed_more, None);
 
         let on = Config::parse("expandable_segments:True");
-        let around = Around::with_config(Some(Bytes::mib(5)), &on, total, Bytes(0));
-        assert_eq!(around.expandable, Some(true));
+        let conditions = FitConditions::with_config(Some(Bytes::mib(5)), &on, total, Bytes(0));
+        assert_eq!(conditions.expandable, Some(true));
         let off = Config::parse("expandable_segments:False");
-        let around = Around::with_config(free, &off, total, Bytes(0));
+        let conditions = FitConditions::with_config(free, &off, total, Bytes(0));
         assert_eq!(
-            around.expandable, None,
+            conditions.expandable, None,
             "expandable segments may have been turned on since"
         );
     }
@@ -636,7 +639,7 @@ mod tests {
         assert_eq!((fits.flushed, stuck(&stats)), (None, None));
         assert_eq!(fits.largest(), Some(Bytes::mib(120)));
         assert!(!fits.is_complete());
-        let empty = Fits::of_stats(&PoolStats::default(), &Around::default());
+        let empty = Fits::of_stats(&PoolStats::default(), &FitConditions::default());
         assert_eq!(empty.largest(), None);
     }
 
@@ -653,16 +656,16 @@ mod tests {
 
         #[test]
         fn agrees_with_the_outcome_of_a_request_of_that_size(map in any_map(), driver in 0..4_000_u64) {
-            let around = free(driver);
+            let conditions = free(driver);
             for stream in 0..3 {
-                let fits = Fits::of_stream(&map, &around, stream);
+                let fits = Fits::of_stream(&map, &conditions, stream);
                 let largest = fits.largest().expect("the driver's free memory is known");
                 if largest.0 > 0 {
-                    let served = serve(&map, &around, largest, stream);
+                    let served = serve(&map, &conditions, largest, stream);
                     prop_assert!(served < Some(RequestOutcome::No), "{fits:?}");
                 }
                 let above = Bytes(largest.0 + 512);
-                prop_assert_eq!(serve(&map, &around, above, stream), Some(RequestOutcome::No), "{:?}", fits);
+                prop_assert_eq!(serve(&map, &conditions, above, stream), Some(RequestOutcome::No), "{:?}", fits);
             }
         }
 
@@ -671,11 +674,11 @@ mod tests {
             map in any_map(), driver in 0..4_000_u64, mib in 1..300_u64, expandable: bool,
         ) {
             // The option applies to the whole process, so one more segment does not change it.
-            let around = Around { expandable: Some(expandable), ..free(driver) };
-            let before = Fits::of_map(&map, &around);
+            let conditions = FitConditions { expandable: Some(expandable), ..free(driver) };
+            let before = Fits::of_map(&map, &conditions);
             let mut more = map;
             more.segments.push(segment(0x7fff_0000_0000, PoolKind::Large, false, &[('f', 2 * mib * MIB)]));
-            let after = Fits::of_map(&more, &around);
+            let after = Fits::of_map(&more, &conditions);
             prop_assert!(after.cache >= before.cache);
             prop_assert!(after.driver >= before.driver);
             prop_assert!(after.flushed >= before.flushed);
@@ -683,8 +686,8 @@ mod tests {
 
         #[test]
         fn freeing_a_block_never_lowers_it(map in any_map(), driver in 0..4_000_u64, at: prop::sample::Index) {
-            let around = free(driver);
-            let before = Fits::of_map(&map, &around).largest();
+            let conditions = free(driver);
+            let before = Fits::of_map(&map, &conditions).largest();
             let mut freed = map;
             let blocks: usize = freed.segments.iter().map(|s| s.blocks.len()).sum();
             if blocks > 0 {
@@ -693,7 +696,7 @@ mod tests {
                     block.state = BlockState::Free;
                 }
             }
-            prop_assert!(Fits::of_map(&freed, &around).largest() >= before);
+            prop_assert!(Fits::of_map(&freed, &conditions).largest() >= before);
         }
     }
 }

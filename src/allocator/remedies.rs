@@ -46,7 +46,7 @@ pub fn try_all(trace: &Trace, room: Room) -> Result<TraceReplay, String> {
     }
     let tried = REMEDIES.iter().filter_map(|conf| {
         let mut config = Config::read(conf, torch).ok()?;
-        // A memory limit is the user's choice and not a remedy, so it stays.
+        // Keep the user's memory limit, because it is a choice and not a remedy.
         config.memory_fraction = config.memory_fraction.or(present.memory_fraction);
         let result = replay(trace, &config.rules(torch), room);
         let outcome = outcome(&result, trace);

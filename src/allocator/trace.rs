@@ -68,7 +68,7 @@ pub enum RecordedAction {
     Returned(Bytes),
 }
 
-/// A block that was live before the history starts.
+/// A block that was already allocated when the history began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Live {
     pub block: BlockId,

@@ -363,11 +363,11 @@ pub struct Growth {
 /// them come and go. Loading a model also increases memory, but frees nothing. An evaluation is a single jump that
 /// comes down again.
 fn growth(windows: &[(Mono, Bytes, Bytes)]) -> Option<Growth> {
-    climb(windows).filter(|_| comes_and_goes(windows))
+    steady_growth(windows).filter(|_| rises_and_falls(windows))
 }
 
 /// Returns the growth if the low points increase steadily.
-fn climb(windows: &[(Mono, Bytes, Bytes)]) -> Option<Growth> {
+fn steady_growth(windows: &[(Mono, Bytes, Bytes)]) -> Option<Growth> {
     let count = windows.len().checked_sub(CONFIRMING_WINDOWS)?;
     if windows.len() < MIN_WINDOWS {
         return None;
@@ -414,7 +414,7 @@ fn low_water(samples: &[Sample]) -> Option<Note> {
 /// Observations from the time before a failure. They require weaker evidence than a note, because a note is shown
 /// before anything has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Before {
+pub struct BeforeFailure {
     /// Length of the observed time.
     pub watched: Millis,
     /// Growth of the low points, if the program has finished a step; later steps may be too short to be visible.
@@ -430,9 +430,9 @@ pub struct Before {
 }
 
 /// Evaluates the samples of one pool, oldest first, up to its failure.
-pub fn before(samples: &[Sample]) -> Before {
+pub fn before_failure(samples: &[Sample]) -> BeforeFailure {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
-        return Before::default();
+        return BeforeFailure::default();
     };
     let watched = last.at.since(first.at);
     // A run that fails in its first minutes gets shorter windows, so that there are enough windows to analyse.
@@ -447,9 +447,9 @@ pub fn before(samples: &[Sample]) -> Before {
         max = max.max(sample.allocated.1);
         fell
     });
-    Before {
+    BeforeFailure {
         watched,
-        growth: climb(&windows).filter(|_| came_down || comes_and_goes(&windows)),
+        growth: steady_growth(&windows).filter(|_| came_down || rises_and_falls(&windows)),
         is_flat: is_level(&windows),
         greatest: greatest.filter(|_| earlier.len() >= 5),
         came_down,
@@ -469,7 +469,7 @@ fn is_level(windows: &[(Mono, Bytes, Bytes)]) -> bool {
 }
 
 /// Returns true if allocated memory rose and fell again in most windows.
-fn comes_and_goes(windows: &[(Mono, Bytes, Bytes)]) -> bool {
+fn rises_and_falls(windows: &[(Mono, Bytes, Bytes)]) -> bool {
     let falls = windows
         .windows(2)
         .filter(|pair| pair[0].2 > pair[1].1)
@@ -700,7 +700,7 @@ mod tests {
             let count =
                 |samples: &[Sample]| increase(samples, |s| s.retries).map(|(_, count, _)| count);
             assert_eq!(count(&merged), Some(3), "{seconds} s");
-            let came_down = |samples: &[Sample]| before(samples).came_down;
+            let came_down = |samples: &[Sample]| before_failure(samples).came_down;
             assert_eq!(came_down(&merged), came_down(&samples), "{seconds} s");
         }
     }

@@ -19,7 +19,7 @@ use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use super::{print, print_json, say};
-use crate::allocator::fits::{Around, Fits};
+use crate::allocator::fits::{FitConditions, Fits};
 use crate::allocator::fragmentation::{Bucket, Fragmentation};
 use crate::collect::hook::reported_by;
 use crate::collect::memory::MemoryError;
@@ -278,7 +278,7 @@ fn device(
     let (fragmentation, fits) = match &map {
         Ok(map) => (
             Fragmentation::of(map),
-            Fits::of_map(map, &Around::with_free(None)).cache,
+            Fits::of_map(map, &FitConditions::with_free(None)).cache,
         ),
         Err(_) => (Fragmentation::default(), None),
     };

@@ -18,7 +18,7 @@ use super::progress::Progress;
 use super::{print, print_json, print_styled, say};
 use crate::diagnose::workload::Workloads;
 use crate::diagnose::{
-    Catalogue, LogFindings, evidence::Measured, fatal_first, jobs, judge, recovery,
+    Catalogue, LogFindings, diagnose, evidence::Measured, fatal_first, jobs, recovery,
 };
 use crate::export::cards;
 use crate::export::explanation::{self, Detail};
@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> Result<u8> {
         unread += faults.len();
         source_lines::add(&mut found);
         for job in jobs(catalogue, found) {
-            incidents.extend(judge(catalogue, &job, &Measured::default()));
+            incidents.extend(diagnose(catalogue, &job, &Measured::default()));
             logs.extend(job);
         }
     }

@@ -18,7 +18,7 @@ use super::{say, width, write_out};
 use crate::collect::holders::read;
 use crate::collect::torch::Failure;
 use crate::export::explanation::wrapped;
-use crate::export::holders::{advices, estimates, sentence, state_words, tensors};
+use crate::export::holders::{advice_lines, estimates, sentence, state_text, tensors};
 use crate::model::frame::SCHEMA;
 use crate::model::holders::growth::{GroupGrowth, HolderGrowth};
 use crate::model::holders::{HolderClass, HolderGroup, Holders};
@@ -149,7 +149,7 @@ impl Args {
         theme: &Theme,
     ) -> String {
         let mut sentences = vec![sentence(holders, growth)];
-        sentences.extend(advices(holders, growth));
+        sentences.extend(advice_lines(holders, growth));
         sentences.extend(estimates(holders, None));
         sentences.extend(holders.limit.clone());
         let lines = sentences.iter().flat_map(|text| wrapped(text, width));
@@ -164,7 +164,7 @@ impl Args {
             let bytes = Bytes(others.iter().map(|row| row.bytes.0).sum());
             text += &format!(" and {} smaller groups: {bytes}\n", others.len());
         }
-        let (allocated, state) = (holders.allocated, state_words(holders));
+        let (allocated, state) = (holders.allocated, state_text(holders));
         text + &format!(
             "\nPID {}  {allocated} allocated; {state}\n",
             holders.process.pid

@@ -318,7 +318,7 @@ fn report(found: &WatchResult, name: Option<&str>, reported: &mut Vec<(IncidentK
             notify(name, &format!("{id}: {title}{command}"));
         }
         WatchResult::Incident(_) => {}
-        WatchResult::Trouble(why) => notify(name, why),
+        WatchResult::Error(why) => notify(name, why),
     }
 }
 

@@ -55,7 +55,7 @@ impl Finding {
 /// A named predicate.
 pub struct Evidence {
     pub name: &'static str,
-    pub judge: fn(&Case<'_>) -> Finding,
+    pub evaluate: fn(&Case<'_>) -> Finding,
 }
 
 /// All predicates, with the names used in cards.
@@ -63,7 +63,7 @@ pub const EVIDENCE: &[&[Evidence]] = &[oom::EVIDENCE, stack::EVIDENCE, measured:
 
 /// Evaluates the evidence `name` for `card`. Returns `None` for an unknown name.
 #[must_use]
-pub fn judge(name: &str, card: &Card, case: &Case<'_>) -> Option<Finding> {
+pub fn evaluate(name: &str, card: &Card, case: &Case<'_>) -> Option<Finding> {
     if let Some(pattern) = name.strip_prefix("beside:") {
         return Some(beside(pattern, case));
     }
@@ -81,7 +81,7 @@ pub fn judge(name: &str, card: &Card, case: &Case<'_>) -> Option<Finding> {
             let all = EVIDENCE.iter().copied().flatten();
             all.into_iter()
                 .find(|e| e.name == name)
-                .map(|e| (e.judge)(case))
+                .map(|e| (e.evaluate)(case))
         }
     }
 }
@@ -92,8 +92,8 @@ pub fn holds(condition: &str, card: &Card, case: &Case<'_>) -> bool {
     condition
         .split('|')
         .any(|name| match name.strip_prefix('!') {
-            Some(name) => !judge(name, card, case).is_some_and(|f| f.is_for()),
-            None => judge(name, card, case).is_some_and(|f| f.is_for()),
+            Some(name) => !evaluate(name, card, case).is_some_and(|f| f.is_for()),
+            None => evaluate(name, card, case).is_some_and(|f| f.is_for()),
         })
 }
 

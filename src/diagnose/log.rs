@@ -540,7 +540,8 @@ mod tests {
             signatures: Signatures::new(&[]),
             tables: crate::diagnose::tables::Tables::default(),
         };
-        let incidents = crate::diagnose::judge(&catalogue, &[reader.finish()], &Default::default());
+        let incidents =
+            crate::diagnose::diagnose(&catalogue, &[reader.finish()], &Default::default());
         let ids: Vec<&str> = incidents.iter().map(|one| one.id.as_str()).collect();
         assert_eq!(ids, ["host-oom-killer"]);
         assert_eq!(recovery::take_failures().len(), 1);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! bytes ─► scan (search for literals) ─► excerpts ─► text (clean lines, one flow per writer)
-//!       ─► signature (literals, then expressions) ─► Sighting ─► judge (cause and consequences, card, evidence)
+//!       ─► signature (literals, then expressions) ─► Sighting ─► conclusion (cause and consequences, card, evidence)
 //!       ─► model::Incident ─► explain, run, tui
 //! ```
 //!
@@ -11,12 +11,12 @@
 
 pub mod card;
 pub mod catalogue;
+pub mod conclusion;
 pub mod evidence;
 mod expression;
 pub mod fields;
 mod fixes;
 pub mod hook_report;
-pub mod judge;
 pub mod live;
 pub mod log;
 mod needle;
@@ -37,7 +37,7 @@ mod values;
 pub mod workload;
 
 pub use catalogue::Catalogue;
-pub use judge::{fatal_first, jobs, judge};
+pub use conclusion::{diagnose, fatal_first, jobs};
 pub use log::{LogFindings, LogReader};
 
 use crate::model::incident::Incident;
@@ -47,7 +47,7 @@ use crate::model::incident::Incident;
 pub fn explain(catalogue: &Catalogue, file: &str, text: &[u8]) -> Vec<Incident> {
     let mut reader = LogReader::new(catalogue, file);
     reader.push(text);
-    judge(
+    diagnose(
         catalogue,
         &[reader.finish()],
         &evidence::Measured::default(),

@@ -86,16 +86,16 @@ fn named_rate(group: &HolderGroup, growth: &HolderGrowth) -> Option<GrowthRate> 
 }
 
 /// Returns what keeps each growing group alive, fastest first: one sentence each, without a period.
-pub fn advices(holders: &Holders, growth: &HolderGrowth) -> Vec<String> {
+pub fn advice_lines(holders: &Holders, growth: &HolderGrowth) -> Vec<String> {
     let growing = holders.groups.iter();
     let growing = growing.filter_map(|group| Some((group, named_rate(group, growth)?)));
     let mut growing: Vec<_> = growing.collect();
     growing.sort_by_key(|(_, rate)| std::cmp::Reverse(rate.bytes_per_minute));
-    let mut advices: Vec<String> = Vec::new();
+    let mut advice_lines: Vec<String> = Vec::new();
     for (group, rate) in growing {
-        advices.extend(advice(group, rate).filter(|advice| !advices.contains(advice)));
+        advice_lines.extend(advice(group, rate).filter(|advice| !advice_lines.contains(advice)));
     }
-    advices
+    advice_lines
 }
 
 /// Returns the estimates that follow from a reading, as sentences. `free` is the memory that activations may still use, if
@@ -161,7 +161,7 @@ pub fn rounded(size: Bytes) -> String {
 }
 
 /// Returns the state of a reading: `exact, read in 610 ms`.
-pub fn state_words(holders: &Holders) -> String {
+pub fn state_text(holders: &Holders) -> String {
     let quality = match holders.quality {
         Quality::Exact => "exact",
         Quality::Approximate => "approximate: memory changed during the read",
@@ -170,12 +170,12 @@ pub fn state_words(holders: &Holders) -> String {
 }
 
 /// Returns the references from a root to the tensor: `__main__ > .trainer > .history > [12]`.
-pub fn path_words(tensor: &HeldTensor) -> Option<String> {
+pub fn path_text(tensor: &HeldTensor) -> Option<String> {
     (!tensor.path.is_empty()).then(|| tensor.path.join(" > "))
 }
 
 /// Returns the size of a group: `1.18 GiB in 76 blocks, 16 %`.
-pub fn size_words(holders: &Holders, group: &HolderGroup) -> String {
+pub fn size_text(holders: &Holders, group: &HolderGroup) -> String {
     let (bytes, count) = (group.bytes, group.count);
     let blocks = if count == 1 { "block" } else { "blocks" };
     let percent = percent_words(holders.percent(bytes));
@@ -192,13 +192,13 @@ pub fn tensors(holders: &Holders, group: &HolderGroup, with_paths: bool) -> Stri
         "{name}\n  {}, device {}: {}\n",
         group.class_words(),
         group.ordinal,
-        size_words(holders, group),
+        size_text(holders, group),
     );
     for tensor in &group.tensors {
         let view = if tensor.is_view { " (view)" } else { "" };
         let facts = [
             tensor.dtype.clone(),
-            tensor.shape_words(),
+            tensor.shape_text(),
             tensor.name.clone(),
         ];
         let facts: Vec<String> = facts.into_iter().filter(|fact| !fact.is_empty()).collect();
@@ -207,7 +207,7 @@ pub fn tensors(holders: &Holders, group: &HolderGroup, with_paths: bool) -> Stri
         if !with_paths {
             continue;
         }
-        if let Some(path) = path_words(tensor) {
+        if let Some(path) = path_text(tensor) {
             let _ = writeln!(text, "                kept alive by {path}");
         }
         if !tensor.aliases.is_empty() {
@@ -266,7 +266,7 @@ mod tests {
         let mut growth = HolderGrowth::default();
         readings.iter().for_each(|reading| growth.push(reading));
         let last = readings.last().expect("a reading");
-        (sentence(last, &growth), advices(last, &growth))
+        (sentence(last, &growth), advice_lines(last, &growth))
     }
 
     #[test]
@@ -285,16 +285,16 @@ mod tests {
 
     #[test]
     fn sentence_names_a_growing_group_even_if_it_is_small() {
-        let (sentence, advices) = after(&[reading(0, 1), reading(1, 3), reading(2, 5)]);
+        let (sentence, advice_lines) = after(&[reading(0, 1), reading(1, 3), reading(2, 5)]);
         assert_eq!(
             sentence,
             "Optimizer state 41 %, blocks without a tensor 37 %, graph kept alive by `trainer.history[*]` <1 % and growing \
              2.00 MiB a minute."
         );
-        assert_eq!(advices.len(), 1);
+        assert_eq!(advice_lines.len(), 1);
         assert!(
-            advices[0].starts_with("`trainer.history[*]` keeps autograd graphs alive"),
-            "{advices:?}"
+            advice_lines[0].starts_with("`trainer.history[*]` keeps autograd graphs alive"),
+            "{advice_lines:?}"
         );
         let (sentence, _) = after(&[reading(0, 0), reading(1, 120), reading(2, 240)]);
         assert!(

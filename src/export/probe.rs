@@ -40,7 +40,7 @@ pub fn text(probe: &Probe, name: &str) -> String {
         );
     }
     if let Some(side) = &probe.process {
-        let _ = writeln!(text, "process   {}", process_words(side));
+        let _ = writeln!(text, "process   {}", process_text(side));
     }
     if probe.driver.is_some() || !probe.patterns.is_empty() {
         text.push('\n');
@@ -94,7 +94,7 @@ pub fn driver_words(fill: &Fill) -> String {
 }
 
 /// Returns the line about the process: `PID 418: 1.20 GiB free in its cache, the largest block 0.30 GiB`.
-pub fn process_words(side: &ProcessSide) -> String {
+pub fn process_text(side: &ProcessSide) -> String {
     let pid = side.process.pid;
     match &side.missing {
         Some(why) => format!("PID {pid}: {why}"),

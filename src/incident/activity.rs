@@ -233,7 +233,7 @@ fn notify_all(
             Err(why) => Err(why),
         };
         if let Err(why) = result {
-            let _ = report.send(WatchResult::Trouble(format!("on_incident: {why}")));
+            let _ = report.send(WatchResult::Error(format!("on_incident: {why}")));
         }
     }
 }

@@ -15,13 +15,13 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Additional time for the store accesses of one notification.
 const STORE_MARGIN: Duration = Duration::from_secs(2);
 
-const NO_ANSWER: &str = "the state directory does not respond";
+const NOT_RESPONDING: &str = "the state directory does not respond";
 
 /// Runs `work`, which uses the store and may hang. The error is a phrase without a period.
 pub fn in_time<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, String> {
-    let done = with_timeout(STORE_TIMEOUT, work).ok_or_else(|| NO_ANSWER.to_owned())?;
+    let done = with_timeout(STORE_TIMEOUT, work).ok_or_else(|| NOT_RESPONDING.to_owned())?;
     done.map_err(|error| error.to_string())
 }
 
@@ -73,7 +73,7 @@ pub fn save(
     });
     let fault = match notice {
         Some(Some(Notice::Failed(why))) => Some(why),
-        Some(None) => Some(format!("on_incident: {NO_ANSWER}")),
+        Some(None) => Some(format!("on_incident: {NOT_RESPONDING}")),
         Some(Some(Notice::Sent | Notice::AlreadySent)) | None => None,
     };
     SaveResult {

@@ -214,7 +214,7 @@ impl IncidentSaver {
     fn report_error(&mut self, why: &str) {
         if !std::mem::replace(&mut self.is_error_reported, true) {
             let why = format!("cannot save the incident: {why}");
-            let _ = self.report.send(WatchResult::Trouble(why));
+            let _ = self.report.send(WatchResult::Error(why));
         }
     }
 
@@ -233,7 +233,7 @@ impl IncidentSaver {
         // On a thread, so that a command that hangs does not delay the next incident.
         let run = move || {
             if let Notice::Failed(why) = notify(&store, &uid, &command, NOTICE_LIMIT) {
-                let _ = report.send(WatchResult::Trouble(why));
+                let _ = report.send(WatchResult::Error(why));
             }
         };
         let _ = std::thread::Builder::new()
@@ -283,7 +283,7 @@ mod tests {
         lock.lock().expect("it is held");
         saver.adopt(&remote(2));
         assert_eq!(count(), 1);
-        assert!(matches!(results.try_recv(), Ok(WatchResult::Trouble(_))));
+        assert!(matches!(results.try_recv(), Ok(WatchResult::Error(_))));
         drop(lock);
         // Not retried before the interval has passed.
         saver.retry(Mono(1_000));

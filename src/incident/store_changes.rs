@@ -20,7 +20,7 @@ impl Changes {
         let now = modified();
         let are_new = now != self.seen;
         if are_new {
-            // A later change within the same clock tick would have the same time, so a recent time is not remembered.
+            // Do not cache a recent time: a later change in the same clock tick would have the same time and be missed.
             let is_old = |time: &SystemTime| time.elapsed().is_ok_and(|age| age > MAX_CLOCK_TICK);
             self.seen = now.filter(is_old);
         }

@@ -49,7 +49,7 @@ pub enum WatchResult {
     /// A new incident, or a revision of one that was reported before with the same key.
     Incident(Box<Record>),
     /// An error message about an incident that could not be saved or a command that failed.
-    Trouble(String),
+    Error(String),
 }
 
 enum WatchInput {
@@ -199,7 +199,7 @@ impl RecordingDiagnosis {
     pub fn finish(mut self) -> (Vec<Record>, Vec<String>) {
         let mut troubles = Vec::new();
         while let Ok(result) = self.results.try_recv() {
-            if let WatchResult::Trouble(why) = result {
+            if let WatchResult::Error(why) = result {
                 troubles.push(why);
             }
         }
@@ -260,7 +260,7 @@ impl Thread {
         for failure in take_failures() {
             if self.last_failure.as_ref() != Some(&failure) {
                 self.last_failure = Some(failure.clone());
-                let _ = self.report.send(WatchResult::Trouble(failure));
+                let _ = self.report.send(WatchResult::Error(failure));
             }
         }
         result
@@ -282,7 +282,7 @@ impl Thread {
         }
         self.prepare(&update);
         if let Some(why) = self.activity.see(&update) {
-            let _ = self.report.send(WatchResult::Trouble(why));
+            let _ = self.report.send(WatchResult::Error(why));
         }
         let mut records = {
             let _lock = diagnosis_lock();
@@ -352,7 +352,7 @@ mod tests {
     fn ids(found: &[WatchResult]) -> Vec<&str> {
         let incidents = found.iter().filter_map(|found| match found {
             WatchResult::Incident(record) => Some(record.incident.id.as_str()),
-            WatchResult::Trouble(_) => None,
+            WatchResult::Error(_) => None,
         });
         incidents.collect()
     }
@@ -381,7 +381,7 @@ mod tests {
             let records: Vec<Record> = thread.with_restart(|_| panic!("injected"));
             assert!(records.is_empty());
         }
-        let Ok(WatchResult::Trouble(why)) = found.try_recv() else {
+        let Ok(WatchResult::Error(why)) = found.try_recv() else {
             panic!("nothing was reported");
         };
         assert!(why.starts_with("diagnosis restarted: injected"), "{why}");

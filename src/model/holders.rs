@@ -216,7 +216,7 @@ impl HeldTensor {
     }
 
     /// Returns `4096x1024`, or an empty text for a block without a tensor.
-    pub fn shape_words(&self) -> String {
+    pub fn shape_text(&self) -> String {
         if self.shape.is_empty() {
             let scalar = if self.dtype.is_empty() { "" } else { "scalar" };
             return scalar.into();

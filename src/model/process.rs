@@ -88,7 +88,7 @@ pub struct Process {
 impl Process {
     /// Returns `docker train`, or `docker 3f2a9c8b7c6d` if the name is not readable. Returns nothing outside a
     /// container.
-    pub fn container_words(&self) -> Option<String> {
+    pub fn container_text(&self) -> Option<String> {
         let id = self.container.value()?;
         let name = self.container_name.value().unwrap_or(id);
         Some(match self.container_runtime {

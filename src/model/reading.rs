@@ -4,8 +4,7 @@
 //! a unit enum with a fallback, and the hint is a separate field. A reason added by a later version therefore loses
 //! only this value and not the whole frame. A value of an unexpected type is read as `unknown` for the same reason.
 //!
-//! `T` is a scalar, a newtype over a scalar, a string or a list. For example, a sample's minimum, maximum and last
-//! value are a list of three. A JSON object in place of a value is always a reason.
+//! A value is never serialized as a JSON object, so an object always means a missing value and contains the reason.
 
 use std::fmt;
 use std::marker::PhantomData;

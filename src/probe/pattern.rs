@@ -83,7 +83,7 @@ pub fn synthetic(arena: Bytes) -> Pattern {
     }
 }
 
-/// Live memory while a pattern is generated.
+/// Simulated live memory while an allocation pattern is generated.
 #[derive(Default)]
 struct Live {
     bytes: u64,

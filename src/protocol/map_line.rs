@@ -25,7 +25,7 @@ const MAX_PARTS: usize = 1 << 18;
 #[derive(Debug, Clone, Serialize)]
 pub struct MapLine {
     map: Box<RawValue>,
-    /// For a map that was read because an allocation failed: the last time before the failure.
+    /// Time of the last sample before the failure. Set only if the map was read because an allocation failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) failed_since: Option<Mono>,
 }

@@ -15,7 +15,7 @@ use crate::diagnose::evidence::Measured;
 use crate::diagnose::hook_report::name_source;
 use crate::diagnose::predicted_fixes;
 use crate::diagnose::rerun::with_command;
-use crate::diagnose::{Catalogue, LogFindings, LogReader, judge};
+use crate::diagnose::{Catalogue, LogFindings, LogReader, diagnose};
 use crate::incident::with_timeout;
 use crate::model::host::Hello;
 use crate::model::incident::{DetectedBy, Incident, Quote, Severity};
@@ -135,7 +135,7 @@ fn incident(
 }
 
 fn first(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -> Option<Incident> {
-    judge(catalogue, logs, measured)
+    diagnose(catalogue, logs, measured)
         .into_iter()
         .find(|incident| incident.severity != Severity::Note)
 }

@@ -20,7 +20,7 @@ use super::pools;
 use super::probes::Probes;
 use super::rows::{ExitedProcess, ProcessRow};
 use super::screens::fleet::FleetRow;
-use super::signal_targets::outcome_words;
+use super::signal_targets::outcome_text;
 use super::tags::Tags;
 use super::theme::Theme;
 use super::time_window::{ScrollDirection, TimeWindow};
@@ -222,7 +222,7 @@ impl App {
                 });
             }
             Update::Signalled(signalled) => {
-                self.message = Some(outcome_words(&signalled, &self.all_rows));
+                self.message = Some(outcome_text(&signalled, &self.all_rows));
             }
             Update::Probed(probe) => self.probes.take(probe),
             Update::Jump { from, summaries } => self.take_jump(from, &summaries),
@@ -416,7 +416,7 @@ impl App {
     /// well.
     pub fn take_watch_result(&mut self, result: WatchResult) -> Option<(Uid, Vec<Track>)> {
         match result {
-            WatchResult::Trouble(why) => {
+            WatchResult::Error(why) => {
                 self.message = Some(why);
                 None
             }

@@ -20,7 +20,7 @@ use super::theme::Role;
 use super::widgets::cells::{
     columns, fit, put, put_all, put_line, put_line_right, put_right, wrap_words,
 };
-use super::widgets::timeline::span_words;
+use super::widgets::timeline::span_text;
 use crate::model::frame::Frame;
 use crate::model::incident::{Incident, Severity};
 use crate::model::link::Link;
@@ -28,7 +28,7 @@ use crate::model::units::Millis;
 use crate::tui::widgets::area::{margin, row, split_bottom};
 
 /// Describes the GPUs of a host: `8xH200`, or `2xA100 1xT4` if they differ.
-pub fn gpus_words(frame: &Frame) -> String {
+pub fn gpus_text(frame: &Frame) -> String {
     let mut kinds: Vec<(String, usize)> = Vec::new();
     for gpu in &frame.gpus {
         let name = gpu.name.strip_prefix("NVIDIA ").unwrap_or(&gpu.name);
@@ -49,7 +49,7 @@ pub fn gpus_words(frame: &Frame) -> String {
 }
 
 /// Describes the batch job of the first process that has one: `job 81234`.
-pub fn job_words(frame: &Frame) -> Option<String> {
+pub fn job_text(frame: &Frame) -> Option<String> {
     let processes = &frame.processes.as_ref()?.list;
     let job = processes.iter().find_map(|p| p.job.value())?;
     Some(format!("job {job}"))
@@ -66,7 +66,7 @@ fn clock_span(span: Millis) -> String {
     }
 }
 
-fn replay_words(recording: &Recording) -> String {
+fn replay_text(recording: &Recording) -> String {
     let position = recording.position;
     let state = match (position.at_end, position.paused) {
         (true, _) => " at its end".to_owned(),
@@ -91,16 +91,16 @@ pub const REDUCED: (&str, &str) = (
 );
 
 /// Describes a problem with the connection to a remote host. Returns `None` if the connection works.
-pub fn link_words(link: &Link) -> Option<(String, Role)> {
+pub fn link_text(link: &Link) -> Option<(String, Role)> {
     match link {
         Link::Up => None,
         Link::Connecting => Some((" connecting ".into(), Role::Warn)),
         Link::Later { begins_in } => {
-            let words = format!(" starts in {} ", span_words(*begins_in));
+            let words = format!(" starts in {} ", span_text(*begins_in));
             Some((words, Role::Dim))
         }
-        Link::Silent { since } => Some((format!(" silent {} ", span_words(*since)), Role::Warn)),
-        Link::Lost { since, .. } => Some((format!(" no link {} ", span_words(*since)), Role::Bad)),
+        Link::Silent { since } => Some((format!(" silent {} ", span_text(*since)), Role::Warn)),
+        Link::Lost { since, .. } => Some((format!(" no link {} ", span_text(*since)), Role::Bad)),
     }
 }
 
@@ -110,14 +110,14 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     let clock = theme.clock(app.now_time(), " %H:%M:%S ");
     let clock_at = put_line_right(buffer, area, &clock, Role::Text, theme);
     let (text, role) = match &app.recording {
-        Some(recording) => (replay_words(recording), Role::Banner),
-        None if let Some(state) = app.link.as_ref().and_then(link_words) => state,
+        Some(recording) => (replay_text(recording), Role::Banner),
+        None if let Some(state) = app.link.as_ref().and_then(link_text) => state,
         None if app.source_end.is_some() => (" source closed ".into(), Role::Bad),
         None if app.hello.reduced && !app.paused => (
             format!(
                 "{} reduced {} ",
                 theme.glyphs.live,
-                interval_words(app.frame.interval)
+                interval_text(app.frame.interval)
             ),
             Role::Warn,
         ),
@@ -126,7 +126,7 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
             format!(
                 "{} live {} ",
                 theme.glyphs.live,
-                interval_words(app.frame.interval)
+                interval_text(app.frame.interval)
             ),
             Role::Good,
         ),
@@ -147,7 +147,7 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
                 format!("  {} {}", app.keymap.label(now), now.def().short)
             }
         };
-        let text = format!("{what} {}{key}  ", axis.end_words(theme));
+        let text = format!("{what} {}{key}  ", axis.end_text(theme));
         let warn = theme.style(Role::Warn);
         state_at = put_right(buffer, area.x, state_at, area.y, &text, warn);
     }
@@ -157,9 +157,9 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     };
     let (host, gpus) = fleet.unwrap_or_else(|| {
         let name = app.name.as_ref().unwrap_or(&app.hello.host);
-        (name.clone(), gpus_words(&app.frame))
+        (name.clone(), gpus_text(&app.frame))
     });
-    let job = job_words(&app.frame).unwrap_or_default();
+    let job = job_text(&app.frame).unwrap_or_default();
     let dim = theme.style(Role::Dim);
     let pieces = [
         (host.as_str(), theme.style(Role::Title)),
@@ -183,7 +183,7 @@ pub fn headline(app: &App, text: &str, area: Rect, buffer: &mut Buffer) {
     put_line(buffer, line, text, Role::Title, &app.theme);
 }
 
-pub fn interval_words(interval: Millis) -> String {
+pub fn interval_text(interval: Millis) -> String {
     match interval.0 {
         ms if ms % 1_000 == 0 => format!("{}s", ms / 1_000),
         ms => format!("{ms}ms"),
@@ -195,7 +195,7 @@ pub fn interval_words(interval: Millis) -> String {
 pub fn notice_lines(app: &App, width: u16) -> Vec<(String, Role)> {
     let guide = app.recording.as_ref().and_then(|r| r.guide);
     let guide = guide.map(|guide| (guide.words(&app.keymap), Role::Key));
-    let notice = notice_words(app).map(|notice| (notice, Role::Warn));
+    let notice = notice_text(app).map(|notice| (notice, Role::Warn));
     let wrapped = |(text, role): (String, Role)| {
         let lines = wrap_words(&text, usize::from(width.saturating_sub(2)).max(20));
         lines.into_iter().take(3).map(move |line| (line, role))
@@ -203,7 +203,7 @@ pub fn notice_lines(app: &App, width: u16) -> Vec<(String, Role)> {
     notice.into_iter().chain(guide).flat_map(wrapped).collect()
 }
 
-fn notice_words(app: &App) -> Option<String> {
+fn notice_text(app: &App) -> Option<String> {
     let reason = app.recording.as_ref().and_then(|r| r.reason.as_ref());
     Some(match (reason, &app.link) {
         (Some(reason), _) => format!(
@@ -221,7 +221,7 @@ fn notice_words(app: &App) -> Option<String> {
         (None, Some(Link::Lost { why, again_in, .. })) => {
             let again = match again_in.0 {
                 0 => "now".to_owned(),
-                _ => format!("in {}", span_words(*again_in)),
+                _ => format!("in {}", span_text(*again_in)),
             };
             format!("Stale data: connection lost ({why}). Retrying {again}.")
         }
@@ -263,7 +263,7 @@ pub fn incident(app: &App, area: Rect, buffer: &mut Buffer) {
         right
     };
     let room = usize::from(right.saturating_sub(x));
-    let words = incident_words(app, incident);
+    let words = incident_text(app, incident);
     // Choose the longest variant that fits. The first variant is also chosen if truncating its title is enough.
     let minimum = [columns(&words[1]) + MIN_TITLE_COLUMNS, 0, 0, 0];
     let fits = |(words, minimum): &(&String, usize)| {
@@ -278,7 +278,7 @@ pub fn incident(app: &App, area: Rect, buffer: &mut Buffer) {
 
 /// Returns the descriptions of an incident, longest first: `!! 12:03 rank 3 OUT OF MEMORY (caught): 2.00 GiB did not
 /// fit` to `!! 12:03 OUT OF MEMORY`.
-fn incident_words(app: &App, incident: &Incident) -> [String; 4] {
+fn incident_text(app: &App, incident: &Incident) -> [String; 4] {
     let mark = match incident.severity {
         Severity::Note => "!",
         _ => "!!",
@@ -310,7 +310,7 @@ fn incident_words(app: &App, incident: &Incident) -> [String; 4] {
 }
 
 /// Describes the active filter: `filter: train (3 hidden)`.
-pub fn filter_words(app: &App) -> String {
+pub fn filter_text(app: &App) -> String {
     format!("filter: {} ({} hidden)", app.filter, app.hidden)
 }
 
@@ -318,7 +318,7 @@ pub fn filter_words(app: &App) -> String {
 fn arrangement(app: &App) -> String {
     let mut words = Vec::new();
     if !app.filter.is_empty() {
-        words.push(filter_words(app));
+        words.push(filter_text(app));
     }
     words.extend(app.grouping.words().map(str::to_owned));
     if !app.tags.is_empty() {

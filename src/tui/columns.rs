@@ -4,7 +4,7 @@
 use super::rows::ProcessRow;
 use super::theme::{Role, Theme};
 use super::widgets::table::{Cell, Column, First, Hidden, SortKey};
-use super::widgets::timeline::span_words;
+use super::widgets::timeline::span_text;
 use crate::allocator::fits::stuck;
 use crate::model::pool::PoolStats;
 use crate::model::process::{Process, RunState};
@@ -205,11 +205,11 @@ columns! {
     right "RSS" 5 11, rss,
         Largest |row| SortKey::whole(row.live_fact(|f| &f.rss).get().map(|v| v.0)),
         "Resident host memory of the process.";
-    right "AGE" 5 6, |row, theme| Cell::known(row.shown_age().map(span_words), theme),
+    right "AGE" 5 6, |row, theme| Cell::known(row.shown_age().map(span_text), theme),
         Largest |row| SortKey::whole(row.shown_age().map(|v| v.0)),
         "Run time of the process, or its run time until exit.";
-    left "CONTAINER" 16 15, |row, theme| Cell::known(row.facts().and_then(Process::container_words), theme),
-        Smallest |row| SortKey::text(row.facts().and_then(Process::container_words).as_ref()),
+    left "CONTAINER" 16 15, |row, theme| Cell::known(row.facts().and_then(Process::container_text), theme),
+        Smallest |row| SortKey::text(row.facts().and_then(Process::container_text).as_ref()),
         "Name of the container, or its ID.";
     rest "COMMAND" 12 2, command,
         Smallest |row| SortKey::text(row.command().value()),

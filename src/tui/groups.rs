@@ -62,7 +62,7 @@ impl Grouping {
             Self::Flat | Self::Tree => return None,
             Self::User => text(facts.and_then(|f| f.user.value()), "user"),
             Self::Container => facts
-                .and_then(Process::container_words)
+                .and_then(Process::container_text)
                 .unwrap_or_else(|| "no container".into()),
             Self::Job => text(facts.and_then(|f| f.job.value()), "job"),
             Self::Rank => facts

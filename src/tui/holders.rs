@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::export::holders::{growth_note, path_words};
+use crate::export::holders::{growth_note, path_text};
 use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;
 use crate::model::holders::growth::{GroupGrowth, HolderGrowth};
@@ -107,7 +107,7 @@ impl ProcessReading {
     }
 
     /// Describes the owner of a block: `held by optimizer state opt.state[*]`.
-    pub fn owner_words(&self, ordinal: u32, block: u64) -> Option<String> {
+    pub fn owner_text(&self, ordinal: u32, block: u64) -> Option<String> {
         let (group, tensor) = self.holders.owner(ordinal, block)?;
         let class = group.class.name();
         Some(match tensor.name.as_str() {
@@ -150,7 +150,7 @@ impl HolderRow {
             },
             shape: match group.tensors.is_empty() {
                 true => String::new(),
-                false => group.common(HeldTensor::shape_words).unwrap_or_else(mixed),
+                false => group.common(HeldTensor::shape_text).unwrap_or_else(mixed),
             },
             growth: growth.of(group),
         };
@@ -177,7 +177,7 @@ pub fn class_shape(class: HolderClass, theme: &Theme) -> (&'static str, Role) {
 
 /// Describes in sentences the references that keep a tensor alive, and the tensor's other names.
 pub fn tensor_words(tensor: &HeldTensor) -> Vec<String> {
-    let path = match path_words(tensor) {
+    let path = match path_text(tensor) {
         Some(path) => format!("Kept alive by {path}"),
         None => "No path of references is known".into(),
     };

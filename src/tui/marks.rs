@@ -12,7 +12,7 @@ use crate::model::units::{GpuUuid, Mono};
 pub const WORDS: [(&str, &str); 3] = [
     (
         "e on the time axis",
-        "A process exited; its own charts end there.",
+        "A process exited. Its own charts end here.",
     ),
     (
         "x on the time axis",

@@ -150,7 +150,7 @@ pub async fn run_fleet(
     run_sessions(Some(list.with(clock)), hosts, environment, inbox).await
 }
 
-/// Shows one screen without a source until the user quits.
+/// Runs a screen that needs no data source, until the user quits.
 pub async fn show(
     screen: Box<dyn Screen>,
     app: App,

@@ -34,7 +34,7 @@ struct PackedFrame {
 }
 
 impl PastFrames {
-    /// Adds a frame, unless it follows the previous one by less than [`MIN_DISTANCE`].
+    /// Adds a frame, unless it follows the previous one by less than `MIN_DISTANCE`.
     pub fn push(&mut self, frame: &Frame) {
         let is_soon = |last: &PackedFrame| frame.mono < Mono(last.at.0 + MIN_DISTANCE.0);
         if self.frames.back().is_some_and(is_soon) {

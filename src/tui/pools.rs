@@ -62,7 +62,7 @@ pub fn why_no_pool(frame: &Frame, process: ProcessKey) -> Missing {
 }
 
 /// Returns a short name for the reason, such as `ptrace` or `cudaMallocAsync`.
-pub fn kind_words(unread: &Unread) -> &'static str {
+pub fn kind_text(unread: &Unread) -> &'static str {
     match (unread.allocator, unread.why.reason) {
         (allocator @ (Allocator::CudaMallocAsync | Allocator::Pluggable), _) => allocator.words(),
         (_, Reason::Denied) => "ptrace",
@@ -72,13 +72,13 @@ pub fn kind_words(unread: &Unread) -> &'static str {
 
 /// Describes the unreadable allocators that the user can make readable: `2 processes unreadable (ptrace)`. Processes
 /// without a supported allocator appear only in the list opened with `!`.
-pub fn unread_words(frame: &Frame) -> Option<String> {
+pub fn unread_text(frame: &Frame) -> Option<String> {
     let unread = &frame.pools.as_ref()?.unread;
     let mut kinds: Vec<&str> = Vec::new();
     let mut count = 0_usize;
     for one in unread.iter().filter(|u| is_fixable(u)) {
         count += 1;
-        let kind = kind_words(one);
+        let kind = kind_text(one);
         if !kinds.contains(&kind) {
             kinds.push(kind);
         }

@@ -36,7 +36,7 @@ impl ProbeQuestion {
             format!("{} {command}", row.id().key.pid)
         };
         Ok(Self {
-            title: format!("Probe {}?", gpu_words(&gpu, app)),
+            title: format!("Probe {}?", gpu_text(&gpu, app)),
             process: row.map(name),
             request: ProbeRequest {
                 gpu,
@@ -101,7 +101,7 @@ pub fn is_allowed(app: &App) -> Result<(), String> {
 }
 
 /// Formats the name of a GPU: `GPU 3 NVIDIA H200`.
-pub fn gpu_words(uuid: &GpuUuid, app: &App) -> String {
+pub fn gpu_text(uuid: &GpuUuid, app: &App) -> String {
     match find(uuid, app) {
         Some(gpu) => format!("GPU {} {}", gpu.index, gpu.name),
         None => uuid.to_string(),

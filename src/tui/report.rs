@@ -21,15 +21,10 @@ pub fn of(app: &App) -> String {
         counted(running, "process on a GPU", "processes on GPUs"),
     );
     for gpu in gpus {
-        let _ = writeln!(
-            out,
-            "GPU {}: {}.",
-            gpu.index,
-            gpu_words(gpu, app).join(", ")
-        );
+        let _ = writeln!(out, "GPU {}: {}.", gpu.index, gpu_text(gpu, app).join(", "));
     }
     for row in rows {
-        let _ = writeln!(out, "{}.", process_words(row, app).join(", "));
+        let _ = writeln!(out, "{}.", process_text(row, app).join(", "));
     }
     out + "\n"
 }
@@ -38,7 +33,7 @@ fn counted(count: usize, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 
-fn gpu_words(gpu: &Gpu, app: &App) -> Vec<String> {
+fn gpu_text(gpu: &Gpu, app: &App) -> Vec<String> {
     let mut words = Vec::new();
     if let (Some(used), Some(total)) = (gpu.memory.taken(), gpu.memory.total.get()) {
         let share = used.0 as f64 * 100.0 / total.0.max(1) as f64;
@@ -59,7 +54,7 @@ fn gpu_words(gpu: &Gpu, app: &App) -> Vec<String> {
     words
 }
 
-fn process_words(row: &ProcessRow, app: &App) -> Vec<String> {
+fn process_text(row: &ProcessRow, app: &App) -> Vec<String> {
     let command = row.command().value().cloned().unwrap_or_default();
     let mut words = vec![
         format!("Process {} {command}", row.pid())

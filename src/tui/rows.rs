@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::pools;
 use super::theme::Theme;
-use crate::allocator::fits::{Around, Fits};
+use crate::allocator::fits::{FitConditions, Fits};
 use crate::allocator::warnings::NoteKind;
 use crate::model::event::{Event, Exit, Observation};
 use crate::model::frame::Frame;
@@ -360,8 +360,8 @@ impl ProcessRow {
     /// Returns the largest request that would succeed now, estimated from allocator statistics alone.
     pub fn fits(&self) -> Option<Bytes> {
         let pool = self.pool()?;
-        let around = Around::of(self.facts(), pool, self.gpu());
-        Fits::of_stats(&pool.stats, &around).largest()
+        let conditions = FitConditions::of(self.facts(), pool, self.gpu());
+        Fits::of_stats(&pool.stats, &conditions).largest()
     }
 
     pub fn ended(&self) -> Option<&ExitedProcess> {
@@ -471,7 +471,7 @@ impl ProcessRow {
                     || facts.user.value().is_some_and(|v| has(v))
                     || facts.job.value().is_some_and(|v| has(v))
                     || facts.container.value().is_some_and(|v| has(v))
-                    || facts.container_words().is_some_and(|v| has(&v))
+                    || facts.container_text().is_some_and(|v| has(&v))
                     || facts
                         .rank
                         .get()

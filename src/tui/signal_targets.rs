@@ -149,7 +149,7 @@ impl Target {
 }
 
 /// Describes the result of a signal in one line: `TERM delivered to 418 train.py`.
-pub fn outcome_words(signalled: &Signalled, rows: &[ProcessRow]) -> String {
+pub fn outcome_text(signalled: &Signalled, rows: &[ProcessRow]) -> String {
     let signal = signalled.signal.name();
     let name = |key: ProcessKey| {
         let row = rows.iter().find(|row| row.id().key == key);

@@ -2,18 +2,18 @@
 
 use super::theme::{Role, Theme};
 use super::widgets::facts::Fact;
-use super::widgets::timeline::span_words;
+use super::widgets::timeline::span_text;
 use crate::model::reading::Missing;
 use crate::model::stack::{PythonStack, StackWhy};
 use crate::model::units::{Bytes, Mono};
 
 /// Describes why and when a stack was captured: `within 52 ms of a new peak of 12.3 GiB allocated, 14s ago`.
-pub fn why_words(stack: &PythonStack, now: Mono) -> String {
+pub fn why_text(stack: &PythonStack, now: Mono) -> String {
     let ago = now.since(stack.at);
     let ago = if ago.0 < 1_000 {
         "now".into()
     } else {
-        format!("{} ago", span_words(ago))
+        format!("{} ago", span_text(ago))
     };
     let allocated = stack.allocated.unwrap_or(Bytes(0));
     let lag = stack.lag.0;
@@ -30,7 +30,7 @@ pub fn why_words(stack: &PythonStack, now: Mono) -> String {
 }
 
 /// Formats the frames of the main thread, innermost first: `train.py:57 step < train.py:90 main`.
-pub fn frames_words(stack: &PythonStack) -> String {
+pub fn frames_text(stack: &PythonStack) -> String {
     let frames = stack.main().map_or(&[][..], |thread| &thread.frames);
     if frames.is_empty() {
         return "no Python function is running".into();
@@ -51,7 +51,7 @@ pub fn facts(stack: &Result<PythonStack, Missing>, now: Mono, theme: &Theme) -> 
         }
     };
     let value = |name, text| Fact::Value(name, text, Role::Text, "");
-    list.push(value("captured", why_words(stack, now)));
+    list.push(value("captured", why_text(stack, now)));
     let mut idle = 0;
     for (i, thread) in stack.threads.iter().enumerate() {
         let name = if thread.name.is_empty() {

@@ -8,7 +8,7 @@ use gputop::diagnose::catalogue::{self, Catalogue};
 use gputop::diagnose::evidence::Measured;
 use gputop::diagnose::tables::Tables;
 use gputop::diagnose::workload::{Action, Kind, Workloads, warning};
-use gputop::diagnose::{LogReader, explain, judge};
+use gputop::diagnose::{LogReader, diagnose, explain};
 use gputop::export::explanation::{Detail, Style, text};
 
 fn assets() -> PathBuf {
@@ -42,7 +42,7 @@ fn quotes_in_an_explanation_are_not_failures() {
     let read = |log: &str| {
         let mut reader = LogReader::new(catalogue, "train.log");
         reader.push(log.as_bytes());
-        judge(catalogue, &[reader.finish()], &Measured::default())
+        diagnose(catalogue, &[reader.finish()], &Measured::default())
     };
     let mut explained = 0;
     for example in catalogue.cards.iter().flat_map(|card| &card.examples) {

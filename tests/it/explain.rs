@@ -168,7 +168,7 @@ fn the_answer_for_many_logs_fits_a_screen() {
 
 /// Unrelated failures in one directory are separate incidents.
 #[test]
-fn logs_of_unrelated_jobs_are_judged_separately() {
+fn logs_of_unrelated_jobs_are_diagnosed_separately() {
     let folder = tempfile::tempdir().unwrap();
     write(&folder, "runs/101.log", ASSERT);
     write(&folder, "runs/102.log", TIMEOUT.replace("[rank1]: ", ""));
@@ -822,7 +822,7 @@ proptest! {
         let log = format!("{}{OOM}{}", "step\n".repeat(50), "more\n".repeat(50));
         let mut reader = gputop::diagnose::LogReader::new(Catalogue::embedded(), "x");
         log.as_bytes().chunks(cut).for_each(|piece| reader.push(piece));
-        let found = gputop::diagnose::judge(Catalogue::embedded(), &[reader.finish()], &gputop::diagnose::evidence::Measured::default());
+        let found = gputop::diagnose::diagnose(Catalogue::embedded(), &[reader.finish()], &gputop::diagnose::evidence::Measured::default());
         prop_assert_eq!(found, explain(Catalogue::embedded(), "x", log.as_bytes()));
     }
 }
@@ -861,7 +861,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn judges_errors_with_other_scripts_without_a_panic(parts in prop::collection::vec(foreign(), 1..3)) {
+    fn diagnoses_errors_with_other_scripts_without_a_panic(parts in prop::collection::vec(foreign(), 1..3)) {
         let found = explain(Catalogue::embedded(), "x", &parts.concat());
         prop_assert_eq!(recovery::take_failures(), Vec::<String>::new());
         for incident in &found {
@@ -888,7 +888,7 @@ fn explains_a_log_with_a_long_name_in_another_script() {
 }
 
 #[test]
-fn judges_thousands_of_different_failures_quickly() {
+fn diagnoses_thousands_of_different_failures_quickly() {
     let begun = std::time::Instant::now();
     let xids: String = (0..40_000)
         .map(|n| {

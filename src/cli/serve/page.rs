@@ -136,7 +136,7 @@ pub async fn follow(
                 WatchResult::Incident(record) => {
                     status.send_if_modified(|status| status.count(&record));
                 }
-                WatchResult::Trouble(why) => super::say(&format!("gputop: {why}\n")),
+                WatchResult::Error(why) => super::say(&format!("gputop: {why}\n")),
             },
             _ = stopped.changed() => return watcher,
         }

@@ -16,7 +16,7 @@ use super::definition::{
 use super::quantities::interval_argument;
 use super::themes::AUTO;
 use crate::model::units::Millis;
-use crate::tui::chrome::interval_words;
+use crate::tui::chrome::interval_text;
 use crate::tui::density::DENSITIES;
 use crate::tui::palette::PALETTES;
 
@@ -88,7 +88,7 @@ pub struct SamplingArgs {
 
 impl SamplingArgs {
     pub fn values(&self) -> Values {
-        text(&INTERVAL, self.interval.map(interval_words).as_ref())
+        text(&INTERVAL, self.interval.map(interval_text).as_ref())
     }
 }
 

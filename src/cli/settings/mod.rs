@@ -18,12 +18,11 @@ use color_eyre::Result;
 use jiff::tz::TimeZone;
 use toml::Value;
 
-#[cfg(local)]
-pub use args::GlyphArgs;
 pub use args::{
-    ConfigArgs, Flags, IncidentArgs, NotificationArgs, RecordingViewArgs, SamplingArgs, ScreenArgs,
-    SettingsArgs,
+    ConfigArgs, Flags, NotificationArgs, RecordingViewArgs, SamplingArgs, ScreenArgs, SettingsArgs,
 };
+#[cfg(local)]
+pub use args::{GlyphArgs, IncidentArgs};
 #[cfg(local)]
 pub use collectors::{KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE, agent_options, kernel_log_path};
 pub use file::{ConfigPath, Group, Origin, SettingError, VARIABLE as CONFIG_VARIABLE, read_text};
@@ -47,7 +46,7 @@ use crate::model::text::quoted;
 use crate::model::units::Millis;
 use crate::tui::Environment;
 use crate::tui::app::{App, Recording};
-use crate::tui::chrome::interval_words;
+use crate::tui::chrome::interval_text;
 use crate::tui::clipboard::Clipboard;
 use crate::tui::colours::Colours;
 use crate::tui::density::{DENSITIES, Density};
@@ -199,12 +198,12 @@ impl Settings {
     pub fn resolved(&self) -> Vec<(&'static SettingDef, Value, Origin)> {
         let is_ascii = self.theme.glyphs == crate::tui::theme::ASCII;
         let density = self.written.text(&DENSITY).unwrap_or(DENSITY.default);
-        let probe_interval = self.probe_interval.map(interval_words);
+        let probe_interval = self.probe_interval.map(interval_text);
         let probe_interval = probe_interval.unwrap_or_else(|| PROBE_INTERVAL.default.into());
-        let on_idle = self.on_idle.map(interval_words);
+        let on_idle = self.on_idle.map(interval_text);
         let on_idle = on_idle.unwrap_or_else(|| ON_IDLE.default.into());
         let values: [(&'static SettingDef, Value); 10] = [
-            (&INTERVAL, interval_words(self.interval).into()),
+            (&INTERVAL, interval_text(self.interval).into()),
             (&THEME, self.theme_name.clone().into()),
             (&DENSITY, density.into()),
             (&ASCII, is_ascii.into()),

@@ -417,7 +417,7 @@ impl WatcherThread {
     ) {
         let oom = if status.may_be_oom_killed() {
             let by_sigkill = status.signal.get().is_some();
-            self.oom.judge(process.pid, group, by_sigkill, now_mono())
+            self.oom.verdict(process.pid, group, by_sigkill, now_mono())
         } else {
             oom::not_killed()
         };

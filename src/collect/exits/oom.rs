@@ -176,7 +176,7 @@ impl OomKiller {
 
     /// Decides whether the OOM killer killed a process. If `by_sigkill` is true, the process was killed by SIGKILL;
     /// otherwise its status is unknown.
-    pub fn judge(
+    pub fn verdict(
         &mut self,
         pid: Pid,
         group: Option<&Arc<Path>>,
@@ -373,18 +373,21 @@ mod tests {
             let host = Host::new(cgroup, counter);
             let mut killer = host.killer(denied(), true);
             let group = killer.watch(PID).expect("a counter");
-            assert_eq!(killer.judge(PID, Some(&group), true, Mono(9)), not_killed());
+            assert_eq!(
+                killer.verdict(PID, Some(&group), true, Mono(9)),
+                not_killed()
+            );
             host.count_a_kill();
             host.write(counter, "low 0\noom 1\noom_kill 3\noom_group_kill 0\n");
-            let unsure = killer.judge_copy(&group, false);
+            let unsure = killer.verdict_of_copy(&group, false);
             assert!(unsure.killed.why().is_some() && unsure.evidence.is_some());
-            let verdict = killer.judge(PID, Some(&group), true, Mono(10));
+            let verdict = killer.verdict(PID, Some(&group), true, Mono(10));
             assert_eq!(verdict.killed, true.into());
             let evidence = verdict.evidence.expect("evidence");
             assert!(evidence.ends_with("increased from 2 to 3"), "{evidence}");
             // One kill explains one exit, so the other process was killed by `kill -9`.
             assert_eq!(
-                killer.judge(PID, Some(&group), true, Mono(11)),
+                killer.verdict(PID, Some(&group), true, Mono(11)),
                 not_killed()
             );
         }
@@ -392,7 +395,7 @@ mod tests {
 
     impl OomKiller {
         /// Judges without claiming.
-        fn judge_copy(&self, group: &Arc<Path>, by_sigkill: bool) -> OomVerdict {
+        fn verdict_of_copy(&self, group: &Arc<Path>, by_sigkill: bool) -> OomVerdict {
             let mut copy = Self {
                 paths: self.paths.clone(),
                 log: self.log.clone(),
@@ -400,7 +403,7 @@ mod tests {
                 host: self.host.clone(),
                 groups: self.groups.clone(),
             };
-            copy.judge(PID, Some(group), by_sigkill, Mono(10))
+            copy.verdict(PID, Some(group), by_sigkill, Mono(10))
         }
     }
 
@@ -415,7 +418,7 @@ mod tests {
         killer.refresh(Mono(10_000));
         let hour = Mono(3_600_000);
         killer.refresh(hour);
-        assert_eq!(killer.judge(PID, Some(&group), true, hour), not_killed());
+        assert_eq!(killer.verdict(PID, Some(&group), true, hour), not_killed());
     }
 
     #[test]
@@ -428,14 +431,17 @@ mod tests {
         assert!(killer.is_line_awaited(PID, Mono(2)));
         killer.note(line(), Mono(3));
         assert!(!killer.is_line_awaited(PID, Mono(3)));
-        assert_eq!(killer.judge(PID, None, true, Mono(3)), killed(line().text));
-        assert_eq!(killer.judge(Pid(419), None, true, Mono(3)), not_killed());
+        assert_eq!(
+            killer.verdict(PID, None, true, Mono(3)),
+            killed(line().text)
+        );
+        assert_eq!(killer.verdict(Pid(419), None, true, Mono(3)), not_killed());
 
         let mut inside = host.killer(Ok(()), false);
         inside.note(line(), Mono(1));
-        assert_eq!(inside.judge(PID, None, true, Mono(2)), not_killed());
+        assert_eq!(inside.verdict(PID, None, true, Mono(2)), not_killed());
         host.write("proc/vmstat", "oom_kill 9\n");
-        let why = inside.judge(PID, None, true, Mono(3)).killed;
+        let why = inside.verdict(PID, None, true, Mono(3)).killed;
         assert!(
             why.why()
                 .is_some_and(|why| why.to_string().contains("container"))
@@ -451,7 +457,7 @@ mod tests {
         let mut blind = host.killer(denied(), true);
         host.write("proc/vmstat", "oom_kill 6\n");
         for killer in [&mut killer, &mut blind] {
-            let verdict = killer.judge(PID, None, true, Mono(1));
+            let verdict = killer.verdict(PID, None, true, Mono(1));
             let why = verdict.killed.why().expect("unknown").to_string();
             assert_eq!(why, "the kernel log is for root");
         }

@@ -22,7 +22,7 @@ pub trait LogContent: Debug + Send {
     fn between(&self, from: u64, to: u64) -> io::Result<Vec<u8>>;
 
     /// Makes a program send its text immediately, because a writer exited or failed.
-    fn hurry(&mut self) {}
+    fn request_now(&mut self) {}
 
     /// Returns the time of the next read if the last one was at `last`, or `None` if there is nothing left to read.
     fn due(&self, last: Mono) -> Option<Mono> {

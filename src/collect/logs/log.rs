@@ -152,7 +152,7 @@ impl Log {
             .any(|a| a.key == key && a.why == why)
         {
             self.tail_requests.push(TailRequest { key, why, due });
-            self.content.hurry();
+            self.content.request_now();
         }
     }
 

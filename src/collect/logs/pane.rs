@@ -137,7 +137,7 @@ impl Capture {
     }
 
     /// Requests captures immediately.
-    pub fn hurry(&mut self) {
+    pub fn request_now(&mut self) {
         (self.urgent, self.due) = (URGENT_CAPTURES, Mono(0));
     }
 

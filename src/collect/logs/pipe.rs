@@ -34,7 +34,7 @@ impl Descriptor {
 pub const READ: u32 = 0o400;
 pub const WRITE: u32 = 0o200;
 
-/// Returns the processes that have the reading end of this pipe open, except the writer.
+/// Returns the processes, other than the writer, that hold the read end of this pipe open.
 pub fn readers(settings: &Settings, writer: Pid, pipe: &Path) -> Vec<Pid> {
     let proc_root = &settings.proc_root;
     let deadline = Instant::now() + SEARCH_TIMEOUT;

@@ -53,9 +53,9 @@ impl LogContent for Stream {
         self.offset
     }
 
-    fn hurry(&mut self) {
+    fn request_now(&mut self) {
         if let Source::Pane(capture) = &mut self.source {
-            capture.hurry();
+            capture.request_now();
         }
     }
 

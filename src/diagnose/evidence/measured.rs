@@ -82,39 +82,39 @@ const MIN_SPIKE: f64 = 1.1;
 pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence {
         name: "allocated-memory-grows",
-        judge: grows,
+        evaluate: grows,
     },
     Evidence {
         name: "spike",
-        judge: spike,
+        evaluate: spike,
     },
     Evidence {
         name: "first-step",
-        judge: first_step,
+        evaluate: first_step,
     },
     Evidence {
         name: "later-step",
-        judge: later_step,
+        evaluate: later_step,
     },
     Evidence {
         name: "retries-rose",
-        judge: retries,
+        evaluate: retries,
     },
     Evidence {
         name: "other-processes-grew",
-        judge: others_grew,
+        evaluate: others_grew,
     },
     Evidence {
         name: "largest-free-block-too-small",
-        judge: free_block_too_small,
+        evaluate: free_block_too_small,
     },
     Evidence {
         name: "small-blocks-hold-segments",
-        judge: pinned_segments,
+        evaluate: pinned_segments,
     },
     Evidence {
         name: "free-block-on-other-stream",
-        judge: free_block_on_other_stream,
+        evaluate: free_block_on_other_stream,
     },
 ];
 

@@ -16,91 +16,91 @@ const CONTEXT: u64 = GIB;
 pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence {
         name: "no-sizes",
-        judge: no_sizes,
+        evaluate: no_sizes,
     },
     Evidence {
         name: "over-limit",
-        judge: over_limit,
+        evaluate: over_limit,
     },
     Evidence {
         name: "free-memory-suffices",
-        judge: free_suffices,
+        evaluate: free_suffices,
     },
     Evidence {
         name: "cache-suffices",
-        judge: cache_suffices,
+        evaluate: cache_suffices,
     },
     Evidence {
         name: "cache-nearly-suffices",
-        judge: cache_nearly_suffices,
+        evaluate: cache_nearly_suffices,
     },
     Evidence {
         name: "free-and-cached-too-small",
-        judge: free_and_cached_too_small,
+        evaluate: free_and_cached_too_small,
     },
     Evidence {
         name: "other-processes-hold-most",
-        judge: others_hold_most,
+        evaluate: others_hold_most,
     },
     Evidence {
         name: "fits-without-other-processes",
-        judge: fits_without_others,
+        evaluate: fits_without_others,
     },
     Evidence {
         name: "non-pytorch-large",
-        judge: non_pytorch,
+        evaluate: non_pytorch,
     },
     Evidence {
         name: "mostly-non-pytorch",
-        judge: mostly_non_pytorch,
+        evaluate: mostly_non_pytorch,
     },
     Evidence {
         name: "private-pools",
-        judge: private_pools,
+        evaluate: private_pools,
     },
     Evidence {
         name: "private-pools-fill-gpu",
-        judge: private_pools_fill,
+        evaluate: private_pools_fill,
     },
     Evidence {
         name: "other-processes-similar",
-        judge: others_similar,
+        evaluate: others_similar,
     },
     Evidence {
         name: "request-small",
-        judge: request_small,
+        evaluate: request_small,
     },
     Evidence {
         name: "request-large",
-        judge: request_large,
+        evaluate: request_large,
     },
     Evidence {
         name: "request-exceeds-gpu",
-        judge: request_exceeds_gpu,
+        evaluate: request_exceeds_gpu,
     },
     Evidence {
         name: "request-absurd",
-        judge: request_absurd,
+        evaluate: request_absurd,
     },
     Evidence {
         name: "oversubscribed",
-        judge: oversubscribed,
+        evaluate: oversubscribed,
     },
     Evidence {
         name: "not-attributable",
-        judge: not_attributable,
+        evaluate: not_attributable,
     },
     Evidence {
         name: "mig-device",
-        judge: mig_device,
+        evaluate: mig_device,
     },
     Evidence {
         name: "live-tensors-fill-gpu",
-        judge: live_tensors_fill,
+        evaluate: live_tensors_fill,
     },
     Evidence {
         name: "gpu-full",
-        judge: gpu_full,
+        evaluate: gpu_full,
     },
 ];
 

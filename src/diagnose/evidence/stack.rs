@@ -7,11 +7,11 @@ use super::{Case, Evidence, Finding};
 pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence {
         name: "in-backward",
-        judge: |c| names(c, &["backward", "run_backward"], &[".backward("]),
+        evaluate: |c| names(c, &["backward", "run_backward"], &[".backward("]),
     },
     Evidence {
         name: "in-optimizer",
-        judge: |c| {
+        evaluate: |c| {
             names(
                 c,
                 &[
@@ -29,7 +29,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     },
     Evidence {
         name: "in-evaluation",
-        judge: |c| {
+        evaluate: |c| {
             names(
                 c,
                 &[
@@ -53,7 +53,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     },
     Evidence {
         name: "in-ddp-setup",
-        judge: |c| {
+        evaluate: |c| {
             names(
                 c,
                 &[
@@ -71,7 +71,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     },
     Evidence {
         name: "in-load",
-        judge: |c| {
+        evaluate: |c| {
             names(
                 c,
                 &[
@@ -90,7 +90,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     },
     Evidence {
         name: "in-attention",
-        judge: |c| {
+        evaluate: |c| {
             names(
                 c,
                 &[
@@ -113,7 +113,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     },
     Evidence {
         name: "in-dataloader",
-        judge: |c| {
+        evaluate: |c| {
             names(
                 c,
                 &[
@@ -128,7 +128,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     },
     Evidence {
         name: "in-pin-memory",
-        judge: |c| {
+        evaluate: |c| {
             names(
                 c,
                 &["pin_memory", "_pin_memory_loop", "do_one_step"],
@@ -138,31 +138,31 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     },
     Evidence {
         name: "in-compiled",
-        judge: |c| files(c, &["_dynamo", "_inductor", "torchinductor"]),
+        evaluate: |c| files(c, &["_dynamo", "_inductor", "torchinductor"]),
     },
     Evidence {
         name: "code-collects",
-        judge: code_collects,
+        evaluate: code_collects,
     },
     Evidence {
         name: "code-pins",
-        judge: |c| own_code(c, &["pin_memory=True", ".pin_memory(", "pin_memory ="]),
+        evaluate: |c| own_code(c, &["pin_memory=True", ".pin_memory(", "pin_memory ="]),
     },
     Evidence {
         name: "code-vocabulary",
-        judge: |c| own_code(c, &["lm_head", "logits", "cross_entropy"]),
+        evaluate: |c| own_code(c, &["lm_head", "logits", "cross_entropy"]),
     },
     Evidence {
         name: "code-evaluates",
-        judge: code_evaluates,
+        evaluate: code_evaluates,
     },
     Evidence {
         name: "no-grad-missing",
-        judge: no_grad_missing,
+        evaluate: no_grad_missing,
     },
     Evidence {
         name: "in-graph-capture",
-        judge: |c| {
+        evaluate: |c| {
             names(
                 c,
                 &[

@@ -11,10 +11,10 @@ use super::unmatched_xid::{OWNER_TIMEOUT, is_application_error};
 use super::{OTHER_RANKS_TIMEOUT, REPEAT_WINDOW, SAME_FAILURE_WINDOW};
 use super::{free_blocks, scene};
 use crate::diagnose::catalogue::Catalogue;
+use crate::diagnose::diagnose;
 use crate::diagnose::evidence::Measured;
 use crate::diagnose::fields::FieldMap;
 use crate::diagnose::hook_report::{HookReport, NAME, name_source};
-use crate::diagnose::judge;
 use crate::diagnose::log::{LogFindings, LogReader, Sighting};
 use crate::diagnose::predicted_fixes::add_predictions;
 use crate::diagnose::rerun::with_command;
@@ -368,7 +368,7 @@ impl Case {
     }
 
     /// Returns the current incident, or `None` if there is none yet.
-    pub fn judge(
+    pub fn conclude(
         &self,
         catalogue: &Catalogue,
         known: &HashMap<ProcessKey, ProcessInfo>,
@@ -429,7 +429,7 @@ impl Case {
         if logs.iter().all(|log| log.sightings.is_empty()) {
             return None;
         }
-        let mut incident = judge(catalogue, &logs, &self.measured())
+        let mut incident = diagnose(catalogue, &logs, &self.measured())
             .into_iter()
             .next()?;
         if incident
@@ -527,7 +527,7 @@ impl Case {
             sightings: vec![sighting],
             ..LogFindings::default()
         };
-        let incident = judge(catalogue, &[findings], &member.measured)
+        let incident = diagnose(catalogue, &[findings], &member.measured)
             .into_iter()
             .next()?;
         let mut incident = Incident {

@@ -96,7 +96,7 @@ impl Figures {
         allocated.0 >= self.allocated.0 - self.allocated.0 / 50
     }
 
-    /// Returns the hook's values, for processes that cannot be read from outside.
+    /// Builds the values from the hook's report, for processes that cannot be read from outside.
     pub fn from_hook(oom: &HookOom) -> Self {
         let current = |gauge: Option<HookGauge>| gauge.map_or(Bytes(0), |gauge| gauge.current);
         Self {

@@ -18,7 +18,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// Returns the group of `event`. `process` describes its process, if it is known.
+    /// Returns the group that `event` belongs to. `process` is the event's process, if it is known.
     pub fn of(event: &Event, process: Option<&ProcessInfo>) -> Self {
         let is_rank = process.is_some_and(|known| known.rank.is_some());
         if let Some(process) = process.filter(|_| is_rank) {

@@ -3,14 +3,14 @@
 //! ```text
 //! frames ─► recent_history (figures of the last minutes) ──────────────────────┐ Measured
 //! events (OOMs rose, log excerpt, Xid, exit) ─► case (one process or the ranks │
-//!          of a job; events within seconds belong together) ───────────────────┴► judge ─► Record
+//!          of a job; events within seconds belong together) ───────────────────┴► conclusion ─► Record
 //! stack, map of a failed allocation ─► scene (from the newest frame) ────────────────────────┘
 //! ```
 //!
-//! The input is a stream, which can come from a live host, a recording or a remote host. A case is judged again
-//! whenever something is added to it. It keeps its [`IncidentKey`], so that a new revision replaces the old one. Text is
-//! judged as `explain` does, together with measurements. An OOM without text is judged by its figures alone. An exit
-//! for an unknown reason is not an incident.
+//! The input is a stream from a live host, a recording or a remote host. Each new observation updates the conclusion
+//! about its case. The case keeps its [`IncidentKey`], so a new revision replaces the old one. Text is diagnosed as in
+//! `explain`, together with measurements. An OOM without text is diagnosed from its values alone. An exit for an unknown
+//! reason is not an incident.
 
 mod case;
 mod figures;
@@ -41,7 +41,7 @@ use crate::model::process::ProcessKey;
 use crate::model::stack::{PythonStack, StackWhy};
 use crate::model::units::{GpuUuid, Millis, Mono};
 
-/// Events of a process within this time belong to one failure.
+/// Events from the same process within this time are treated as one failure.
 const SAME_FAILURE_WINDOW: Millis = Millis(5_000);
 /// If a process exits within this time after its last observation, that observation is taken as the cause. Interpreters
 /// exit slowly.
@@ -103,7 +103,10 @@ impl Observer {
         let settled: Vec<usize> = (0..self.cases.len())
             .filter(|&i| self.cases[i].settles(now))
             .collect();
-        let revisions = settled.into_iter().filter_map(|i| self.judge(i)).collect();
+        let revisions = settled
+            .into_iter()
+            .filter_map(|i| self.conclude(i))
+            .collect();
         self.cases.retain(|case| !case.is_over(now));
         revisions
     }
@@ -135,7 +138,7 @@ impl Observer {
             return Vec::new();
         };
         self.cases[index].stack(stack);
-        self.judge(index).into_iter().collect()
+        self.conclude(index).into_iter().collect()
     }
 
     /// Returns the case of an allocation that failed in a process shortly before `at`.
@@ -152,7 +155,7 @@ impl Observer {
             return Vec::new();
         };
         match self.cases[index].take_map(failed) {
-            true => self.judge(index).into_iter().collect(),
+            true => self.conclude(index).into_iter().collect(),
             false => Vec::new(),
         }
     }
@@ -162,7 +165,7 @@ impl Observer {
         let process = event.process?;
         let index = self.case_of_oom(process, event.mono)?;
         self.cases[index].set_gpu_at_oom(process, gpu);
-        self.judge(index)
+        self.conclude(index)
     }
 
     pub fn event(&mut self, event: &Event) -> Vec<Record> {
@@ -211,9 +214,9 @@ impl Observer {
         if !self.cases[index].add(event, measured) {
             return Vec::new();
         }
-        let revision = self.judge(index);
+        let revision = self.conclude(index);
         match self.claim(index) {
-            (index, true) => self.judge(index).into_iter().collect(),
+            (index, true) => self.conclude(index).into_iter().collect(),
             _ => revision.into_iter().collect(),
         }
     }
@@ -285,15 +288,20 @@ impl Observer {
         Group::of(event, process)
     }
 
-    fn judge(&mut self, index: usize) -> Option<Record> {
+    fn conclude(&mut self, index: usize) -> Option<Record> {
         if self.cases[index].waits_for_owner(self.now) {
             return None;
         }
         let gpus = self.history.gpus();
         // Loading the cards costs memory and a few milliseconds, so it is done on demand.
         let catalogue = Catalogue::embedded();
-        let revision =
-            self.cases[index].judge(catalogue, &self.known, &self.gpu_indices, gpus, self.now)?;
+        let revision = self.cases[index].conclude(
+            catalogue,
+            &self.known,
+            &self.gpu_indices,
+            gpus,
+            self.now,
+        )?;
         Some(self.counted(index, revision))
     }
 

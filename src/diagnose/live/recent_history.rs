@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::figures::Figures;
-use crate::allocator::warnings::{PoolSamples, Sample, before};
+use crate::allocator::warnings::{PoolSamples, Sample, before_failure};
 use crate::diagnose::evidence::Measured;
 use crate::model::event::{Event, Observation, OomsRose};
 use crate::model::frame::Frame;
@@ -159,7 +159,7 @@ impl RecentHistory {
         let Some(samples) = samples.filter(|s| !s.is_empty()) else {
             return Measured::default();
         };
-        let before = before(&samples);
+        let before = before_failure(&samples);
         let from_start = self
             .processes
             .get(&process)

@@ -30,7 +30,7 @@ fn gib(n: f64) -> Bytes {
 fn key(pid: u32) -> ProcessKey {
     ProcessKey {
         pid: Pid(pid),
-        // Started together with the stream.
+        // All processes start when the log stream starts.
         start: StartTicks(START / 1_000 * TICKS + u64::from(pid)),
     }
 }
@@ -909,7 +909,7 @@ fn a_late_replay_is_added_to_its_failure() {
 }
 
 #[test]
-fn observations_beyond_the_limit_are_not_judged() {
+fn observations_beyond_the_limit_are_not_diagnosed() {
     let mut sim = SimulatedRun::new();
     sim.train(2);
     let noise = "step 1 loss 0.5 and more of that\n".repeat(300);

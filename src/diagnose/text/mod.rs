@@ -18,7 +18,7 @@ pub struct LogLine {
     /// Line number in the file, counted from 1.
     pub number: u64,
     pub text: String,
-    /// Writer according to the prefix, or empty. Lines of one writer have the same value.
+    /// Process or rank that wrote the line, taken from the line prefix. Empty if unknown.
     pub writer: String,
     pub rank: Option<u32>,
     /// Time in the prefix, as written.

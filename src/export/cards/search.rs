@@ -114,7 +114,7 @@ impl Document {
         document
     }
 
-    /// Adds the words of `text`. The highest weight of a word counts.
+    /// Adds the words of `text`. A repeated word keeps its highest weight.
     fn add(&mut self, text: &str, weight: f64) {
         for word in words(text) {
             let known = self.weights.entry(word).or_insert(weight);

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use super::{Families, Kind, Labels, gpu_label, is_fresh, with};
-use crate::allocator::fits::{Around, Fits, stuck};
+use crate::allocator::fits::{FitConditions, Fits, stuck};
 use crate::model::frame::Frame;
 use crate::model::gpu::{Gpu, HealthState};
 use crate::model::pool::Pool;
@@ -228,8 +228,8 @@ fn pool_row<'a>(frame: &Frame, labels: &Labels<'a>, pool: &Pool) -> Row<'a, 8> {
     // The driver's free memory is outdated if the GPU does not respond.
     let answering = gpu.filter(|gpu| gpu.health.state == HealthState::Answering);
     let fits = answering.and_then(|gpu| {
-        let around = Around::of(frame.process(pool.process), pool, Some(gpu));
-        Fits::of_stats(stats, &around).largest()
+        let conditions = FitConditions::of(frame.process(pool.process), pool, Some(gpu));
+        Fits::of_stats(stats, &conditions).largest()
     });
     let bytes = |bytes: Bytes| bytes.0 as f64;
     Row {

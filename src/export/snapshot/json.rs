@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{AnalysedDevice, NO_TRACE, SnapshotOutput};
-use crate::allocator::fits::{Around, Fits};
+use crate::allocator::fits::{FitConditions, Fits};
 use crate::allocator::fragmentation::Bucket;
 use crate::model::frame::SCHEMA;
 use crate::model::pool::{PoolId, PoolKind};
@@ -125,7 +125,7 @@ fn device<'s>(snapshot: &'s Snapshot, studied: &AnalysedDevice<'s>) -> Device<'s
         expandable: segment.expandable,
         blocks: segment.blocks.len(),
     });
-    let fits = Fits::of_map(&device.map, &Around::with_free(None)).cache;
+    let fits = Fits::of_map(&device.map, &FitConditions::with_free(None)).cache;
     let trace = match device.events.is_empty() {
         true => Reading::missing(Reason::NotRead, NO_TRACE),
         false => Reading::Value(trace(snapshot, studied)),

@@ -82,7 +82,7 @@ impl<D: Device> Allocator<D> for Torch<'_, D> {
     }
 }
 
-/// The part of the GPU's memory that the model may hold.
+/// The GPU memory that the allocator model may use.
 struct Arena<'d, D: Device> {
     device: &'d mut D,
     size: u64,

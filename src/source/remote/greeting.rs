@@ -33,7 +33,7 @@ const GREETINGS: [(&str, Speaker); 2] = [
 /// Reason why the remote agent cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoAgent {
-    /// No greeting was found before the end or the size limit; contains the last line of output.
+    /// The output ended, or reached the size limit, without a greeting. Contains the last line of output.
     Silent(String),
     /// The agent uses a different protocol; contains its gputop version.
     Other(String),

@@ -15,4 +15,4 @@ pub const WINDOW_LOG: u32 = 15;
 pub const MAX_WINDOW_LOG: u32 = 18;
 
 /// Maximum number of unacknowledged frames.
-pub const FRAMES_UNDER_WAY: u64 = 4;
+pub const MAX_UNACKNOWLEDGED_FRAMES: u64 = 4;

@@ -10,7 +10,7 @@
 //! The remote agent first sends one plain line, the [`greeting`](greeting::GREETING), which separates its data from
 //! login shell output. One zstd stream of [lines](crate::protocol) follows. [Request
 //! lines](crate::protocol::RequestLine) go in the other direction: requests, and the number of frames received. Only [a
-//! few](limits::FRAMES_UNDER_WAY) frames are unacknowledged at any time, so a slow connection gets fewer frames instead
+//! few](limits::MAX_UNACKNOWLEDGED_FRAMES) frames are unacknowledged at any time, so a slow connection gets fewer frames instead
 //! of outdated ones.
 //!
 //! The remote host is not trusted: line length, window size and text before the greeting are limited, text is escaped

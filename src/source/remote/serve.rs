@@ -1,6 +1,6 @@
 //! The remote end of a connection: writes the updates of a source, and reads requests.
 //!
-//! Only the newest frame is kept while [`FRAMES_UNDER_WAY`] frames are unacknowledged. All other updates are sent
+//! Only the newest frame is kept while [`MAX_UNACKNOWLEDGED_FRAMES`] frames are unacknowledged. All other updates are sent
 //! immediately.
 
 use std::io::{self, BufRead, Read, Write};
@@ -13,7 +13,7 @@ use zstd::stream::write::Encoder;
 use zstd::zstd_safe::CParameter;
 
 use super::greeting::greeting;
-use super::limits::{FRAMES_UNDER_WAY, MAX_REQUEST_LINE, WINDOW_LOG};
+use super::limits::{MAX_REQUEST_LINE, MAX_UNACKNOWLEDGED_FRAMES, WINDOW_LOG};
 use crate::model::frame::Frame;
 use crate::protocol::{Request, RequestLine, Update};
 use crate::source::stream::Source;
@@ -152,7 +152,7 @@ impl Frames {
         acknowledged: &Acknowledged,
     ) -> io::Result<bool> {
         let acknowledged = acknowledged.frames.load(Ordering::Acquire).min(self.sent);
-        if self.sent - acknowledged >= FRAMES_UNDER_WAY {
+        if self.sent - acknowledged >= MAX_UNACKNOWLEDGED_FRAMES {
             return Ok(false);
         }
         let Some(frame) = self.newest.take() else {

@@ -314,7 +314,7 @@ pub fn accepts(field: &FieldDef, compare: &Compare, row: &ProcessRow, me: Option
                 Matching::Contains => value.as_ref().is_some_and(|value| value.contains(text)),
                 Matching::Container
                     if row.facts().is_some_and(|facts| {
-                        let words = facts.container_words().unwrap_or_default().to_lowercase();
+                        let words = facts.container_text().unwrap_or_default().to_lowercase();
                         words.split([' ', '/']).any(|word| word.starts_with(text))
                     }) =>
                 {

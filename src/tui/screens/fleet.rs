@@ -8,7 +8,7 @@ use crate::model::link::Link;
 use crate::model::units::{Bytes, Millis, UnixMillis};
 use crate::tui::action::Action;
 use crate::tui::app::App;
-use crate::tui::chrome::{self, gpus_words, link_words};
+use crate::tui::chrome::{self, gpus_text, link_text};
 use crate::tui::columns::gib;
 use crate::tui::effect::Effect;
 use crate::tui::theme::{Role, Theme};
@@ -79,7 +79,7 @@ impl FleetRow {
             link: app.link.clone(),
             is_nvidia_smi: app.hello.reduced,
             gpus: if is_known {
-                gpus_words(frame)
+                gpus_text(frame)
             } else {
                 String::new()
             },
@@ -173,7 +173,7 @@ fn host(row: &FleetRow, _: &Theme) -> Cell {
 }
 
 fn link(row: &FleetRow, _: &Theme) -> Cell {
-    match row.link.as_ref().and_then(link_words) {
+    match row.link.as_ref().and_then(link_text) {
         Some((words, role)) => Cell::new(words.trim(), role),
         None if row.is_nvidia_smi => Cell::new("nvidia-smi", Role::Warn),
         None => Cell::new("live", Role::Good),

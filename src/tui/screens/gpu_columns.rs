@@ -19,7 +19,7 @@ use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::bar::{self, Part};
 use crate::tui::widgets::table::{Align, Cell, Column, Hidden, View, draw, place};
 use crate::tui::widgets::time_axis::TimeAxis;
-use crate::tui::widgets::timeline::{span_words, sparkline};
+use crate::tui::widgets::timeline::{span_text, sparkline};
 
 /// A GPU or a MIG instance in a frame.
 #[derive(Debug, Clone)]
@@ -164,8 +164,8 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<Cell> {
         .since
         .map_or(Millis(0), |since| frame.mono.since(since));
     match gpu.health.state {
-        HealthState::Lost => add(Role::Bad, format!("LOST {} ago", span_words(since))),
-        HealthState::Silent => add(Role::Bad, format!("no answer {}", span_words(since))),
+        HealthState::Lost => add(Role::Bad, format!("LOST {} ago", span_text(since))),
+        HealthState::Silent => add(Role::Bad, format!("no answer {}", span_text(since))),
         _ => {}
     }
     if gpu.ecc.remap_failed.get() == Some(true) {

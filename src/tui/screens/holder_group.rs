@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use super::holders::{HolderList, HolderScreen, program};
 use super::list::ListRow;
 use super::{Screen, ScreenDef, is_small};
-use crate::export::holders::{size_words, tensors};
+use crate::export::holders::{size_text, tensors};
 use crate::model::holders::{GroupKey, HeldTensor, HolderGroup};
 use crate::model::process::ProcessKey;
 use crate::model::units::Bytes;
@@ -77,7 +77,7 @@ const COLUMNS: &[Column<HeldTensor>] = &[
         "SHAPE",
         13,
         3,
-        |tensor: &HeldTensor, _| Cell::text(tensor.shape_words()),
+        |tensor: &HeldTensor, _| Cell::text(tensor.shape_text()),
         "Shape of the tensor.",
     ),
     Column::left(
@@ -183,7 +183,7 @@ impl HolderGroupScreen {
                 format!(
                     "{name}{}: {}",
                     group.class_words(),
-                    size_words(holders, group)
+                    size_text(holders, group)
                 )
             }
             _ => format!(

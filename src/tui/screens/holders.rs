@@ -7,7 +7,7 @@ use ratatui::layout::{Constraint, Layout, Position, Rect};
 use super::holder_group::HolderGroupScreen;
 use super::list::{ListRow, ListScreen};
 use super::{Hit, Screen, ScreenDef, is_small};
-use crate::export::holders::{advices, estimates, percent_words, sentence, state_words};
+use crate::export::holders::{advice_lines, estimates, percent_words, sentence, state_text};
 use crate::model::holders::{GroupKey, Holders};
 use crate::model::process::ProcessKey;
 use crate::model::units::Bytes;
@@ -27,7 +27,7 @@ use crate::tui::widgets::cells::{
     columns, put_all, put_line, put_line_right, put_lines, wrap_words,
 };
 use crate::tui::widgets::table::{Cell, Column, First, Hidden, SortKey, View, draw};
-use crate::tui::widgets::timeline::span_words;
+use crate::tui::widgets::timeline::span_text;
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "holders",
@@ -396,9 +396,9 @@ impl HoldersScreen {
         let allocated = holders.map_or_else(String::new, |holders| {
             format!("  {} allocated", holders.allocated)
         });
-        let age = age.map(|age| format!("{} ago", span_words(age)));
+        let age = age.map(|age| format!("{} ago", span_text(age)));
         let age = age.unwrap_or_default();
-        let state = holders.map(|holders| format!("{}, {age}", state_words(holders)));
+        let state = holders.map(|holders| format!("{}, {age}", state_text(holders)));
         let needed = |state: &String| {
             columns(TITLE) + columns(&name) + columns(&allocated) + 2 + columns(state)
         };
@@ -441,8 +441,8 @@ fn sentences(reading: &ProcessReading, app: &App, width: u16) -> Vec<(String, Ro
     let mut sentences = Vec::new();
     if let Some(holders) = reading.holders() {
         sentences.push((sentence(holders, &reading.growth), Role::Text));
-        let advices = advices(holders, &reading.growth).into_iter();
-        sentences.extend(advices.map(|advice| (advice, Role::Warn)));
+        let advice_lines = advice_lines(holders, &reading.growth).into_iter();
+        sentences.extend(advice_lines.map(|advice| (advice, Role::Warn)));
         let free = free_for_activations(holders, app);
         let estimates = estimates(holders, free).into_iter();
         sentences.extend(estimates.map(|estimate| (estimate, Role::Text)));

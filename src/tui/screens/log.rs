@@ -126,7 +126,7 @@ impl LogScreen {
         let Some(view) = self.view.as_ref().filter(|view| !view.sources.is_empty()) else {
             return self.absence();
         };
-        let sources: Vec<String> = view.sources.iter().map(source_words).collect();
+        let sources: Vec<String> = view.sources.iter().map(source_text).collect();
         sources.join(", ")
     }
 
@@ -151,7 +151,7 @@ impl LogScreen {
 }
 
 /// Returns the log's title, such as `train.log (tee, shared by 8 processes, sampled: grows too fast)`.
-fn source_words(source: &LogSource) -> String {
+fn source_text(source: &LogSource) -> String {
     let mut remarks = Vec::new();
     if let Some(words) = source.origin.words() {
         remarks.push(words.to_owned());

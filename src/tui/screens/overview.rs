@@ -28,7 +28,7 @@ use crate::tui::copy_text;
 use crate::tui::effect::Effect;
 use crate::tui::groups::{Group, TableRow};
 use crate::tui::marks;
-use crate::tui::pools::{self, first_fix, unread_words};
+use crate::tui::pools::{self, first_fix, unread_text};
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{row, split_bottom, split_left, split_top};
@@ -226,7 +226,7 @@ impl Overview {
     }
 
     fn layout(&self, app: &App, gpu_rows: usize, area: Rect) -> Layout {
-        let unread = u16::from(area.height >= 12 && unread_words(&app.frame).is_some());
+        let unread = u16::from(area.height >= 12 && unread_text(&app.frame).is_some());
         let [rest, unread] = split_bottom(area, unread);
         let compact = app.density.is_compact();
         let host = u16::from(!compact && rest.height >= 12);
@@ -387,7 +387,7 @@ pub fn why_no_gpus(frame: &Frame) -> String {
 
 /// Draws the unreadable-process line: `!  2 processes unreadable (ptrace): run sudo gputop  ! Show fixes`.
 fn draw_unread(app: &App, area: Rect, buffer: &mut Buffer) {
-    let Some(words) = unread_words(&app.frame) else {
+    let Some(words) = unread_text(&app.frame) else {
         return;
     };
     let key = format!("  {} Show fixes", app.keymap.label(Action::Unread));

@@ -8,7 +8,7 @@ use ratatui::layout::Rect;
 
 use super::{Screen, ScreenDef, is_small};
 use crate::allocator::fragmentation::Bucket;
-use crate::export::probe::{cost_words, driver_words, policy_lines, process_words, sentence};
+use crate::export::probe::{cost_words, driver_words, policy_lines, process_text, sentence};
 use crate::model::probe::{Bin, Outcome, PatternRun, Probe};
 use crate::model::units::{GpuUuid, Mono};
 use crate::protocol::Request;
@@ -16,11 +16,11 @@ use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
 use crate::tui::effect::Effect;
-use crate::tui::probe_question::{gpu_words, is_allowed};
+use crate::tui::probe_question::{gpu_text, is_allowed};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, split_top};
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
-use crate::tui::widgets::timeline::span_words;
+use crate::tui::widgets::timeline::span_text;
 use crate::tui::widgets::{heat, histogram};
 
 pub const DEF: ScreenDef = ScreenDef {
@@ -77,13 +77,13 @@ impl ProbeScreen {
 
     /// Returns the title: `PROBE GPU 0 NVIDIA H200   12:04:31, 3s ago`.
     fn title(&self, app: &App) -> String {
-        let name = gpu_words(&self.gpu, app);
+        let name = gpu_text(&self.gpu, app);
         let when = match self.newest(app) {
             _ if app.probes.is_under_way(&self.gpu) => "running".into(),
             Some(probe) => {
                 let clock = app.theme.clock(probe.time, "%H:%M:%S");
                 match probe.at.get() {
-                    Some(at) => format!("{clock}, {} ago", span_words(app.frame.mono.since(at))),
+                    Some(at) => format!("{clock}, {} ago", span_text(app.frame.mono.since(at))),
                     None => clock,
                 }
             }
@@ -123,7 +123,7 @@ fn sentences(probe: &Probe) -> Vec<(String, Role)> {
         lines.push((words, Role::Text));
     }
     if let Some(side) = &probe.process {
-        lines.push((format!("process  {}", process_words(side)), Role::Text));
+        lines.push((format!("process  {}", process_text(side)), Role::Text));
     }
     lines
 }
@@ -256,7 +256,7 @@ impl Screen for ProbeScreen {
 
     fn copied(&self, app: &App) -> Option<Copied> {
         let probe = self.newest(app)?;
-        let text = crate::export::probe::text(probe, &gpu_words(&self.gpu, app));
+        let text = crate::export::probe::text(probe, &gpu_text(&self.gpu, app));
         Some(Copied::new("the probe", &text))
     }
 

@@ -31,7 +31,7 @@ use crate::tui::widgets::area::{margin, row};
 use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
 use crate::tui::widgets::facts::{self, Fact};
 use crate::tui::widgets::scroll::Scroll;
-use crate::tui::widgets::timeline::{Timeline, span_words};
+use crate::tui::widgets::timeline::{Timeline, span_text};
 use crate::tui::widgets::timelines::Timelines;
 
 pub const DEF: ScreenDef = ScreenDef {
@@ -214,7 +214,7 @@ fn gpu_facts(rows: &[&ProcessRow], is_nvidia_smi: bool, theme: &Theme) -> Vec<Fa
         }
         if let Some(listed) = row.listed() {
             list.push(share("memory bandwidth", &listed.memory_bandwidth));
-            let words = context_words(listed.kind).into();
+            let words = context_text(listed.kind).into();
             list.push(Fact::Value("context", words, Role::Text, context_source));
         }
     }
@@ -317,7 +317,7 @@ fn incident_facts(incident: &Incident, app: &App) -> [Fact; 4] {
     ]
 }
 
-fn context_words(kind: ContextKind) -> &'static str {
+fn context_text(kind: ContextKind) -> &'static str {
     match kind {
         ContextKind::Compute => "compute",
         ContextKind::Graphics => "graphics",
@@ -326,7 +326,7 @@ fn context_words(kind: ContextKind) -> &'static str {
     }
 }
 
-fn state_words(state: RunState) -> &'static str {
+fn state_text(state: RunState) -> &'static str {
     match state {
         RunState::Running => "running",
         RunState::Sleeping => "sleeping",
@@ -349,7 +349,7 @@ fn host_facts(process: &Process, has_exited: bool, app: &App) -> Vec<Fact> {
     let state = if has_exited {
         "exited"
     } else {
-        state_words(process.state)
+        state_text(process.state)
     };
     let mut list = vec![
         Fact::Blank,
@@ -379,7 +379,7 @@ fn host_facts(process: &Process, has_exited: bool, app: &App) -> Vec<Fact> {
 
 /// Returns the container's name and runtime, and its ID if it differs from the name.
 fn container_facts(process: &Process, theme: &Theme) -> Vec<Fact> {
-    let Some(words) = process.container_words() else {
+    let Some(words) = process.container_text() else {
         let (id, source) = (&process.container, "");
         return vec![Fact::reading("container", id, source, theme, String::clone)];
     };
@@ -501,7 +501,7 @@ fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buff
     let age = rows
         .iter()
         .find_map(|row| row.shown_age())
-        .map_or(String::new(), span_words);
+        .map_or(String::new(), span_text);
     let ended = rows.iter().find_map(|row| row.ended());
     let ended = ended.map(|e| format!("  {}", e.words(theme, "%H:%M:%S")));
     let vram = if ended.is_some() {

@@ -21,7 +21,7 @@ use crate::tui::widgets::area::{row, split_top};
 use crate::tui::widgets::bar;
 use crate::tui::widgets::cells::{put, put_all, put_line, put_line_right, put_lines, put_right};
 use crate::tui::widgets::table::mark;
-use crate::tui::widgets::timeline::{columns, span_words};
+use crate::tui::widgets::timeline::{columns, span_text};
 
 /// Draws a single GPU, or a grid if there are several.
 pub fn draw(app: &App, selected: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
@@ -57,7 +57,7 @@ fn draw_gpu(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     ];
     let running = app.rows.iter().find(|row| row.ended().is_none());
     let process = running.or(app.rows.first());
-    lines.extend(process.map(|row| (process_words(row, theme), Role::Text)));
+    lines.extend(process.map(|row| (process_text(row, theme), Role::Text)));
     if let Some(note) = notes(gpu, &app.frame).into_iter().next() {
         lines.push((note.text, note.role));
     } else if let Some(note) = warning(app, gpu) {
@@ -140,7 +140,7 @@ fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     let style = theme.style(Role::Text);
     put(buffer, area.x, area.y, &text, area.width, style);
     // A lost link is shown in place of the clock, which has stopped.
-    let (right, style) = match app.link.as_ref().and_then(chrome::link_words) {
+    let (right, style) = match app.link.as_ref().and_then(chrome::link_text) {
         Some((words, role)) => (words, theme.style(role)),
         None => (clock, style),
     };
@@ -171,7 +171,7 @@ fn split_of(app: &App, gpu: &Gpu) -> Option<Accounting> {
 
 /// Describes the GPU's memory, either from the allocator of its only process or in parts.
 fn split_words(app: &App, gpu: &Gpu) -> String {
-    if let Some(words) = pool_words(app, gpu) {
+    if let Some(words) = pool_text(app, gpu) {
         return words;
     }
     match split_of(app, gpu) {
@@ -201,7 +201,7 @@ fn split_words(app: &App, gpu: &Gpu) -> String {
 }
 
 /// Returns the counters of all pools on the GPU, such as `RETRY 2 OOM 1`, or an empty string.
-fn trouble_words(app: &App, gpu: &Gpu) -> String {
+fn trouble_text(app: &App, gpu: &Gpu) -> String {
     let on = app
         .all_rows
         .iter()
@@ -220,7 +220,7 @@ fn trouble_words(app: &App, gpu: &Gpu) -> String {
 
 /// Returns `FITS 3.0 alloc 14.1 idle 6.8 stuck 5.9` if a single process with a known pool uses the GPU, or `alloc 14.1
 /// idle 6.8 JAX` if its framework reports only these values.
-fn pool_words(app: &App, gpu: &Gpu) -> Option<String> {
+fn pool_text(app: &App, gpu: &Gpu) -> Option<String> {
     let mut on = app
         .all_rows
         .iter()
@@ -241,13 +241,13 @@ fn pool_words(app: &App, gpu: &Gpu) -> Option<String> {
 }
 
 /// Returns `train.py 418  3h12  peak 20.1 GiB`: the peak of live tensors, or the VRAM in use if the peak is unknown.
-fn process_words(row: &ProcessRow, theme: &Theme) -> String {
+fn process_text(row: &ProcessRow, theme: &Theme) -> String {
     let command = row.command();
     let command = command.value().map_or(theme.glyphs.absent, String::as_str);
     let name = command.split(' ').next().unwrap_or(command);
     let age = row
         .shown_age()
-        .map_or(String::new(), |age| format!("  {}", span_words(age)));
+        .map_or(String::new(), |age| format!("  {}", span_text(age)));
     let exited = row.ended().map_or(String::new(), |e| {
         let when = theme.clock(e.time, "%H:%M");
         match e.cause() {
@@ -267,8 +267,8 @@ fn process_words(row: &ProcessRow, theme: &Theme) -> String {
 fn history(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     let axis = app.time_axis(None);
     let (label, role) = match axis.past {
-        Some(_) => (format!("{} ", axis.clock_words(&app.theme)), Role::Warn),
-        None => (format!("{} ", span_words(axis.length)), Role::Dim),
+        Some(_) => (format!("{} ", axis.clock_text(&app.theme)), Role::Warn),
+        None => (format!("{} ", span_text(axis.length)), Role::Dim),
     };
     let used = put(
         buffer,
@@ -278,7 +278,7 @@ fn history(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
         area.width,
         app.theme.style(role),
     );
-    let words = trouble_words(app, gpu);
+    let words = trouble_text(app, gpu);
     let warn = app.theme.style(Role::Warn);
     let right = put_right(buffer, area.x + used, area.right(), area.y, &words, warn);
     let plot = Rect {
@@ -353,7 +353,7 @@ fn headline(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
         return 0;
     }
     let theme = &app.theme;
-    let link = app.link.as_ref().and_then(chrome::link_words);
+    let link = app.link.as_ref().and_then(chrome::link_text);
     let (source, role) = match (&app.recording, &link) {
         (Some(recording), _) if recording.position.paused => (" REPLAY paused", Role::Banner),
         (Some(_), _) => (" REPLAY ", Role::Banner),
@@ -365,8 +365,8 @@ fn headline(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
     let clock = app.theme.clock(app.frame.time, " %H:%M:%S");
     let left = put_line_right(buffer, area, &clock, Role::Text, theme);
     let left = put_right(buffer, area.x, left, area.y, source, theme.style(role));
-    let gpus = chrome::gpus_words(&app.frame);
-    let job = chrome::job_words(&app.frame).unwrap_or_default();
+    let gpus = chrome::gpus_text(&app.frame);
+    let job = chrome::job_text(&app.frame).unwrap_or_default();
     let pieces = [
         (gpus.as_str(), theme.style(Role::Title)),
         (" ", theme.style(Role::Dim)),
@@ -383,7 +383,7 @@ fn draw_message(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buf
     let (text, role) = reason
         .map(|reason| (reason, Role::Warn))
         .or_else(|| trouble(app, gpus))
-        .or_else(|| (!app.filter.is_empty()).then(|| (chrome::filter_words(app), Role::Warn)))
+        .or_else(|| (!app.filter.is_empty()).then(|| (chrome::filter_text(app), Role::Warn)))
         .unwrap_or_else(|| {
             let gpu = selected.or(gpus.first());
             (

@@ -10,7 +10,7 @@ use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
 use crate::tui::effect::Effect;
-use crate::tui::pools::kind_words;
+use crate::tui::pools::kind_text;
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::margin;
 use crate::tui::widgets::cells::{put_lines, wrap_words};
@@ -52,7 +52,7 @@ struct Group<'f> {
 fn groups(frame: &Frame) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for unread in frame.pools.iter().flat_map(|pools| &*pools.unread) {
-        let (kind, why) = (kind_words(unread), unread.why.to_string());
+        let (kind, why) = (kind_text(unread), unread.why.to_string());
         match groups.iter_mut().find(|g| g.kind == kind && g.why == why) {
             Some(group) => group.list.push(unread),
             None => groups.push(Group {

@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::cells::{put, put_glyph, put_line, put_right};
-use super::histogram::{merged, size_words};
+use super::histogram::{merged, size_text};
 use crate::allocator::fragmentation::Bucket;
 use crate::model::units::Bytes;
 use crate::tui::theme::{Role, Theme};
@@ -24,7 +24,7 @@ pub fn draw(title: &str, columns: &[Vec<Bucket>], area: Rect, buffer: &mut Buffe
     let rows = merged(&sizes(shown), usize::from(area.height) - 1);
     let mut above = 0;
     for (y, row) in (area.y + 1..area.bottom()).zip(&rows) {
-        let label = format!("<={:>5}", size_words(row.up_to));
+        let label = format!("<={:>5}", size_text(row.up_to));
         put(buffer, area.x, y, &label, LABEL, dim);
         for (x, column) in (area.x + LABEL..area.right()).rev().zip(shown) {
             let buckets = column

@@ -103,7 +103,7 @@ fn draw_row(
     buffer: &mut Buffer,
     theme: &Theme,
 ) {
-    let label = format!("<={:>5}", size_words(bucket.up_to));
+    let label = format!("<={:>5}", size_text(bucket.up_to));
     put(buffer, row.x, row.y, &label, LABEL, theme.style(Role::Dim));
     let room = row.width - LABEL - count_width(row) - SIZE;
     let cells = u128::from(bucket.bytes.0) * u128::from(room) / u128::from(largest.0.max(1));
@@ -154,7 +154,7 @@ fn amount(bucket: &Bucket, printed: Bytes) -> String {
 }
 
 /// Formats a power of two without decimals: `512`, `64K`, `1M`, `16G`.
-pub fn size_words(size: Bytes) -> String {
+pub fn size_text(size: Bytes) -> String {
     match size.0 {
         n if n >= 1 << 40 => format!("{}T", n >> 40),
         n if n >= 1 << 30 => format!("{}G", n >> 30),

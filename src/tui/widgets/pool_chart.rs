@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use super::cells::put_glyph;
 use super::plot::{edge_labels, plot};
 use super::time_axis::{AxisMark, TimeAxis};
-use super::timeline::{Mark, span_words};
+use super::timeline::{Mark, span_text};
 use crate::model::history::{History, PoolMetric, SeriesKey, Span};
 use crate::model::process::ProcessKey;
 use crate::model::units::Bytes;
@@ -64,9 +64,9 @@ impl PoolChart<'_> {
 
     fn legend(&self, area: Rect, buffer: &mut Buffer, theme: &Theme) {
         let glyphs = &theme.glyphs;
-        let length = span_words(self.axis.length);
+        let length = span_text(self.axis.length);
         let length = match self.axis.past {
-            Some(_) => format!("{length} to {}  ", self.axis.end_words(theme)),
+            Some(_) => format!("{length} to {}  ", self.axis.end_text(theme)),
             None => format!("last {length}  "),
         };
         let shapes = [

@@ -112,8 +112,8 @@ impl CellContents<'_> {
             "{:x} {}{kind} {} stream {} +{}:",
             segment.address,
             segment.size.short(),
-            pool_words(segment.pool),
-            stream_words(segment.stream),
+            pool_text(segment.pool),
+            stream_text(segment.stream),
             Bytes(self.from).short()
         );
         for block in self.blocks.iter().take(max_blocks) {
@@ -298,7 +298,7 @@ impl SegmentLayout {
                 draw_piece(piece, columns.cells + area.x, y, area, buffer, theme);
             }
             if columns.label > 0 {
-                let words = segment_words(segment, columns.label == SEGMENT_LABEL);
+                let words = segment_text(segment, columns.label == SEGMENT_LABEL);
                 let left = area.right() - columns.label;
                 let label = Rect::new(left, y, columns.label, 1);
                 put_line(buffer, label, &words, Role::Dim, theme);
@@ -479,16 +479,16 @@ fn mark(cursor: Cursor, left: u16, y: u16, area: Rect, buffer: &mut Buffer, them
 }
 
 /// Returns a row label: `large   stream 0` or `large   s0`.
-fn segment_words(segment: &Segment, long: bool) -> String {
+fn segment_text(segment: &Segment, long: bool) -> String {
     format!(
         "{:<8}{}{}",
-        pool_words(segment.pool),
+        pool_text(segment.pool),
         if long { "stream " } else { "s" },
-        stream_words(segment.stream)
+        stream_text(segment.stream)
     )
 }
 
-pub fn pool_words(pool: PoolKind) -> &'static str {
+pub fn pool_text(pool: PoolKind) -> &'static str {
     match pool {
         PoolKind::Large => "large",
         PoolKind::Small => "small",
@@ -498,7 +498,7 @@ pub fn pool_words(pool: PoolKind) -> &'static str {
 }
 
 /// Formats a stream: 0 for the default stream, or the last digits of a handle.
-pub fn stream_words(stream: u64) -> String {
+pub fn stream_text(stream: u64) -> String {
     match stream {
         0 => "0".into(),
         handle => format!("..{:04x}", handle & 0xffff),

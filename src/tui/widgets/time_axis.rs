@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::cells::{columns, put, put_glyph, put_right};
-use super::timeline::span_words;
+use super::timeline::span_text;
 use crate::model::units::{Millis, Mono, UnixMillis};
 use crate::tui::theme::{Role, Theme};
 
@@ -74,7 +74,7 @@ impl TimeAxis {
             let end = (nearest..=plot.width).rev().find(is_free)?;
             Some((words, end))
         };
-        let words = [self.end_words(theme), self.short_words(theme)];
+        let words = [self.end_text(theme), self.short_words(theme)];
         let (words, end) = words
             .into_iter()
             .find_map(place)
@@ -84,7 +84,7 @@ impl TimeAxis {
         for tick in 0..ticks {
             let back = Millis(self.length.0 * (ticks - tick) / ticks);
             let at = u16::try_from(u64::from(plot.width) * tick / ticks).unwrap_or(0);
-            let words = self.tick_words(back, theme);
+            let words = self.tick_text(back, theme);
             let width = width_of(&words);
             if plot.x + at + width < end_at && is_free(at, at + width + 1) {
                 put(buffer, plot.x + at, y, &words, width, style);
@@ -103,22 +103,22 @@ impl TimeAxis {
         width.checked_sub(1)?.checked_sub(u16::try_from(back).ok()?)
     }
 
-    fn tick_words(&self, back: Millis, theme: &Theme) -> String {
+    fn tick_text(&self, back: Millis, theme: &Theme) -> String {
         match self.past {
             Some(past) => self.clock(UnixMillis(past.time.0 - signed(back)), theme),
-            None => format!("-{}", span_words(back)),
+            None => format!("-{}", span_text(back)),
         }
     }
 
     /// Formats the end of the window: `now` or `12:04, 1h02 ago`.
-    pub fn end_words(&self, theme: &Theme) -> String {
+    pub fn end_text(&self, theme: &Theme) -> String {
         match self.past {
             None => "now".into(),
             Some(past) if past.ago == Millis(0) => self.clock(past.time, theme),
             Some(past) => format!(
                 "{}, {} ago",
                 self.clock(past.time, theme),
-                span_words(past.ago)
+                span_text(past.ago)
             ),
         }
     }
@@ -130,8 +130,8 @@ impl TimeAxis {
     }
 
     /// Formats the window for narrow charts: `10m to 12:04`.
-    pub fn clock_words(&self, theme: &Theme) -> String {
-        let length = span_words(self.length);
+    pub fn clock_text(&self, theme: &Theme) -> String {
+        let length = span_text(self.length);
         self.past.map_or(length.clone(), |past| {
             format!("{length} to {}", self.clock(past.time, theme))
         })

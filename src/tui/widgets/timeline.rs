@@ -87,7 +87,7 @@ impl<'a> Timeline<'a> {
 }
 
 /// Formats a short duration for axes and ages, such as `10m`, `1h` or `30s`.
-pub fn span_words(span: Millis) -> String {
+pub fn span_text(span: Millis) -> String {
     let seconds = span.0 / 1_000;
     match seconds {
         s if s < 60 => format!("{s}s"),
@@ -203,7 +203,7 @@ mod tests {
             (11_520_000, "3h12"),
             (90_000_000, "1d01"),
         ] {
-            assert_eq!(span_words(Millis(ms)), words);
+            assert_eq!(span_text(Millis(ms)), words);
         }
     }
 }

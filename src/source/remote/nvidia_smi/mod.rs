@@ -4,7 +4,7 @@
 //! ```text
 //! this host                                                     remote host
 //! Feed ◄── view (Frame) ◄── lines ◄── stdout ◄═ ssh ═◄ sh ─► nvidia-smi, ps, /proc
-//!             Pace ── `r 7 index,uuid,…` ──► stdin ═► ssh ═► │
+//!             PollSchedule ── `r 7 index,uuid,…` ──► stdin ═► ssh ═► │
 //!                     `d 8`
 //! ```
 //!
@@ -30,7 +30,7 @@ use std::io::{self, BufRead, Read};
 use std::sync::Arc;
 
 use self::lines::{Lines, ScriptLine};
-use self::schedule::Pace;
+use self::schedule::PollSchedule;
 pub(super) use self::script::{GREETING, found, script};
 use self::view::View;
 use super::outgoing::RequestWriter;
@@ -50,7 +50,7 @@ pub(super) fn follow(
     writer: &RequestWriter,
     mut received: impl FnMut(Option<Update>),
 ) -> Option<String> {
-    let pace = Pace::default();
+    let pace = PollSchedule::default();
     std::thread::scope(|scope| {
         let asking = std::thread::Builder::new().name("remote rounds".into());
         if let Err(error) = asking.spawn_scoped(scope, || pace.send_requests(writer)) {
@@ -60,7 +60,7 @@ pub(super) fn follow(
         let mut lines = Lines::default();
         let mut line = Vec::new();
         while let Ok(true) = next(from, &mut line) {
-            let interval = Pace::interval(writer);
+            let interval = PollSchedule::interval(writer);
             let frame = match lines.take(&line) {
                 Some(ScriptLine::Facts(facts)) => {
                     pace.set_query(facts.query());

@@ -22,7 +22,7 @@ const DETAILS_INTERVAL_FACTOR: u32 = 10;
 const HANG_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct PollSchedule {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -46,7 +46,7 @@ struct State {
     is_over: bool,
 }
 
-impl Pace {
+impl PollSchedule {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -40,7 +40,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ("every sample", "Read at every sampling interval."),
         (
             "10 s",
-            "Read every ten seconds, because it changes rarely or its call is expensive.",
+            "Read every 10 s, because it rarely changes or is expensive to query.",
         ),
         (
             "while shown",

@@ -226,7 +226,7 @@ impl Shown<'_> {
         if let Some(under) = under {
             let shown = if areas.under.width >= 96 { 8 } else { 4 };
             let mut words = under.words(shown, theme);
-            if let Some(owner) = self.owner_words(&under) {
+            if let Some(owner) = self.owner_text(&under) {
                 words = format!("{owner} in {words}");
             }
             put_line(buffer, areas.under, &words, Role::Text, theme);
@@ -235,12 +235,12 @@ impl Shown<'_> {
 
     /// Returns the largest allocated block in a cell and its owner, if a reading of the holders of memory named it:
     /// `# 27M held by model.emb.weight (parameters)`.
-    fn owner_words(&self, cell: &CellContents<'_>) -> Option<String> {
+    fn owner_text(&self, cell: &CellContents<'_>) -> Option<String> {
         let reading = self.app.holders.of(self.screen.process)?;
         let blocks = cell.blocks.iter();
         let blocks = blocks.filter(|block| block.state == BlockState::Allocated);
         let largest = blocks.max_by_key(|block| block.size)?;
-        let owner = reading.owner_words(self.pool.ordinal, largest.address)?;
+        let owner = reading.owner_text(self.pool.ordinal, largest.address)?;
         let glyph = self.theme.glyphs.allocated;
         Some(format!("{glyph} {} {owner}", largest.size.short()))
     }

@@ -5,7 +5,7 @@
 //! A part of another instant, and a remainder between values of different instants, is approximate.
 
 use super::AnalysedMap;
-use crate::allocator::fits::{Around, Fits, returnable, stuck};
+use crate::allocator::fits::{FitConditions, Fits, returnable, stuck};
 use crate::allocator::fragmentation::Fragmentation;
 use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;
@@ -243,10 +243,10 @@ impl Figures {
 fn fits(frame: &Frame, gpu: Option<&Gpu>, pool: &Pool, read: Option<&AnalysedMap>) -> Fits {
     let mut processes = frame.processes.iter().flat_map(|p| &*p.list);
     let process = processes.find(|process| process.key == pool.process);
-    let around = Around::of(process, pool, gpu);
+    let conditions = FitConditions::of(process, pool, gpu);
     match read {
-        Some(read) => read.fits(around),
-        None => Fits::of_stats(&pool.stats, &around),
+        Some(read) => read.fits(conditions),
+        None => Fits::of_stats(&pool.stats, &conditions),
     }
 }
 

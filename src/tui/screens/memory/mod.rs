@@ -17,7 +17,7 @@ use ratatui::layout::{Position, Rect};
 
 use self::figures::Figures;
 use super::{Hit, Screen, ScreenDef, moved};
-use crate::allocator::fits::{Around, Fits};
+use crate::allocator::fits::{FitConditions, Fits};
 use crate::allocator::fragmentation::{Fragmentation, unusable_curve};
 use crate::allocator::warnings::Note;
 use crate::model::gpu::Gpu;
@@ -345,7 +345,7 @@ struct AnalysedMap {
     fragmentation: Fragmentation,
     curve: Vec<(Bytes, f64)>,
     /// Largest request that fits, cached with the limits outside the pool that were used to compute it.
-    fits: RefCell<Option<(Around, Fits)>>,
+    fits: RefCell<Option<(FitConditions, Fits)>>,
 }
 
 impl AnalysedMap {
@@ -364,11 +364,15 @@ impl AnalysedMap {
         map.since(stats).max(stats.since(map)) <= MAX_AGE
     }
 
-    fn fits(&self, around: Around) -> Fits {
+    fn fits(&self, conditions: FitConditions) -> Fits {
         let mut cached = self.fits.borrow_mut();
         match *cached {
-            Some((same, fits)) if same == around => fits,
-            _ => cached.insert((around, Fits::of_map(&self.map, &around))).1,
+            Some((same, fits)) if same == conditions => fits,
+            _ => {
+                cached
+                    .insert((conditions, Fits::of_map(&self.map, &conditions)))
+                    .1
+            }
         }
     }
 }

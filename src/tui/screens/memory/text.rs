@@ -22,8 +22,8 @@ use crate::tui::rows::ProcessRow;
 use crate::tui::stacks;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::cells::{fit, wrap_words};
-use crate::tui::widgets::segment_map::{pool_words, stream_words};
-use crate::tui::widgets::timeline::span_words;
+use crate::tui::widgets::segment_map::{pool_text, stream_text};
+use crate::tui::widgets::timeline::span_text;
 
 /// A line in the accounting.
 pub(super) struct AccountingRow {
@@ -65,9 +65,9 @@ pub(super) fn stack_lines(
         Ok(stack) => stack,
         Err(why) => return vec![(format!("Python stack  {why}"), Role::Dim)],
     };
-    let why = stacks::why_words(stack, app.frame.mono);
+    let why = stacks::why_text(stack, app.frame.mono);
     let mut lines = vec![(format!("Python stack  {why}"), Role::Dim)];
-    let mut frames = wrap_words(&stacks::frames_words(stack), usize::from(width.max(10)));
+    let mut frames = wrap_words(&stacks::frames_text(stack), usize::from(width.max(10)));
     if frames.len() > max_lines {
         let rest = frames.split_off(max_lines - 1).join(" ");
         frames.push(fit(&rest, usize::from(width), app.theme.glyphs.ellipsis).into_owned());
@@ -153,8 +153,8 @@ fn stream_pool_lines(read: &AnalysedMap) -> Vec<Metric> {
     let line = |part: &StreamPool| Metric {
         name: format!(
             "stream {} {}",
-            stream_words(part.stream),
-            pool_words(part.pool)
+            stream_text(part.stream),
+            pool_text(part.pool)
         ),
         value: small_gib(part.free),
         description: format!(
@@ -242,7 +242,7 @@ impl Shown<'_> {
         let part = |name, words, size| line(None, name, words, format!("{about}{}", gib(size)));
         let mut lines = vec![
             part("  stuck", "beside live tensors", parts.stuck),
-            part("  returnable", self.returnable_words(), parts.returnable),
+            part("  returnable", self.returnable_text(), parts.returnable),
         ];
         if parts.private.0 > 0 {
             lines.push(part("  private", "CUDA graphs and MemPools", parts.private));
@@ -278,12 +278,12 @@ impl Shown<'_> {
             lines.push(line(shape, "elsewhere", words, size));
         }
         let shape = Some((glyphs.free, Role::Free));
-        let words = self.free_words(card);
+        let words = self.free_text(card);
         lines.push(line(shape, "free", &words, gib(card.free)));
         lines
     }
 
-    fn free_words(&self, card: Card) -> String {
+    fn free_text(&self, card: Card) -> String {
         let elsewhere = if card.elsewhere.0 > 0 {
             " - elsewhere"
         } else {
@@ -297,7 +297,7 @@ impl Shown<'_> {
         }
     }
 
-    fn returnable_words(&self) -> &'static str {
+    fn returnable_text(&self) -> &'static str {
         match &self.screen.analysed_map {
             Some(map) if map.fragmentation.expandable => "free segments and pages",
             _ => "whole free segments",
@@ -524,6 +524,6 @@ fn ago(now: Mono, at: Mono) -> String {
     if ms < 10_000 {
         format!("{}.{}s", ms / 1_000, ms / 100 % 10)
     } else {
-        span_words(Millis(ms))
+        span_text(Millis(ms))
     }
 }

@@ -25,7 +25,7 @@ fn lines(screen: &MemoryScreen, app: &App, width: u16) -> Vec<(String, Role)> {
         Some(_) => pools::why_no_pool(&app.frame, screen.process).to_string(),
     };
     let reported = row.into_iter().flat_map(ProcessRow::reported_pools);
-    let mut lines: Vec<String> = reported.map(reported_words).collect();
+    let mut lines: Vec<String> = reported.map(reported_text).collect();
     if lines.is_empty() {
         lines.push(format!("Allocator not available: {why}"));
     } else {
@@ -83,7 +83,7 @@ pub(super) fn draw(screen: &MemoryScreen, app: &App, area: Rect, buffer: &mut Bu
 
 /// Formats the reported values: `JAX, XLA BFC, device 0: allocated 1.2 GiB, reserved 3.0 GiB, idle 1.8 GiB`. Missing
 /// values are omitted.
-fn reported_words(pool: &ReportedPool) -> String {
+fn reported_text(pool: &ReportedPool) -> String {
     let figures = [
         ("allocated", pool.allocated.get()),
         ("reserved", pool.reserved.get()),

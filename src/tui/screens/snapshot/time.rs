@@ -295,7 +295,7 @@ impl SnapshotScreen {
         )];
         let last = position.checked_sub(1).and_then(|at| device.events.get(at));
         if let Some(event) = last {
-            lines.push(event_words(event));
+            lines.push(event_text(event));
             let words = self.opened.snapshot.stacks.words(event.stack);
             if !words.is_empty() {
                 lines.push((words, Role::Dim));
@@ -309,7 +309,7 @@ impl SnapshotScreen {
     }
 }
 
-fn event_words(event: &Event) -> (String, Role) {
+fn event_text(event: &Event) -> (String, Role) {
     let name = event.action.name();
     match event.action {
         Happened::Oom => (format!("OUT OF MEMORY: {}", oom_words(event)), Role::Bad),

@@ -10,7 +10,7 @@ use crate::model::gpu::{GPU_FIGURES, Gpu, HealthState, Period, Section};
 use crate::model::units::Mono;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::facts::Fact;
-use crate::tui::widgets::timeline::span_words;
+use crate::tui::widgets::timeline::span_text;
 
 pub(super) fn facts_of(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact> {
     let mut list = memory_facts(gpu, frame, theme);
@@ -65,7 +65,7 @@ fn identity_facts(gpu: &Gpu) -> [Fact; 2] {
 fn read_facts(gpu: &Gpu, now: Mono) -> Vec<Fact> {
     let ago = |at: Option<Mono>| {
         at.map_or("never".into(), |at| {
-            format!("{} ago", span_words(now.since(at)))
+            format!("{} ago", span_text(now.since(at)))
         })
     };
     let read = |name, at| Fact::Value(name, ago(at), Role::Text, "");

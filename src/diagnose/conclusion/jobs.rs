@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn only_ranks_of_one_job_are_judged_together() {
+    fn only_ranks_of_one_job_are_diagnosed_together() {
         let table = "Root Cause (first observed failure):\n[0]:\n  time : x\n  host : h\n  rank : 1 (local_rank: 1)\n  exitcode : 1 (pid: 7)\n";
         assert_eq!(
             grouped(&[("d/rank_0.log", OOM), ("d/rank_1.log", OOM)]),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Item, Judge};
+use super::{Diagnosis, Item};
 use crate::diagnose::card::Card;
 use crate::diagnose::traceback::{Frame, Traceback};
 use crate::model::incident::Severity;
@@ -44,11 +44,11 @@ const NOT_CAUSES: &[&str] = &[
 ];
 
 /// Returns the sightings of all logs, grouped by crash, in order.
-pub(super) fn crashes<'a>(judge: &Judge<'a>) -> Vec<Vec<Item<'a>>> {
+pub(super) fn crashes<'a>(diagnosis: &Diagnosis<'a>) -> Vec<Vec<Item<'a>>> {
     let mut crashes = Vec::new();
     // If each rank has its own log, the last crashes of all logs are treated as one crash.
     let mut last_crashes = Vec::new();
-    for (log, findings) in judge.logs.iter().enumerate() {
+    for (log, findings) in diagnosis.logs.iter().enumerate() {
         let mut open: Vec<Item<'a>> = Vec::new();
         let mut last = None;
         for sighting in &findings.sightings {
@@ -58,7 +58,7 @@ pub(super) fn crashes<'a>(judge: &Judge<'a>) -> Vec<Vec<Item<'a>>> {
                 card: sighting.card,
             };
             let gap = last.map_or(0, |last| sighting.first_line.saturating_sub(last));
-            let reach = if comes_late(judge.card(&item)) {
+            let reach = if comes_late(diagnosis.card(&item)) {
                 MAX_LATE_GAP
             } else {
                 MAX_GAP
@@ -70,7 +70,7 @@ pub(super) fn crashes<'a>(judge: &Judge<'a>) -> Vec<Vec<Item<'a>>> {
             last = last.max(Some(sighting.last_line));
             open.push(item);
         }
-        if judge.logs.len() > 1 {
+        if diagnosis.logs.len() > 1 {
             last_crashes.append(&mut open);
         } else if !open.is_empty() {
             crashes.push(open);
@@ -87,16 +87,16 @@ pub(super) fn comes_late(card: &Card) -> bool {
 }
 
 /// Returns the index of the item that caused the others.
-pub(super) fn cause(judge: &Judge<'_>, items: &[Item<'_>]) -> usize {
+pub(super) fn cause(diagnosis: &Diagnosis<'_>, items: &[Item<'_>]) -> usize {
     // Thousands of items may share a few cards, so cards are compared instead of items.
     let mut by_card: BTreeMap<usize, Vec<&Item<'_>>> = BTreeMap::new();
     for item in items {
         by_card.entry(item.card).or_default().push(item);
     }
     let is_consequence = |item: &Item<'_>| {
-        let card = judge.card(item);
+        let card = diagnosis.card(item);
         by_card.values().any(|others| {
-            let cause = judge.card(others[0]);
+            let cause = diagnosis.card(others[0]);
             // If each of two items can cause the other, the earlier one is the cause.
             let mutual = cause.is_consequence_of(&card.id);
             let precedes =
@@ -116,7 +116,7 @@ pub(super) fn cause(judge: &Judge<'_>, items: &[Item<'_>]) -> usize {
         let time = time(item).filter(|_| has_times).map(str::to_owned);
         (
             is_consequence(item),
-            severity_order(judge.card(item)),
+            severity_order(diagnosis.card(item)),
             item.sighting.weak,
             time,
             *index,
@@ -167,7 +167,7 @@ fn may_precede(cause: &Item<'_>, consequence: &Item<'_>) -> bool {
 
 /// Returns the plain exception that caused a failure. It must be from another rank, or well before the failure.
 pub(super) fn exception<'a>(
-    judge: &Judge<'a>,
+    diagnosis: &Diagnosis<'a>,
     card: &Card,
     cause: &Item<'a>,
 ) -> Option<(usize, &'a Traceback)> {
@@ -178,24 +178,28 @@ pub(super) fn exception<'a>(
     // A launcher only reports that a worker failed, and the worker's traceback may be directly above that report.
     let is_report = REPORTS.contains(&card.family.as_str());
     let max_gap = if is_report { MAX_GAP } else { MAX_LATE_GAP };
-    judge.logs.iter().enumerate().find_map(|(log, findings)| {
-        let mut all = findings.tracebacks.iter();
-        let found = all.find(|t| {
-            let name = t.exception.rsplit('.').next().unwrap_or(&t.exception);
-            let elsewhere = log != cause.log
-                || (t.rank.is_some() && t.rank != judge.rank(cause))
-                || t.writer != failed.writer;
-            let earlier =
-                t.last_line < failed.first_line && failed.first_line - t.last_line <= max_gap;
-            !NOT_CAUSES.contains(&name)
+    diagnosis
+        .logs
+        .iter()
+        .enumerate()
+        .find_map(|(log, findings)| {
+            let mut all = findings.tracebacks.iter();
+            let found = all.find(|t| {
+                let name = t.exception.rsplit('.').next().unwrap_or(&t.exception);
+                let elsewhere = log != cause.log
+                    || (t.rank.is_some() && t.rank != diagnosis.rank(cause))
+                    || t.writer != failed.writer;
+                let earlier =
+                    t.last_line < failed.first_line && failed.first_line - t.last_line <= max_gap;
+                !NOT_CAUSES.contains(&name)
                 && !t.exception.is_empty()
                 && (log != cause.log || earlier)
                 && (elsewhere || is_report || is_alone(t, failed.first_line))
                 // An exception inside a server is not an error of the user's program.
                 && (!is_report || t.frames.iter().any(Frame::is_users))
-        });
-        found.map(|t| (log, t))
-    })
+            });
+            found.map(|t| (log, t))
+        })
 }
 
 /// Returns true if the traceback is not part of the exception chain that ends in the failure.

@@ -30,7 +30,7 @@ fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Ca
     let mut hints = Vec::new();
     let mut speaks_against = text_evidence(&rule.denied, case, found);
     for name in &rule.evidence {
-        match evidence::judge(name, card, case) {
+        match evidence::evaluate(name, card, case) {
             Some(Finding::For(clause)) => speaks_for.push(clause),
             Some(Finding::Hint(clause)) => hints.push(clause),
             Some(Finding::Against(clause)) => speaks_against.push(clause),
@@ -38,7 +38,7 @@ fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Ca
         }
     }
     for name in &rule.against {
-        if let Some(Finding::For(clause)) = evidence::judge(name, card, case) {
+        if let Some(Finding::For(clause)) = evidence::evaluate(name, card, case) {
             speaks_against.push(clause);
         }
     }

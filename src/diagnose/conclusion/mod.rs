@@ -39,7 +39,7 @@ impl Item<'_> {
 
 /// The input of one diagnosis.
 #[derive(Clone, Copy)]
-pub(super) struct Judge<'a> {
+pub(super) struct Diagnosis<'a> {
     catalogue: &'a Catalogue,
     logs: &'a [LogFindings],
     measured: &'a Measured,
@@ -47,17 +47,17 @@ pub(super) struct Judge<'a> {
 
 /// Returns the incidents in the logs of one job, last one first, each with its consequences.
 #[must_use]
-pub fn judge(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -> Vec<Incident> {
-    let judge = Judge {
+pub fn diagnose(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -> Vec<Incident> {
+    let diagnosis = Diagnosis {
         catalogue,
         logs,
         measured,
     };
-    let crashes = recover(|| grouping::crashes(&judge)).unwrap_or_default();
+    let crashes = recover(|| grouping::crashes(&diagnosis)).unwrap_or_default();
     let mut incidents: Vec<Incident> = Vec::new();
     for items in crashes.into_iter().rev() {
         // A panic in one crash must not affect the others.
-        let Some(incident) = recover(|| judge.incident(items)) else {
+        let Some(incident) = recover(|| diagnosis.incident(items)) else {
             continue;
         };
         // A retry loop reports the same error repeatedly.
@@ -83,7 +83,7 @@ fn is_same(a: &Incident, b: &Incident) -> bool {
         && a.log.as_ref().map(|l| &l.file) == b.log.as_ref().map(|l| &l.file)
 }
 
-impl<'a> Judge<'a> {
+impl<'a> Diagnosis<'a> {
     pub(super) fn card(&self, item: &Item<'_>) -> &'a Card {
         &self.catalogue.cards[item.card]
     }

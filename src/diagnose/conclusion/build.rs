@@ -1,7 +1,7 @@
 //! Builds the incident of a sighting from its card.
 
 use super::rank_comparison::RankComparison;
-use super::{Item, Judge, causes};
+use super::{Diagnosis, Item, causes};
 use crate::diagnose::card::{Card, CheckHint};
 use crate::diagnose::evidence::{self, Case, Finding};
 use crate::diagnose::fields::{self, FieldMap};
@@ -18,17 +18,17 @@ const WEAK_FACTOR: f64 = 0.7;
 
 /// Returns the incident of `item`. `beside` lists the other cards in its crash.
 pub(super) fn incident(
-    judge: &Judge<'_>,
+    diagnosis: &Diagnosis<'_>,
     item: &Item<'_>,
     beside: &[&str],
     ranks: usize,
     comparison: Option<&RankComparison>,
 ) -> Incident {
-    let card = judge.card(item);
+    let card = diagnosis.card(item);
     let sighting = item.sighting;
     let mut found = sighting.found.clone();
     if item.card != sighting.card {
-        judge
+        diagnosis
             .catalogue
             .signatures
             .read_around(item.card, &sighting.context, &mut found);
@@ -38,22 +38,22 @@ pub(super) fn incident(
         found.insert("python_file".into(), base_name(&frame.file).into());
         found.insert("python_line".into(), frame.line.into());
     }
-    if let Some(rank) = judge.rank(item) {
+    if let Some(rank) = diagnosis.rank(item) {
         found.entry("rank").or_insert_with(|| rank.into());
     }
     if let Some(rank) = comparison.and_then(|c| c.odd_rank)
-        && judge.rank(item) != Some(rank)
+        && diagnosis.rank(item) != Some(rank)
     {
         found.insert("lagging_rank".into(), rank.into());
     }
     let case = Case {
         found: &found,
         comparison: comparison.map(|c| c.sentence.as_str()),
-        ..judge.case(item, beside, ranks)
+        ..diagnosis.case(item, beside, ranks)
     };
     let causes = causes::weighed(card, &case, &found);
     let needs = needs(card, &case, &found);
-    let log = &judge.logs[item.log];
+    let log = &diagnosis.logs[item.log];
     let text = program_text(item, &case);
     let workloads = Workloads::embedded();
     let setting = workloads.recognise_or(&text, &log.start, card.workload.as_ref());
@@ -65,7 +65,7 @@ pub(super) fn incident(
             file: log.file.clone(),
             first_line: sighting.first_line,
             last_line: sighting.last_line,
-            rank: judge.rank(item),
+            rank: diagnosis.rank(item),
         }),
         quote: sighting.quote.clone(),
         at: place.map(|frame| at(frame, is_asynchronous(card))),
@@ -99,7 +99,7 @@ fn needs(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<String> {
     let is_open = |need: &&CheckHint| {
         let finding = need
             .unless()
-            .and_then(|name| evidence::judge(name, card, case));
+            .and_then(|name| evidence::evaluate(name, card, case));
         finding.is_none_or(|finding| finding == Finding::Silent)
     };
     let open = card.needs.iter().filter(is_open);
@@ -179,12 +179,12 @@ fn filled(card: &Card, found: &FieldMap) -> Incident {
 
 /// Returns an incident for a plain exception as the cause, with the later failure as its consequence.
 pub(super) fn program(
-    judge: &Judge<'_>,
+    diagnosis: &Diagnosis<'_>,
     log: usize,
     traceback: &Traceback,
     failure: Incident,
 ) -> Incident {
-    let Some(card) = judge.catalogue.card("program-exception") else {
+    let Some(card) = diagnosis.catalogue.card("program-exception") else {
         return failure;
     };
     let mut found = FieldMap::new();
@@ -198,7 +198,7 @@ pub(super) fn program(
         found.insert("python_file".into(), base_name(&frame.file).into());
         found.insert("python_line".into(), frame.line.into());
     }
-    let rank = traceback.rank.or(judge.logs[log].rank);
+    let rank = traceback.rank.or(diagnosis.logs[log].rank);
     if let Some(rank) = rank {
         found.insert("rank".into(), rank.into());
     }
@@ -209,13 +209,13 @@ pub(super) fn program(
         ..failure.clone()
     }];
     secondary.extend(failure.secondary.iter().cloned());
-    let setting = Workloads::embedded().recognise("", &judge.logs[log].start);
+    let setting = Workloads::embedded().recognise("", &diagnosis.logs[log].start);
     let incident = Incident {
         confidence: card.confidence,
         count: 1,
         time: traceback.time.as_deref().and_then(standard_time),
         log: Some(LogLocation {
-            file: judge.logs[log].file.clone(),
+            file: diagnosis.logs[log].file.clone(),
             first_line: traceback.first_line,
             last_line: traceback.last_line,
             rank,
