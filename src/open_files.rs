@@ -28,21 +28,21 @@ mod local {
 
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-    /// Limit to raise to: about ten files for each of a few thousand processes.
+    /// Limit to raise to. It allows about ten files for each of a few thousand processes.
     const MAX_LIMIT: u64 = 65_536;
 
     /// The limit before it was raised.
     static ORIGINAL: OnceLock<Rlimit> = OnceLock::new();
 
-    /// The soft limit when gputop started, and now.
+    /// The current soft limit, and the one when gputop started.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Limit {
         pub original: u64,
         pub now: u64,
     }
 
-    /// The purpose of a long-lived file. Files of each purpose may only use a share of the limit. The last quarter is
-    /// reserved for the terminal, the driver and short-lived files.
+    /// The purpose of a long-lived file. The files of each purpose may use only a share of the limit. The last quarter
+    /// is reserved for the terminal, the driver and short-lived files.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum LongLivedFile {
         /// Kept open to avoid opening the file for each read.

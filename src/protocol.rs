@@ -48,11 +48,11 @@ const MAX_LINE_MEMORY: usize = 12 << 20;
 pub enum Update {
     /// The first message, sent again when the remote agent restarts.
     Hello(Arc<Hello>),
-    /// The latest state. An unread frame may be replaced by a newer one.
+    /// The latest state. A newer frame may replace an unread one.
     Frame(Arc<Frame>),
-    /// An event; never dropped.
+    /// An event. Events are never dropped.
     Event(Event),
-    /// The answer to a [`Request::Detail`].
+    /// The response to [`Request::Detail`].
     Detail(ProcessKey, Box<Result<ProcessDetail, Missing>>),
     /// Every segment and block of the pool that [`Request::Map`] asked for. Replaces the previous map.
     Map(Arc<PoolMap>),
@@ -60,17 +60,17 @@ pub enum Update {
     NoMap((ProcessKey, u32), Missing),
     /// A map that was read because an allocation failed.
     FailureMap(Arc<FailureMap>),
-    /// The answer to a [`Request::Stacks`], or a stack read at a new maximum or a failed allocation.
+    /// The response to [`Request::Stacks`], or a stack read at a new maximum or a failed allocation.
     Stacks(ProcessKey, Arc<Result<PythonStack, Missing>>),
-    /// The answer to a [`Request::Holders`]. Never recorded, because the names are private.
+    /// The response to [`Request::Holders`]. Never recorded, because the names are private.
     Holders(ProcessKey, Arc<Result<Holders, Missing>>),
-    /// The answer to a [`Request::Log`].
+    /// The response to [`Request::Log`].
     Log(Arc<LogView>),
-    /// The answer to a [`Request::Watch`]: the name of the log that is now watched.
+    /// The response to [`Request::Watch`]: the name of the log that is now watched.
     Watched(ProcessKey, Result<String, Missing>),
-    /// The answer to a [`Request::Signal`].
+    /// The response to [`Request::Signal`].
     Signalled(Signalled),
-    /// The answer to a [`Request::Probe`].
+    /// The response to [`Request::Probe`].
     Probed(Arc<Probe>),
     /// Contents of the incident store of the remote host, newest first. Sent again after each change.
     IncidentList(Vec<IncidentFile>),
@@ -92,7 +92,7 @@ pub enum Update {
     Link(Link),
     /// A sentence for the user: `The recording is damaged 3:07 min after its start; unreadable parts are skipped.`
     Notice(String),
-    /// The end of the stream, and why.
+    /// The end of the stream, and the reason.
     End(Option<String>),
 }
 

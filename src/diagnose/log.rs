@@ -19,7 +19,7 @@ use crate::model::text::{slice, visible};
 const MAX_SIGHTINGS: usize = 2000;
 /// Maximum number of further sightings, from the end of a log that has more than [`MAX_SIGHTINGS`].
 const MAX_LAST_SIGHTINGS: usize = 500;
-/// Bytes of excerpts that are read from the end of such a log. The last errors say why the program exited.
+/// Bytes of excerpts to read from the end of such a log. The last errors show why the program exited.
 const TAIL_BYTES: usize = 256 * 1024;
 /// Maximum length of a path; a longer path is truncated.
 const MAX_NAME: usize = 4096;
@@ -27,11 +27,11 @@ const MAX_NAME: usize = 4096;
 const MAX_TRACEBACKS: usize = 200;
 /// Maximum number of lines between repetitions of one failure.
 const MAX_REPEAT_GAP: u64 = 400;
-/// Bytes of the start of a log that are stored. They show which program it is.
+/// Number of bytes to store from the start of a log. They identify the program.
 const MAX_START: usize = 16 * 1024;
-/// Maximum length of a text that can be a question or a single message.
+/// Maximum length of a text that may be a question or a single message.
 const MAX_SHORT_TEXT: usize = 2048;
-/// Number of bytes of text that are stored before and after a sighting, as evidence.
+/// Number of bytes of text to store before and after a sighting, as evidence.
 const CONTEXT: usize = 6 * 1024;
 
 /// A match of a signature in a log.
@@ -40,13 +40,13 @@ pub struct Sighting {
     /// Index of the card of the signature.
     pub card: usize,
     pub weak: bool,
-    /// Number of messages with the same wording as the first. Block, thread and time may differ. Messages with other
-    /// words report the same event again: Slurm prints three lines for one kill.
+    /// Number of messages with the same wording as the first, apart from block, thread and time. Messages with a
+    /// different wording report the same event again and are not counted: Slurm prints three lines for one kill.
     pub count: u32,
     /// Wording of the first message, to compare with others.
     pub wording: String,
     pub found: FieldMap,
-    /// Card from the table of assertions or Xids.
+    /// Card from the table of assertions or from the table of Xids.
     pub table: Option<Arc<str>>,
     pub first_line: u64,
     pub last_line: u64,
@@ -58,7 +58,7 @@ pub struct Sighting {
     pub context: Arc<str>,
 }
 
-/// Everything found in a log.
+/// All findings in a log.
 #[derive(Debug, Default)]
 pub struct LogFindings {
     pub file: String,
@@ -69,15 +69,15 @@ pub struct LogFindings {
     /// The start of the log.
     pub start: String,
     pub bytes: u64,
-    /// The whole text if it is short, as a question is.
+    /// The whole text if it is short enough to be a question.
     pub short_text: Option<String>,
     /// Bytes of excerpts that were skipped, between the first sightings and the end of the log.
     pub skipped_bytes: u64,
 }
 
 impl LogFindings {
-    /// Returns the text around the sightings in order, at most `max` bytes. Gaps are marked by a line `[...]`. Each
-    /// piece, a few KiB of whole lines, is passed through `clean` first.
+    /// Returns the text around the sightings in order, at most `max` bytes. A line `[...]` marks each gap. Each piece,
+    /// a few KiB of whole lines, first passes through `clean`.
     #[must_use]
     pub fn excerpt(&self, max: usize, clean: impl Fn(&str) -> String) -> String {
         let mut out = String::new();
@@ -99,7 +99,7 @@ impl LogFindings {
     }
 }
 
-/// Returns the context without lines that may be cut at its ends, since half a token would not be redacted.
+/// Returns the context without the lines that may be cut at its ends, because half a token would not be redacted.
 fn whole_lines(context: &str) -> &str {
     if context.len() <= CONTEXT {
         return context;
@@ -139,9 +139,9 @@ pub struct LogReader<'a> {
     newest: HashMap<String, usize>,
     /// The first bytes, at most [`MAX_START`].
     beginning: Vec<u8>,
-    /// Maximum number of sightings at present.
+    /// Current maximum number of sightings.
     max_sightings: usize,
-    /// The latest excerpts since that maximum was reached.
+    /// The latest excerpts since the maximum was reached.
     tail: VecDeque<Excerpt>,
 }
 
@@ -200,7 +200,7 @@ impl<'a> LogReader<'a> {
         self.findings.sightings.len() >= self.max_sightings
     }
 
-    /// Reads an excerpt, or keeps it for the end of the log if there are too many sightings: matching every signature
+    /// Reads an excerpt, or keeps it until the end of the log if there are too many sightings. Matching every signature
     /// in a flood of errors takes seconds per megabyte and adds nothing.
     fn add(&mut self, excerpt: Excerpt) {
         if !self.is_full() {
@@ -258,7 +258,7 @@ impl<'a> LogReader<'a> {
                 self.note(one, &flow, &lines);
             }
             for traceback in tracebacks {
-                // Exceptions that match a card are not plain exceptions.
+                // Exceptions that match a card are not listed as plain exceptions.
                 let exception = &traceback.exception_range;
                 if !matches
                     .iter()
@@ -273,7 +273,7 @@ impl<'a> LogReader<'a> {
             .tracebacks
             .len()
             .saturating_sub(MAX_TRACEBACKS);
-        // The first traceback can be the cause, and users look for the last. Tracebacks in the middle are dropped.
+        // The first traceback can be the cause, and users look for the last one. Tracebacks in the middle are dropped.
         if surplus > 0 {
             let half = MAX_TRACEBACKS / 2;
             self.findings.tracebacks.drain(half..half + surplus);
@@ -346,7 +346,7 @@ impl<'a> LogReader<'a> {
     }
 }
 
-/// Returns a key that is equal for matches of one writer that report the same failure. Threads and sizes may differ.
+/// Returns a key that is equal for matches from one writer that report the same failure. Threads and sizes may differ.
 fn repeat_key(one: &Match, writer: &str) -> String {
     const IDENTIFYING: [&str; 9] = [
         "assertion",
@@ -534,7 +534,7 @@ mod tests {
         );
         let mut reader = LogReader::new(whole, "x");
         reader.push(log.as_bytes());
-        // Without signatures, the card that the values select has no extracts, which causes a panic.
+        // Without signatures, the card that the values select has no extracts, and the diagnosis panics.
         let catalogue = Catalogue {
             cards: whole.cards.clone(),
             signatures: Signatures::new(&[]),

@@ -1,4 +1,4 @@
-//! Literals that must be in a text for an expression to match.
+//! Literals that a text must contain for an expression to match.
 //!
 //! Compiling all signatures costs more than reading a short log. A search for their literals is cheap to build and
 //! selects the few expressions that can match.
@@ -6,13 +6,13 @@
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Hir, HirKind};
 
-/// Minimum length of a literal; shorter ones occur in every text.
+/// Minimum length of a literal. Shorter literals occur in every text.
 const MIN_LENGTH: usize = 4;
-/// Maximum number of alternatives; with more, the filter is useless.
+/// Maximum number of alternatives. With more, the filter is useless.
 const MAX_ALTERNATIVES: usize = 48;
 
-/// Returns literals of which every match of `expression` contains at least one. Returns `None` if there are no useful
-/// ones.
+/// Returns literals such that every match of `expression` contains at least one of them. Returns `None` if there are no
+/// useful ones.
 #[must_use]
 pub fn needles(expression: &str) -> Option<Vec<Vec<u8>>> {
     let mut parser = ParserBuilder::new();

@@ -1,4 +1,4 @@
-//! Finds the process that wrote an out-of-memory message among those that the message lists.
+//! Identifies the process that wrote an out-of-memory message among the processes that the message lists.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::fields::FieldMap;
 
 /// Maximum memory of a process outside PyTorch's pools: context, libraries, NCCL buffers.
 const MAX_CONTEXT: u64 = 3 << 30;
-/// Tolerance, since sizes are printed with two decimals.
+/// Tolerance for sizes, which are printed with two decimals.
 const TOLERANCE: u64 = 16 << 20;
 
 /// Moves the process that wrote the message from `other_processes` to `process_bytes`. In a container PyTorch does not

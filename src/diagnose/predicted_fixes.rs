@@ -1,4 +1,4 @@
-//! Adds replay results to fixes. A fix that is a setting of PyTorch's allocator then says whether the request would
+//! Adds replay results to fixes. A fix that is a setting of PyTorch's allocator then states whether the request would
 //! have succeeded.
 
 use std::cmp::Reverse;
@@ -15,14 +15,14 @@ pub fn has_settings(incident: &Incident) -> bool {
     incident.is_gpu_oom() && incident.fixes.iter().any(|fix| conf_of(fix).is_some())
 }
 
-/// Adds the replay result to the effect of each fix. Fixes that work come first, fixes that fail come last. If there is
-/// no result, the incident says why.
+/// Adds the replay result to the effect of each fix. Fixes that work are first, fixes that fail are last. If there is
+/// no result, the incident states the reason.
 pub fn add_predictions(incident: &mut Incident, replayed: &TraceReplay) {
     if !has_settings(incident) {
         return;
     }
     if let Some(why) = &replayed.missing {
-        // The user asked for a trace, so the reason comes first.
+        // The user asked for a trace, so the reason is stated first.
         incident.needs.insert(0, why.clone());
         return;
     }

@@ -145,7 +145,7 @@ fn is_heading(before: &str) -> bool {
     (1..=4).contains(&level) && text[level..].starts_with(' ')
 }
 
-/// Returns true if the words before the match only mention the error.
+/// Returns true if the words before the match merely mention the error.
 fn is_hypothetical(before: &str) -> bool {
     let mut before = before.trim_end();
     while let Some((rest, name)) = before.strip_suffix(':').and_then(|b| b.rsplit_once(' '))

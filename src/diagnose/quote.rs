@@ -10,16 +10,16 @@ use crate::model::text::{line_end, slice};
 /// Maximum length of a quote.
 const MAX_TEXT: usize = 1200;
 
-/// Maximum length of the text before the match on its line; a longer start is omitted.
+/// Maximum length of the text before the match on its line. The start of a longer text is omitted.
 const MAX_BEFORE: usize = 200;
 
-/// Returns the text of the match `one`, from the start of its line to the end of the last field. `found` has the final
-/// fields.
+/// Returns the text of the match `one`, from the start of its line to the end of the last field. `found` contains the
+/// final fields.
 #[must_use]
 pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
-    // A listed process turned out to be the one that wrote the message.
+    // One of the listed processes turned out to be the writer of the message.
     let is_own = found.contains_key("process_bytes") && !one.found.contains_key("process_bytes");
-    // Starting in the middle of a long line would hide the flag or quote that redaction needs to recognize a secret.
+    // Starting in the middle of a long line would hide the flag or quote by which redaction recognizes a secret.
     let line_start = flow.line_start(one.start);
     let start = match one.start.saturating_sub(line_start) > MAX_BEFORE {
         true => one.start,
@@ -66,7 +66,7 @@ pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
     }
 }
 
-/// Returns at most `MAX_TEXT` bytes of whole words, since half a token would not be redacted.
+/// Returns at most `MAX_TEXT` bytes of whole words, because half a token would not be redacted.
 fn whole_words(text: &str, start: usize, end: usize) -> &str {
     let cut = slice(text, start, end.min(start + MAX_TEXT));
     if start + cut.len() >= end {

@@ -1,8 +1,8 @@
-//! Survives defects in the diagnosis: a panic while a log is analysed becomes an error message, and the program
+//! Recovers from defects in the diagnosis: a panic while a log is analysed becomes an error message, and the program
 //! continues.
 //!
-//! Logs are untrusted input, and a defect in the diagnosis must not terminate the program. Its panics are caught here
-//! only. Callers show the messages of [`take_failures`] to the user. Panic hooks call [`is_recovered`] first, so that
+//! Logs are untrusted input, and a defect in the diagnosis must not terminate the program. Only this module catches its
+//! panics. Callers show the messages of [`take_failures`] to the user. Panic hooks call [`is_recovered`] first, so that
 //! such a panic neither restores the terminal nor prints a report.
 
 use std::any::Any;
@@ -16,15 +16,15 @@ const MAX_FAILURES: usize = 16;
 const MAX_REASON_CHARS: usize = 200;
 
 thread_local! {
-    /// Number of running calls of [`recover`] on this thread.
+    /// Number of active calls of [`recover`] on this thread.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
     /// Location of the panic that is being caught.
     static LOCATION: RefCell<Option<String>> = const { RefCell::new(None) };
     static FAILURES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `work`. Returns `None` if it panicked; [`take_failures`] then has the reason. Changes that `work` made before
-/// it panicked remain.
+/// Runs `work`. Returns `None` if it panicked; [`take_failures`] then returns the reason. Changes that `work` made
+/// before the panic remain.
 pub fn recover<T>(work: impl FnOnce() -> T) -> Option<T> {
     DEPTH.set(DEPTH.get() + 1);
     let result = catch_unwind(AssertUnwindSafe(work));
@@ -53,8 +53,7 @@ pub fn take_failures() -> Vec<String> {
     FAILURES.take()
 }
 
-/// Adds panics that were caught on this thread or another one. The first reason for each location in the code is
-/// enough.
+/// Adds panics that were caught on this thread or another one. Only the first reason for each code location is stored.
 pub fn add_failures(failures: impl IntoIterator<Item = String>) {
     FAILURES.with_borrow_mut(|known| {
         for failure in failures {

@@ -6,13 +6,13 @@
 use crate::model::incident::Incident;
 
 const PYTHON: &str = "python ";
-/// Marks that replace a redacted secret or the end of a truncated command.
+/// Marks of a redacted secret or of the end of a truncated command.
 const INCOMPLETE: [&str; 2] = ["***", "…"];
-/// Maximum length of a command; a longer one would hide the change.
+/// Maximum length of a command. A longer command would hide the change.
 const MAX_COMMAND: usize = 300;
 
-/// Replaces `python SCRIPT` with `command` in each fix. Callers omit commands of a single rank, which would wait for
-/// the other ranks.
+/// Replaces `python SCRIPT` with `command` in each fix. Callers leave out commands of a single rank, because a single
+/// rank would wait for the others.
 pub fn with_command(incident: &mut Incident, command: &str) {
     let is_whole = !INCOMPLETE.iter().any(|mark| command.contains(mark));
     if !is_whole || command.len() > MAX_COMMAND || command.contains('\n') {

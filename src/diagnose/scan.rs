@@ -17,7 +17,7 @@ const CONTEXT_AFTER: usize = 6 * 1024;
 const MAX_EXCERPT: usize = 256 * 1024;
 /// Maximum number of anchors that one vector search can find.
 const MAX_ANCHORS_PER_SEARCH: usize = 64;
-/// Maximum length of an anchor. An anchor can be split between two pieces of input.
+/// Maximum length of an anchor. An anchor can be split across two pieces of input.
 const MAX_ANCHOR: usize = 32;
 
 /// Literals of which every text that matches a signature contains at least one. A test checks this for all examples of
@@ -357,7 +357,7 @@ pub struct Excerpt {
     pub bytes: Vec<u8>,
     /// Number of the first line, counted from 1.
     pub first_line: u64,
-    /// Offset of the first byte in the log.
+    /// Offset of the first byte within the log.
     pub start: u64,
 }
 
@@ -388,7 +388,7 @@ pub struct Scanner {
     buffer: Vec<u8>,
     /// Number of the first line in the buffer.
     line: u64,
-    /// Number of bytes of the buffer that were searched.
+    /// Number of bytes of the buffer already searched.
     searched: usize,
     /// Range of the open excerpt in the buffer.
     open: Option<(usize, usize)>,
@@ -443,7 +443,7 @@ impl Scanner {
     }
 
     /// Returns the available text of the open excerpt, for a log that is still being written. Later text becomes
-    /// another excerpt. With `whole_lines`, an incomplete last line is not returned yet.
+    /// another excerpt. With `whole_lines`, an incomplete last line is held back.
     pub fn flush(&mut self, whole_lines: bool) -> Option<Excerpt> {
         let (start, end) = self.open?;
         let available = end.min(self.buffer.len());
@@ -559,7 +559,7 @@ impl Searcher {
         match (packed::Searcher::new(anchors), AhoCorasick::new(anchors)) {
             (Some(searcher), _) => Self::Vector(searcher),
             (None, Ok(plain)) => Self::Plain(Box::new(plain)),
-            // Building a search for literals never fails; the tests check this.
+            // Building a search for literals never fails, as the tests check.
             (None, Err(_)) => Self::Nothing,
         }
     }

@@ -1,10 +1,10 @@
-//! Adds the rules of `assets/shared-rules.toml` to a card: the signatures of its `[error]`, and the extracts it names in
-//! `extract_sets`. The build script uses this module too, so it must not depend on others.
+//! Adds the rules of `assets/shared-rules.toml` to a card: the signatures of its `[error]`, and the extracts named in
+//! its `extract_sets`. The build script uses this module too, so it must not depend on others.
 
 use toml::{Table, Value};
 
 const RULES: &str = include_str!("../../assets/shared-rules.toml");
-/// Extracts of every card with `[error]`.
+/// Extracts for every card with `[error]`.
 const ERROR_EXTRACTS: &str = "cuda-error";
 
 /// Replaces `error` and `extract_sets` in the TOML of a card by the signatures and extracts that they stand for.

@@ -39,7 +39,7 @@ impl From<String> for Pattern {
 }
 
 impl Pattern {
-    /// Creates a pattern in the notation of cards: a space matches any white space, `{SIZE}` a number with its unit.
+    /// Creates a pattern from card notation: a space matches any white space, `{SIZE}` a number with its unit.
     #[must_use]
     pub fn new(written: &str) -> Self {
         Self {
@@ -79,7 +79,7 @@ struct Rule {
     unless: Vec<Pattern>,
     plain_words: bool,
     weak: bool,
-    /// Literals from the build script. An empty list means that there are none.
+    /// Literals from the build script. An empty list means that none exist.
     needles: Option<Vec<String>>,
 }
 
@@ -275,7 +275,7 @@ impl Signatures {
         }
     }
 
-    /// Adds the fields of the extracts of `card`, if that card was chosen although another card's signature matched.
+    /// Adds the fields of the extracts of `card`, which was chosen although the signature of another card matched.
     pub fn read_around(&self, card: usize, text: &str, found: &mut FieldMap) {
         for (pattern, _) in &self.extracts[card] {
             for (name, value) in pattern.groups(text).unwrap_or_default() {
@@ -289,8 +289,8 @@ impl Signatures {
     }
 }
 
-/// Fields that an extract found near a match. The surrounding text is the same for all matches in a flow and is read
-/// once.
+/// Fields that an extract found near a match. The surrounding text is the same for all matches of one writer and is
+/// read once.
 #[derive(Default)]
 struct NearbyFields {
     found: FieldMap,
@@ -364,7 +364,7 @@ fn without_overlaps(matches: &mut Vec<Match>, cards: &[Card]) {
         )
     };
     matches.sort_by(|a, b| order(a).cmp(&order(b)).then(a.start.cmp(&b.start)));
-    // Maps the start of each accepted match to its end. Only neighbours can overlap.
+    // Maps the start of each accepted match to its end. Only neighbouring matches can overlap.
     let mut accepted = std::collections::BTreeMap::new();
     matches.retain(|m| {
         let before = accepted.range(..m.end).next_back();

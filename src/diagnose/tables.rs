@@ -1,6 +1,6 @@
 //! Tables of device-side assertions, by file and condition, and of Xids, by number.
 //!
-//! A row names its card and contains the phrases that are inserted into the card's sentences.
+//! A row names its card and contains the phrases to insert into the card's sentences.
 
 use serde::Deserialize;
 use serde_json::Value;

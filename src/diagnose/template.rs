@@ -43,7 +43,7 @@ pub fn first(templates: &[String], found: &FieldMap) -> String {
         .unwrap_or_default()
 }
 
-/// Returns true for field names. Other braces, as in `{"a": 1}`, `${HOME}` and f-strings, are kept.
+/// Returns true for field names. Other braces, as in `{"a": 1}`, `${HOME}` and f-strings, remain unchanged.
 fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name

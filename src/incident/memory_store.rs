@@ -1,16 +1,16 @@
-//! The store for a recording, in memory. A recording is diagnosed each time it is played, and incidents that a remote
-//! host's store sent while it was recorded are part of it as events.
+//! An in-memory store for a recording. A recording is diagnosed each time it is played. It also contains, as events,
+//! the incidents that a remote host's store sent while it was recorded.
 
 use crate::model::incident_key::IncidentKey;
 use crate::model::incident_record::Record;
 use crate::model::remote_incident::RemoteIncident;
 
-/// The same as the limit of the store on disk.
+/// Equal to the limit of the store on disk.
 const MAX_INCIDENTS: usize = 200;
 
 #[derive(Debug, Default)]
 pub struct MemoryStore {
-    /// Each with the key under which it was first reported, which takes the place of the name in a store on disk.
+    /// Each record with the key under which it was first reported, which replaces the name in a store on disk.
     entries: Vec<(IncidentKey, Record)>,
 }
 
@@ -36,7 +36,7 @@ impl MemoryStore {
         (key, record)
     }
 
-    /// Merges an incident of a remote host's store and returns the result; `None` if it is invalid.
+    /// Merges an incident of a remote host's store. Returns the result, or `None` if the incident is invalid.
     pub fn adopt(&mut self, remote: &RemoteIncident) -> Option<Record> {
         let (key, record) = self.write(Record::from_remote(remote)?);
         Some(Record {

@@ -30,8 +30,8 @@ use crate::model::units::Millis;
 const MAX_EXIT_DELAY: Millis = Millis(30_000);
 
 impl Record {
-    /// Returns true if both records describe the same incident. They do if their keys are the same, if both are about the
-    /// exit of one process, or if one is about the cause of the exit that the other describes.
+    /// Returns true if both records describe the same incident: their keys are the same, both describe the exit of one
+    /// process, or one describes the cause of the other's exit.
     pub fn is_same(&self, other: &Self) -> bool {
         let is_exit = |record: &Self| {
             record.key.process.is_some() && record.incident.severity == Severity::Fatal
@@ -43,8 +43,8 @@ impl Record {
                 && (self.is_exit_after(other) || other.is_exit_after(self)))
     }
 
-    /// Returns true if `self` was concluded when the process exited, from log text of unknown time, and `before` may be
-    /// the error in that text. Interpreters may take a long time to exit.
+    /// Returns true if `self` was concluded at the exit of the process, from log text of unknown time, and `before` may
+    /// be the error in that text. Interpreters may take a long time to exit.
     fn is_exit_after(&self, before: &Self) -> bool {
         let exited = self.key.first;
         self.evidence.events.is_empty()
@@ -56,8 +56,8 @@ impl Record {
             && exited.since(before.key.first) <= MAX_EXIT_DELAY
     }
 
-    /// Merges both records: the better explanation, the higher severity, and all data of either. If the explanations
-    /// are equally good, this record's is used. Keeps the name of this record.
+    /// Merges both records: the better explanation, the higher severity, and all data of both. If the explanations are
+    /// equally good, this record's is used. Keeps this record's name.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         let is_better = is_better(&other, &self);
@@ -113,8 +113,8 @@ fn is_better(new: &Record, old: &Record) -> bool {
         .is_gt()
 }
 
-/// Returns true if `new` is based on at least as many events. It compares the latest event of one agent, because events
-/// of other agents are also in the old record.
+/// Returns true if `new` is based on at least as many events. Compares the latest event of one agent, because the old
+/// record also contains events of other agents.
 fn has_seen_as_much(new: &[Event], old: &[Event]) -> bool {
     let Some(last) = new.last() else { return true };
     let latest = |events: &[Event]| {
@@ -160,7 +160,7 @@ fn is_replayed(incident: &Incident) -> bool {
     incident.fixes.iter().any(|fix| fix.replayed.is_some())
 }
 
-/// Returns `b`'s conclusion if it is better, else `a`'s, and adds the data of the other. Keeps the name of `a`.
+/// Returns `b`'s conclusion if it is better, or else `a`'s, and adds the other's data. Keeps `a`'s name.
 fn merged(a: Incident, b: Incident, is_better: bool) -> Incident {
     let (mut chosen, other) = if is_better {
         (b.clone(), a.clone())
@@ -173,7 +173,7 @@ fn merged(a: Incident, b: Incident, is_better: bool) -> Incident {
     }
     chosen.uid = a.uid.or(b.uid);
     chosen.severity = match (a.severity, b.severity) {
-        // An unknown value is from a later version, so any known one is preferred.
+        // An unknown value is from a later version, so any known value is preferred.
         (Severity::Unknown, known) | (known, Severity::Unknown) => known,
         (a, b) => a.max(b),
     };

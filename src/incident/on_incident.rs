@@ -21,7 +21,7 @@ use super::uid::Uid;
 use crate::model::text::visible;
 use crate::open_files::restore_in;
 
-/// How long the command may take.
+/// Maximum duration of the command.
 pub const NOTICE_LIMIT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_STDERR: usize = 4 << 10;
@@ -36,7 +36,7 @@ pub enum Notice {
     Failed(String),
 }
 
-/// Runs `command` for an incident of the store if it was not run yet. This blocks up to `limit`, so do not call it from
+/// Runs `command` for an incident of the store, unless it was already run. Blocks up to `limit`, so do not call it from
 /// a task that draws the screen.
 pub fn notify(store: &Store, uid: &Uid, command: &str, limit: Duration) -> Notice {
     notify_until(store, uid, command, limit, &AtomicBool::new(false))
@@ -86,8 +86,8 @@ pub(super) fn run(
         .spawn()
         .map_err(|error| format!("cannot start sh: {error}"))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // Write on a thread, because the command may not read its input. It is not an error if the command exits before
-        // it has read everything.
+        // Write on a separate thread, because the command may not read its input. A command that exits before it has
+        // read everything is not an error.
         let feeder = thread::Builder::new().name("on_incident".into());
         let _ = feeder.spawn(move || stdin.write_all(&json));
     }
@@ -139,7 +139,7 @@ fn stop(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// The beginning of the command's standard error. Reads never block, because a process that the command started may keep
+/// The beginning of the command's standard error. Reads never block, because a process started by the command may keep
 /// the other end open forever.
 struct StderrText {
     text: Vec<u8>,

@@ -39,8 +39,8 @@ pub struct SaveResult {
     pub fault: Option<String>,
 }
 
-/// Saves an incident of this user, and runs `on_incident` if it was not run for this incident before. This may block
-/// for seconds, so do not call it from a task that draws. Setting `is_cancelled` stops the command early.
+/// Saves an incident of this user, and runs `on_incident` unless it was already run for this incident. May block for
+/// seconds, so do not call it from a task that draws. Setting `is_cancelled` stops the command early.
 pub fn save(
     record: Record,
     on_incident: Option<&str>,

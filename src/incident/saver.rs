@@ -1,7 +1,7 @@
 //! Converts diagnosed incidents to records with evidence, and saves them in the store.
 //!
-//! If the store cannot be written, because another writer has locked it or the disk is slow, the record is saved later,
-//! because a remote host sends each incident only once.
+//! If the store cannot be written, because another writer has locked it or the disk is slow, the record is saved later.
+//! A remote host sends each incident only once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use crate::model::units::{Millis, Mono};
 
 /// Maximum number of recent events that are retained as evidence.
 const MAX_EVENTS: usize = 256;
-/// Maximum number of unsaved incidents; beyond this the oldest is dropped.
+/// Maximum number of unsaved incidents. Beyond this number, the oldest is dropped.
 const MAX_UNSAVED: usize = 64;
 /// Time between attempts to save unsaved incidents.
 const RETRY_INTERVAL: Millis = Millis(5_000);
@@ -39,8 +39,8 @@ enum UnsavedRecord {
     Remote(Arc<RemoteIncident>),
 }
 
-/// Lets one thread use the store at a time. When a job on a hundred hosts fails, all threads save an incident at once, and
-/// a thread that waits for the store's own lock gives up after two seconds.
+/// Lets one thread use the store at a time. When a job on a hundred hosts fails, all threads save an incident at once,
+/// and a thread gives up after waiting two seconds for the store's own lock.
 fn store_access() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
@@ -55,9 +55,9 @@ pub struct IncidentSaver {
     versions: BTreeMap<String, String>,
     events: VecDeque<Event>,
     unsaved: VecDeque<UnsavedIncident>,
-    /// Time of the last attempt, or time since which an incident is unsaved.
+    /// Time of the last attempt, or the time since which an incident has been unsaved.
     tried: Option<Mono>,
-    /// True after an error was reported. Errors are reported once, because every attempt would repeat them.
+    /// True after an error was reported. Each error is reported once, because every attempt would repeat it.
     is_error_reported: bool,
 }
 
@@ -94,8 +94,8 @@ impl IncidentSaver {
         }
     }
 
-    /// Saves a conclusion and replaces it by the merged one from the store, with its name there. If it could not be saved,
-    /// which is reported, it has no name.
+    /// Saves a conclusion, and replaces it with the merged one from the store, including its name there. A conclusion
+    /// that could not be saved has no name, and the failure is reported.
     pub fn save(&mut self, record: &mut Record) {
         self.add_evidence(record);
         if self.sink.is_none() {
@@ -105,7 +105,7 @@ impl IncidentSaver {
         {
             record.incident = *stored.incident;
         }
-        // The store has the evidence, and the blocks of the map; screens do not show them.
+        // The store contains the evidence and the blocks of the map, which screens do not show.
         record.evidence = Evidence::default();
         record.forget_blocks();
     }
@@ -230,7 +230,7 @@ impl IncidentSaver {
         }
         let (store, uid) = (sink.store.clone(), stored.uid.clone());
         let report = self.report.clone();
-        // On a thread, so that a command that hangs does not delay the next incident.
+        // On a separate thread, so that a command that hangs does not delay the next incident.
         let run = move || {
             if let Notice::Failed(why) = notify(&store, &uid, &command, NOTICE_LIMIT) {
                 let _ = report.send(WatchResult::Error(why));

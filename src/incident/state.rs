@@ -13,7 +13,7 @@ use crate::user_files;
 
 const SCHEMA: u32 = 1;
 pub(super) const NAME: &str = "state.json";
-/// Maximum file size, far more than two times for each incident of a full store need.
+/// Maximum file size. Two times for each incident of a full store need far less.
 const MAX_BYTES: u64 = 1 << 20;
 /// Maximum number of notifications about processes that are remembered.
 const MAX_ACTIVITY: usize = 1_024;
@@ -35,8 +35,8 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Reads the state. A missing or damaged file is treated as empty, so that all incidents are unread again.
-    /// Returns the schema version of a state written by a newer gputop, which must not be overwritten.
+    /// Reads the state. A missing or damaged file is treated as empty, which makes all incidents unread again. Returns
+    /// the schema version if a newer gputop wrote the state, which must not be overwritten then.
     pub(super) fn read(folder: &Path) -> Result<Self, u64> {
         let read = || -> io::Result<Value> {
             let bytes = user_files::read(&folder.join(NAME), MAX_BYTES)?;

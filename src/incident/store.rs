@@ -25,7 +25,7 @@ use crate::user_files::{self, Base, DirectoryError};
 /// ones first.
 const MAX_RECORDS: usize = 200;
 const MAX_BYTES: u64 = 64 << 20;
-/// Maximum size of a file; larger ones are never written.
+/// Maximum size of a file. Larger files are never written.
 const MAX_FILE: u64 = 4 << 20;
 /// Maximum memory for the lists of one file while it is read.
 const MAX_MEMORY: usize = 24 << 20;
@@ -37,9 +37,9 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// the others.
 const LOCK_INTERVAL: Duration = Duration::from_millis(1);
 const LOCK: &str = "lock";
-/// Stands for the newest incident.
+/// Refers to the newest incident.
 const LAST: &str = "last";
-/// Age beyond which a temporary file is deleted, because its writer was killed.
+/// Age beyond which a temporary file is deleted. Its writer must have been killed.
 const MAX_PART_AGE: Duration = Duration::from_mins(10);
 /// Maximum number of IDs to try if the subjects of two incidents have the same hash.
 const MAX_NAMES: u64 = 60;
@@ -62,7 +62,7 @@ pub struct Stored {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     New,
-    /// The record added data to a stored incident.
+    /// The record added data to an incident that was already stored.
     Revised,
     /// The record contained no new data.
     Known,
@@ -168,7 +168,7 @@ impl Store {
         })
     }
 
-    /// Returns all incidents, the oldest first. A store that was never written to is empty.
+    /// Returns all incidents, oldest first. A store that was never written to is empty.
     pub fn list(&self) -> Result<Listing, StoreError> {
         let mut listing = Listing::default();
         let mut entries = Vec::new();
@@ -198,7 +198,7 @@ impl Store {
                     file: file_name(&file.uid),
                     why: format!("it was written by a newer gputop (schema {schema})"),
                 }),
-                // Another gputop has deleted it meanwhile.
+                // Another gputop has deleted it in the meantime.
                 Err(_) => {}
             }
         }
@@ -321,9 +321,9 @@ impl Store {
         .map(drop)
     }
 
-    /// Claims the notification for an incident. Returns true for the first caller, who must run `on_incident`.
-    /// Returns an error if the store cannot be locked in time or cannot be written. The caller must not run the command
-    /// then, because another process may also run it.
+    /// Claims the notification for an incident. Returns true for the first caller, who must run `on_incident`. Returns
+    /// an error if the store cannot be locked in time or cannot be written. In that case the caller must not run the
+    /// command, because another process may run it too.
     pub fn claim_notice(&self, uid: &Uid) -> Result<bool, StoreError> {
         self.change_state(|state, now| {
             let is_first = !state.notified.contains_key(uid);

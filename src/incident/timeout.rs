@@ -10,7 +10,7 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 use crate::user_files::survive_file_limits;
 
 /// Runs `work` on a separate thread and returns its result. Returns `None` if no thread could be started, or if `work`
-/// took longer than `limit`; it then continues in the background.
+/// takes longer than `limit`; `work` then continues in the background.
 ///
 /// The thread blocks all signals. Otherwise a signal that the caller has blocked on its own thread would be delivered
 /// to this thread and kill the process.
@@ -31,7 +31,7 @@ pub fn with_timeout<T: Send + 'static>(
     }
     let thread = thread.ok()?;
     let result = receiver.recv_timeout(limit).ok()?;
-    // Wait for the thread to exit, so that the process has one thread less when the caller forks next.
+    // Wait for the thread to exit, so that the process has one thread fewer when the caller forks next.
     let _ = thread.join();
     Some(result)
 }

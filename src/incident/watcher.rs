@@ -72,7 +72,7 @@ impl Watcher {
         Self::start_with(sink, MAX_WAITING_FRAMES)
     }
 
-    /// Like [`start`](Self::start), with another limit on waiting frames.
+    /// Like [`start`](Self::start), but with a different limit on waiting frames.
     pub fn start_with(sink: Option<IncidentSink>, max_waiting: usize) -> std::io::Result<Self> {
         let (inputs, inbox) = mpsc::channel();
         let (report, results) = channel::unbounded_channel();
@@ -125,7 +125,7 @@ impl Watcher {
         let _ = self.inputs.send(WatchInput::History(uid, tracks));
     }
 
-    /// Waits for the next result. Safe to cancel; never returns after the thread has stopped.
+    /// Waits for the next result. Safe to cancel. Never returns after the thread has stopped.
     pub async fn next(&mut self) -> WatchResult {
         match self.results.recv().await {
             Some(found) => found,
@@ -220,7 +220,7 @@ struct Thread {
     activity: ActivityWatcher,
     saver: IncidentSaver,
     report: channel::UnboundedSender<WatchResult>,
-    /// The last error of the diagnosis, to avoid repeating it: the same text may fail again with each frame.
+    /// The last error of the diagnosis, stored to avoid repeating it: the same text may fail again with each frame.
     last_failure: Option<String>,
 }
 

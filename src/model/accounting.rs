@@ -29,7 +29,7 @@ pub struct Accounting {
     pub other: Bytes,
     /// Memory of processes whose pools are unknown, and memory of other processes that cannot be split further.
     pub processes: Bytes,
-    /// Used memory that belongs to no listed process.
+    /// Used memory that no listed process holds.
     pub unattributed: Bytes,
     pub free: Bytes,
     /// True if the samples contradict each other slightly; shown as `~`.
@@ -91,7 +91,7 @@ struct Claims {
 impl Claims {
     fn of(gpu: &Gpu, list: &[GpuProcess], pools: Option<&Pools>) -> Self {
         let mut claims = Self::default();
-        // Bytes of entries that match no known process, which happens in a container.
+        // Bytes of entries without a known process, as in a container.
         let mut unmatched = 0_u64;
         for process in list {
             let vram = process.vram.get().map(|v| v.0);

@@ -17,7 +17,7 @@ use serde::de::{
     VariantAccess, Visitor,
 };
 
-/// Remaining memory budget while a text is read.
+/// Remaining memory budget while reading a text.
 #[derive(Debug)]
 struct Budget {
     left: Cell<usize>,
@@ -47,7 +47,7 @@ impl Budget {
     }
 }
 
-/// Reads one value whose lists and maps may take up to `max_bytes` of memory. Returns the value and the bytes that were
+/// Reads one value whose lists and maps may take up to `max_bytes` of memory. Returns the value and the number of bytes
 /// charged.
 pub fn read<'de, T: Deserialize<'de>>(
     json: &'de [u8],

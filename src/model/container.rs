@@ -20,14 +20,14 @@ pub enum Runtime {
     Singularity,
     /// Not a container in the narrow sense: Slurm puts each job step in its own cgroup.
     Slurm,
-    /// A container ID was found, but no sign of the runtime.
+    /// A container ID was found, but nothing that identifies the runtime.
     #[default]
     #[serde(other)]
     Unknown,
 }
 
 impl Runtime {
-    /// Returns the word shown before a container's name or id: `docker train`.
+    /// Returns the word shown before a container's name or ID: `docker train`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Docker => "docker",

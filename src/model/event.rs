@@ -1,4 +1,4 @@
-//! Observations of single occurrences, from which incidents are built.
+//! Single observations, from which incidents are built.
 //!
 //! An event is one observation with its process, GPU and time. Events are sent alongside frames and are never dropped.
 //! Their format is the same on the wire, in a recording and in the incident store. An observation of an unknown kind
@@ -27,7 +27,7 @@ pub struct Event {
     pub seq: u64,
     pub time: UnixMillis,
     pub mono: Mono,
-    /// The process, if the event concerns one.
+    /// The process that the event concerns, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessKey>,
     /// The physical GPU, also when the event concerns a MIG device.
@@ -52,7 +52,7 @@ pub enum Observation {
     GpuAtOom(Box<GpuAtOom>),
     /// A log line matched a signature.
     Log(Box<LogExcerpt>),
-    /// The Python hook reported.
+    /// A report of the Python hook.
     Hook(HookEvent),
     /// The allocation trace of a failure was replayed under other settings.
     #[serde(rename = "replayed")]
@@ -97,7 +97,7 @@ pub struct Exit {
 pub struct OomVerdict {
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub killed: Reading<bool>,
-    /// Evidence for the verdict: a line of the kernel log, or a counter that increased.
+    /// Evidence for the verdict: a line of the kernel log, or an increased counter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,
 }
@@ -146,7 +146,7 @@ pub struct GpuAtOom {
     pub memory: Memory,
     /// The processes that use the most memory.
     pub processes: Reading<Vec<GpuProcess>>,
-    /// Delay between detecting the failure and reading this data.
+    /// Delay between the detection of the failure and this reading.
     pub lag: Millis,
 }
 
@@ -164,11 +164,11 @@ pub struct LogExcerpt {
     pub first_line: Reading<u64>,
     /// Whole lines where possible. Escaped for display, limited in length, with secrets removed.
     pub text: String,
-    /// How the log was found.
+    /// How gputop found the log.
     pub origin: LogOrigin,
-    /// The reason for sending the excerpt.
+    /// Why the excerpt was sent.
     pub why: LogWhy,
-    /// Byte position of the text in the log; for a tmux pane or the journal, in the part that was read.
+    /// Byte position of the text in the log, or, for a tmux pane or the journal, in the part that was read.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub offset: Reading<Bytes>,
     /// True if the text directly follows the previous excerpt of this log.
@@ -191,7 +191,7 @@ pub struct LogExcerpt {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogOrigin {
-    /// The file that the process's standard output or error is redirected to.
+    /// The file to which the process's standard output or error is redirected.
     Descriptor,
     /// A file written by the program that reads the process's pipe: `tee`, `multilog`.
     PipeReader,
@@ -200,7 +200,7 @@ pub enum LogOrigin {
     Journal,
     Docker,
     Slurm,
-    /// Named by the user.
+    /// A file named by the user.
     Named,
     #[default]
     #[serde(other)]

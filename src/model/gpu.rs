@@ -1,7 +1,8 @@
 //! One GPU as NVML describes it, and the table of its figures.
 //!
-//! Every figure is a [`Reading`]: a figure that a consumer card, a MIG parent or an old driver cannot provide carries
-//! the reason. The figures of one GPU come from several calls with different periods (`collect/nvml/schedule.rs`).
+//! Every figure is a [`Reading`]. If a consumer card, a MIG parent or an old driver cannot provide a figure, the
+//! reading contains the reason. The figures of one GPU come from several calls with different periods
+//! (`collect/nvml/schedule.rs`).
 //!
 //! To add a figure, add its field and its row of [`GPU_FIGURES`] here, and the NVML call in `collect/nvml/device.rs`.
 //! The GPU screen, the table of GPUs, CSV, JSON, doctor's schedule and the nvidia-smi source follow from these.
@@ -243,11 +244,11 @@ pub struct Ecc {
     pub remap_failed: Reading<bool>,
 }
 
-/// Current and maximum PCIe link.
+/// Current and maximum state of the PCIe link.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pcie {
-    /// The current generation; an idle card lowers it to save power.
+    /// The current generation. An idle card lowers it to save power.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub generation: Reading<u32>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
@@ -324,8 +325,8 @@ macro_rules! traffic {
     };
 }
 
-/// The traffic before its first reading: the screen was just opened, or the recording was made while no screen showed
-/// it.
+/// The traffic before its first reading: the screen was just opened, or no screen showed it when the recording was
+/// made.
 static NOT_SHOWN: LazyLock<Traffic> = LazyLock::new(|| {
     fn unread<T>() -> Reading<T> {
         Reading::missing(Reason::NotRead, "read while this screen is open")

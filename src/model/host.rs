@@ -34,7 +34,8 @@ pub struct Host {
 pub struct Hello {
     /// Version of the frame format. Readers accept any version, because fields are only ever added.
     pub schema: u32,
-    /// Features that a reader must support. A reader rejects the data if it does not know one of them. Empty so far.
+    /// Features that a reader must support. A reader rejects the data if it does not know one of them. No such feature
+    /// exists yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<String>,
     /// Random ID of this agent run. Together with an event's number, it identifies the event permanently.
@@ -55,7 +56,7 @@ pub struct Hello {
     pub namespace_id: Reading<u64>,
     /// The frequency of [`StartTicks`](super::units::StartTicks) in Hz.
     pub ticks_per_second: u64,
-    /// The user id of the collectors.
+    /// The user ID of the collectors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
 }
@@ -83,7 +84,8 @@ pub struct Driver {
     /// The newest CUDA version that the driver supports: `13.0`.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub cuda: Reading<String>,
-    /// Number of GPUs that the driver reports. If it reports none, or no driver is found, the reason as a sentence.
+    /// Number of GPUs that the driver reports. If it reports none, or no driver is found, contains the reason as a
+    /// sentence.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub gpus: Reading<u32>,
 }

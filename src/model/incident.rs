@@ -10,7 +10,7 @@ use super::units::Pid;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Incident {
-    /// The explanation's id: `oom-fragmentation`.
+    /// The explanation's ID: `oom-fragmentation`.
     pub id: String,
     pub family: String,
     pub severity: Severity,
@@ -42,7 +42,7 @@ pub struct Incident {
     /// The original message.
     #[serde(skip_serializing_if = "Quote::is_empty")]
     pub quote: Quote,
-    /// Location in the user's program, as `train.py:57  loss.backward()`.
+    /// Location in the user's program: `train.py:57  loss.backward()`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
     /// Reason for listing this incident before the others, as a sentence.
@@ -67,7 +67,7 @@ impl Incident {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Quote {
-    /// Escaped for display; may contain line breaks.
+    /// Escaped for display. May contain line breaks.
     pub text: String,
     /// Sorted by position, without overlaps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -80,7 +80,7 @@ impl Quote {
     }
 }
 
-/// The label of a part of a [`Quote`]; positions are bytes of its text.
+/// The label of a part of a [`Quote`]. Positions are byte offsets in its text.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Label {
@@ -217,10 +217,10 @@ pub struct Cause {
     pub id: String,
     pub title: String,
     pub verdict: Verdict,
-    /// Supporting evidence, one sentence each with its values.
+    /// Supporting evidence, one sentence each, with the measured values.
     pub r#for: Vec<String>,
     pub against: Vec<String>,
-    /// While the verdict is open, the check that would decide it, and how to do the check.
+    /// The check that would settle an open verdict, and how to do it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub needs: Option<String>,
 }
@@ -231,7 +231,7 @@ pub enum Verdict {
     Likely,
     Possible,
     RuledOut,
-    /// Unknown, or a verdict that a later version added.
+    /// Unknown, or a verdict added by a later version.
     #[default]
     #[serde(other)]
     Unknown,
@@ -241,7 +241,7 @@ pub enum Verdict {
 #[serde(default)]
 pub struct Fix {
     pub title: String,
-    /// The id of the cause that the fix addresses.
+    /// The ID of the cause that the fix addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub for_cause: Option<String>,
     /// The exact text to apply.

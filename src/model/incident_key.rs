@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::process::ProcessKey;
 use super::units::{GpuUuid, Millis, Mono, UnixMillis};
 
-/// Maximum time between first observations of the same incident. Two dashboards sample at different times.
+/// Maximum difference between the first observations of one incident. Two dashboards sample at different times.
 const MAX_DISTANCE: Millis = Millis(5_000);
 
 /// The subject of an incident, and the time of its first observation.
@@ -39,7 +39,7 @@ impl IncidentKey {
         self.shares_subject(other) && self.first.0.abs_diff(other.first.0) <= MAX_DISTANCE.0
     }
 
-    /// Returns true if both are about the same process, or one is about a process that the other's command started.
+    /// Returns true if both concern the same process, or one concerns a process that the other's command started.
     pub fn shares_subject(&self, other: &Self) -> bool {
         let is_child = |part: &Self, whole: &Self| {
             part.run.is_some() && part.run == whole.process && whole.run.is_none()
@@ -48,7 +48,7 @@ impl IncidentKey {
             || self.is_same_boot(other) && (is_child(self, other) || is_child(other, self))
     }
 
-    /// Returns true if both are about the same process or, without a process, about the same GPU.
+    /// Returns true if both concern the same process or, without a process, the same GPU.
     pub fn has_same_subject(&self, other: &Self) -> bool {
         self.is_same_boot(other)
             && self.process == other.process
@@ -59,8 +59,8 @@ impl IncidentKey {
         !self.boot_id.is_empty() && self.boot_id == other.boot_id
     }
 
-    /// Returns the key of an incident that two observers saw: the earlier time, and the process inside the command
-    /// instead of the command itself.
+    /// Returns the key of an incident that two observers saw: the earlier time, and a process in preference to the
+    /// command that started it.
     #[must_use]
     pub fn merged(self, other: Self) -> Self {
         let (first, then) = if other.first < self.first {

@@ -43,7 +43,7 @@ pub struct Record {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub excerpt: Option<Excerpt>,
     pub evidence: Evidence,
-    /// The state of the machine at the time of the incident; only observers of the process have it.
+    /// The state of the machine at the time of the incident. Only observers of the process have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scene: Option<Arc<Scene>>,
     /// Measured values before and after the incident, one track for each series.
@@ -104,7 +104,7 @@ pub enum UnreadableRecord {
 }
 
 impl Record {
-    /// Parses a record. Checks the version first, because the rest of a newer record may have any format.
+    /// Parses a record. Checks the version first, because the remaining content of a newer record may have any format.
     pub fn read(value: Value) -> Result<Self, UnreadableRecord> {
         let schema = value.get("schema").and_then(Value::as_u64);
         if let Some(schema) = schema.filter(|schema| *schema > u64::from(SCHEMA)) {
@@ -113,7 +113,7 @@ impl Record {
         Ok(serde_json::from_value(value)?)
     }
 
-    /// Parses an incident of another host's store; `None` if this version cannot read it.
+    /// Parses an incident of another host's store. Returns `None` if this version cannot read it.
     #[must_use]
     pub fn from_remote(remote: &RemoteIncident) -> Option<Self> {
         let mut record = Self::read(remote.record.clone()).ok()?;
@@ -146,7 +146,7 @@ impl Record {
         }
     }
 
-    /// Returns all processes that the incident is about.
+    /// Returns all processes that the incident concerns.
     pub fn processes(&self) -> Vec<ProcessKey> {
         let scene = self.scene.as_ref();
         let mut processes = scene.map_or_else(Vec::new, |scene| scene.processes.clone());

@@ -2,7 +2,7 @@
 
 use super::units::Millis;
 
-/// State of the connection. Frames contain their age; the state says whether more frames will arrive.
+/// State of the connection. Frames contain their age, and the connection state shows whether more frames will arrive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Link {
     /// Waiting for the first bytes.
@@ -16,13 +16,13 @@ pub enum Link {
     Silent {
         since: Millis,
     },
-    /// The connection ended; the data received so far stays on screen.
+    /// The connection ended. The data received so far stays on screen.
     Lost {
         /// Time between the loss and the creation of this value.
         since: Millis,
         /// The reason: a phrase without a period, escaped for display.
         why: String,
-        /// Time until the next attempt; 0 during an attempt.
+        /// Time until the next attempt, or 0 during an attempt.
         again_in: Millis,
         /// True if connecting needs user input: a password, a passphrase, or confirmation of a host key.
         asks: bool,

@@ -13,11 +13,11 @@ use super::units::{Bytes, Mono};
 pub struct LogView {
     pub process: ProcessKey,
     pub at: Mono,
-    /// False until the logs of the process have been searched for.
+    /// False until gputop has searched for the logs of the process.
     pub is_attached: bool,
-    /// The readable logs of the process; the one that `text` comes from is first.
+    /// The readable logs of the process. The first one is the source of `text`.
     pub sources: Vec<LogSource>,
-    /// Reason why its output, or part of it, cannot be read.
+    /// Reason why the output of the process, or part of it, cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<Missing>,
     /// The newest text since attaching, escaped for display and limited in length.

@@ -113,14 +113,15 @@ pub struct PoolStats {
     /// Free blocks in segments that also contain a live block. Always 0 with expandable segments.
     pub inactive_split: Bytes,
     pub inactive_split_peak: Bytes,
-    /// Bytes that the program requested, before rounding; from torch 2.0 on.
+    /// Bytes that the program requested, before rounding. Available in torch 2.0 and later.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub requested: Reading<Bytes>,
     pub segments: u64,
     pub segments_peak: u64,
     pub num_alloc_retries: u64,
     pub num_ooms: u64,
-    /// The largest free block of any stream, from the last node of each free tree. Only the map has the exact value.
+    /// The largest free block of any stream, taken from the last node of each free tree. Only the map has the exact
+    /// value.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub largest_free_block: Reading<Bytes>,
 }
@@ -146,7 +147,7 @@ pub struct FailureMap {
     pub map: PoolMap,
 }
 
-/// Memory allocated by one driver call; with expandable segments, one mapped range.
+/// Memory allocated by one driver call, or, with expandable segments, one mapped range.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Segment {
@@ -193,12 +194,12 @@ pub enum PoolKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Block {
-    /// Omitted from JSON if 0, which is never a block's address. In a recording, blocks are contiguous, so most
+    /// Omitted from JSON if 0, which is never the address of a block. Blocks in a recording are contiguous, so most
     /// addresses are omitted.
     #[serde(skip_serializing_if = "is_zero")]
     pub address: u64,
     pub size: Bytes,
-    /// Bytes that the program requested; set for allocated blocks only.
+    /// Bytes that the program requested. Set for allocated blocks only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requested: Option<Bytes>,
     pub state: BlockState,
@@ -216,7 +217,7 @@ pub enum BlockState {
     /// Freed blocks that another stream may still use.
     Active,
     Free,
-    /// Address space of an expandable segment without physical memory, which is not part of reserved memory.
+    /// Address space of an expandable segment without physical memory. It is not part of reserved memory.
     Unmapped,
     #[default]
     #[serde(other)]
@@ -254,7 +255,8 @@ fn is_empty(list: &Arc<Vec<ReportedPool>>) -> bool {
 }
 
 impl Segment {
-    /// Sets the address of each block that directly follows the previous one to 0, which is never a block's address.
+    /// Sets the address of each block that directly follows the previous one to 0, which is never the address of a
+    /// block.
     pub fn omit_implied_addresses(&mut self) {
         let mut next = self.address;
         for block in &mut self.blocks {
@@ -279,7 +281,7 @@ impl Pools {
         reported.filter(move |pool| pool.process == process)
     }
 
-    /// Returns why the allocator of a process could not be read, if reading was tried.
+    /// Returns the reason why the allocator of a process could not be read, if reading was tried.
     pub fn why_unread(&self, process: ProcessKey) -> Option<&Unread> {
         self.unread.iter().find(|unread| unread.process == process)
     }
@@ -296,7 +298,7 @@ impl PoolStats {
         )
     }
 
-    /// Returns freed bytes that another stream may still use: a part of [`idle`](Self::idle).
+    /// Returns freed bytes that another stream may still use. They are a part of [`idle`](Self::idle).
     pub fn waiting(&self) -> Bytes {
         let waiting = self.active.last().0.saturating_sub(self.allocated.last().0);
         Bytes(waiting.min(self.idle().0))

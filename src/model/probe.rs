@@ -20,7 +20,7 @@ pub const DEFAULT_ARENA: Bytes = Bytes::gib(1);
 pub const CONTEXT: Bytes = Bytes::mib(640);
 
 /// Returns the memory that a probe must leave free: the larger of 1 GiB and 2 % of the GPU's memory. If other processes
-/// use the GPU, the share is 10 %, because their next requests are unknown.
+/// use the GPU, the share is 10 %, because the size of their next requests is unknown.
 pub fn default_headroom(total: Bytes, others: bool) -> Bytes {
     let share = if others { total.0 / 10 } else { total.0 / 50 };
     Bytes(share.max(Bytes::gib(1).0))
@@ -47,7 +47,7 @@ pub struct ProbeRequest {
     pub headroom: Option<Bytes>,
     /// Run the probe even if it could disturb other processes.
     pub force: bool,
-    /// The policies to run; all if empty.
+    /// The policies to run. All of them if empty.
     pub policies: Vec<Policy>,
 }
 
@@ -180,7 +180,7 @@ pub enum Policy {
     Unknown,
 }
 
-/// All policies in the order in which they run. Those with the most driver calls come last.
+/// All policies in the order in which they run. Those with the most driver calls are last.
 pub const POLICIES: &[Policy] = &[
     Policy::Native,
     Policy::Expandable,
@@ -222,7 +222,7 @@ pub struct PatternRun {
     pub source: String,
     /// Maximum memory that the policy could hold.
     pub arena_bytes: Bytes,
-    /// Number of requests in the pattern. The next field is the number made before the time limit.
+    /// Number of requests in the pattern. The next field is the number of requests made before the time limit.
     pub requests: u64,
     pub requests_made: u64,
     /// Requests that did not fit.
@@ -233,12 +233,12 @@ pub struct PatternRun {
     pub allocated_bytes: Bytes,
     pub free_bytes: Bytes,
     pub largest_free_block: Bytes,
-    /// 1 − largest free block / free bytes; 0 if all free memory is one block. Absent if no memory is free.
+    /// 1 − largest free block / free bytes. 0 if all free memory is one block. Absent if no memory is free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external_fragmentation: Option<f64>,
     pub free_histogram: Vec<Bin>,
     pub us: u64,
-    /// Reason why the pattern was not run, or not to its end: a phrase without a period.
+    /// Reason why the pattern was not run, or was not run to its end, as a phrase without a period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
 }
@@ -267,7 +267,7 @@ pub struct ProcessSide {
 pub struct Cost {
     /// Maximum memory held at once, without the context.
     pub held_peak_bytes: Bytes,
-    /// Bytes multiplied by the time for which they were held, in bytes × milliseconds.
+    /// Bytes multiplied by the time for which they were held (bytes × milliseconds).
     pub held_byte_ms: u64,
     /// Time from the first byte held to the last byte returned.
     pub held_ms: u64,

@@ -40,7 +40,7 @@ pub struct Process {
     pub command: Reading<String>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub user: Reading<String>,
-    /// The effective user id.
+    /// The effective user ID.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
     pub state: RunState,
@@ -49,34 +49,34 @@ pub struct Process {
     pub cpu: Reading<Percent>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub rss: Reading<Bytes>,
-    /// RANK from the process's environment, otherwise SLURM_PROCID.
+    /// RANK from the process's environment, or SLURM_PROCID if RANK is not set.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub rank: Reading<u32>,
     /// LOCAL_RANK, otherwise SLURM_LOCALID.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub local_rank: Reading<u32>,
-    /// The batch system's job id.
+    /// The batch system's job ID.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub job: Reading<String>,
-    /// CUDA_VISIBLE_DEVICES at the start of the process, split into entries; the program may change it later.
+    /// CUDA_VISIBLE_DEVICES at the start of the process, split into entries. The program may change it later.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub visible_devices: Reading<Vec<String>>,
-    /// PYTORCH_CUDA_ALLOC_CONF, otherwise PYTORCH_ALLOC_CONF, at the start of the process.
+    /// Value of PYTORCH_CUDA_ALLOC_CONF, or of PYTORCH_ALLOC_CONF if that is not set, at the start of the process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alloc_conf: Option<String>,
-    /// The process that started it, or that adopted it later.
+    /// The process that started it or later adopted it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
     /// The command under `gputop run` to which this process belongs, unless it is that command itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<ProcessKey>,
-    /// Its container: a short id, or the name if the runtime has no ids; for a Slurm step `81234.0`.
+    /// Its container: a short ID, or the name if the runtime has no IDs; `81234.0` for a Slurm step.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub container: Reading<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container_runtime: Option<Runtime>,
-    /// The name chosen by the user: `train`, `POD/CONTAINER` for Kubernetes, the image for Apptainer. Not read if the id
-    /// is already a name.
+    /// The name chosen by the user: `train`, `POD/CONTAINER` for Kubernetes, the image for Apptainer. Not read if the
+    /// ID is already a name.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub container_name: Reading<String>,
     /// GPUs whose device file the process has open. Set only inside a container, where the driver's list cannot be
@@ -108,7 +108,7 @@ pub enum RunState {
     /// In an uninterruptible system call: waiting for a disk or for the driver.
     Blocked,
     Stopped,
-    /// Exited but not yet reaped by its parent; its VRAM may still be held.
+    /// Exited but not yet reaped by its parent. Its VRAM may still be held.
     Zombie,
     #[default]
     #[serde(other)]

@@ -81,7 +81,7 @@ impl fmt::Display for Missing {
     }
 }
 
-/// A value or the reason for its absence; never a placeholder such as 0 or -1.
+/// A value or the reason for its absence. Never a placeholder such as 0 or -1.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Reading<T> {
@@ -128,7 +128,7 @@ impl<T> Reading<T> {
 }
 
 impl<T: PartialOrd> Reading<T> {
-    /// Replaces a value above `max` by [`Reason::Implausible`].
+    /// Replaces a value above `max` with [`Reason::Implausible`].
     #[must_use]
     pub fn at_most(self, max: T) -> Self {
         match self {
@@ -235,7 +235,7 @@ impl<'de, T: Deserialize<'de>> de::Visitor<'de> for ReadingVisitor<T> {
         ))
     }
 
-    /// Reads entry by entry, so that a malformed hint costs only the hint and not the frame.
+    /// Reads entry by entry, so that a malformed hint loses only the hint and not the frame.
     fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut missing = Missing::from(Reason::Unknown);
         while let Some(key) = map.next_key::<std::borrow::Cow<'_, str>>()? {

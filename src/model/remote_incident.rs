@@ -7,9 +7,10 @@ use serde_json::Value;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IncidentFile {
-    /// The incident's id in that store.
+    /// The incident's ID in that store.
     pub uid: String,
-    /// Time of the last change in nanoseconds since 1970, and size in bytes. If both are unchanged, so is the file.
+    /// Time of the last change in nanoseconds since 1970, and size in bytes. If both are unchanged, the file is
+    /// unchanged.
     pub modified: i64,
     pub bytes: u64,
     /// True if a user has opened the incident on that host.
@@ -20,7 +21,7 @@ pub struct IncidentFile {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RemoteIncident {
-    /// The incident's id in that store.
+    /// The incident's ID in that store.
     pub uid: String,
     pub is_read: bool,
     /// Null if the incident was deleted or cannot be read.

@@ -81,7 +81,7 @@ pub struct FreeBlocks {
 }
 
 impl Scene {
-    /// Merges two scenes of the same incident: retains this one and adds missing parts from the other.
+    /// Merges two scenes of the same incident: keeps this one and adds missing parts from the other.
     #[must_use]
     pub fn filled(mut self, other: Self) -> Self {
         if self.frame.gpus.is_empty() {
@@ -126,7 +126,7 @@ impl Scene {
         }
     }
 
-    /// Removes the list of blocks, which is only meant for other programs.
+    /// Removes the list of blocks, which is intended for other programs only.
     pub fn forget_blocks(&mut self) {
         if let Some(map) = &mut self.map {
             map.whole = None;

@@ -113,7 +113,7 @@ pub const SIGNALS: &[SignalDef] = &[
 
 impl Signal {
     pub fn def(self) -> &'static SignalDef {
-        // A test checks that every signal is listed.
+        // A test checks that the list contains every signal.
         let listed = SIGNALS.iter().find(|def| def.signal == self);
         listed.unwrap_or(&SIGNALS[7])
     }
@@ -123,7 +123,7 @@ impl Signal {
     }
 }
 
-/// The result of a signal for each process: delivered, or the reason why not.
+/// The result of sending a signal, for each process: delivered, or the reason why not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Signalled {
     pub signal: Signal,

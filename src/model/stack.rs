@@ -1,6 +1,6 @@
 //! Python stacks of a process, read on request or after a notable observation.
 //!
-//! A stack is read without stopping the program, so it may be slightly older or newer than its trigger; the maximum
+//! A stack is read without stopping the program, so it may be slightly older or newer than its trigger. The maximum
 //! delay is stored with it. Text is already escaped for display and limited in length.
 
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ pub struct PythonStack {
     pub allocated: Option<Bytes>,
     /// The main thread first.
     pub threads: Vec<StackThread>,
-    /// Number of threads without two equal reads, or beyond the limit.
+    /// Number of threads without two equal reads, or beyond the maximum.
     pub left_out: u32,
 }
 
@@ -58,12 +58,12 @@ pub struct StackFrame {
     pub function: String,
     /// Path as the program names it, often absolute.
     pub file: String,
-    /// Line number; 0 if unknown.
+    /// Line number, or 0 if unknown.
     pub line: u32,
 }
 
 impl PythonStack {
-    /// Returns the thread that runs the program: the main thread, otherwise the first.
+    /// Returns the thread that runs the program: the main thread, or the first one if there is no main thread.
     pub fn main(&self) -> Option<&StackThread> {
         self.threads
             .iter()
@@ -99,7 +99,7 @@ const LIBRARIES: &[&str] = &[
     "importlib",
     ".pyx",
 ];
-/// Extensions of compiled code, which torch mixes with Python frames.
+/// File extensions of compiled code. Tracebacks of torch mix such frames with Python frames.
 const COMPILED: &[&str] = &[
     ".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp", ".S", ".so",
 ];

@@ -75,7 +75,7 @@ pub fn harmless_json(json: &[u8], max_bytes: usize) -> Option<Cow<'_, [u8]>> {
     (written.len() <= max_bytes).then(|| Cow::Owned(written.into_bytes()))
 }
 
-/// Decodes `001b…` to ESC. A surrogate is not a character, but the high surrogate shared by all tag characters is
+/// Decodes `001b…` to ESC. A surrogate alone is not a character, but the high surrogate shared by all tag characters is
 /// treated as U+E0000.
 fn escaped(digits: &str) -> Option<char> {
     match u32::from_str_radix(digits.get(..4)?, 16).ok()? {
@@ -163,7 +163,8 @@ impl Shown {
             chars: 0,
             max_chars,
             cut_at: 0,
-            // Escape a mark at the start, because without a base it would change the character to the left of the text.
+            // Escape a mark at the start. Without a base character, it would change the character to the left of the
+            // text.
             marks: MAX_MARKS,
         }
     }
@@ -284,7 +285,7 @@ mod tests {
         assert_eq!(read("\"\u{9b}2J\u{7f}\"").as_deref(), Some("\\u{9b}2J^?"));
         assert_eq!(read("\"\\u202Ecod\"").as_deref(), Some("\\u{202e}cod"));
         assert_eq!(read("\"\\ud83d\\ude00\"").as_deref(), Some("\u{1f600}"));
-        // A half of the tag remains, which is not valid text.
+        // Only a half of the tag remains, which is not valid text.
         assert_eq!(read("\"\\udb40\\udc41\""), None);
         for cut in ["\"\\", "\"\\u", "\"\\u00", "\"\\u001"] {
             assert_eq!(read(cut), None);

@@ -55,7 +55,7 @@ quantity!(
     Percent(f64)
 );
 whole_quantity!(
-    /// A process id, in the PID namespace of the host that reported it.
+    /// A process ID, in the PID namespace of the host that reported it.
     Pid(u32)
 );
 whole_quantity!(
@@ -68,17 +68,17 @@ whole_quantity!(
     Mono(u64)
 );
 whole_quantity!(
-    /// Milliseconds since 1970 by the host's wall clock. For display only, since that clock may be set back.
+    /// Milliseconds since 1970 by the host's wall clock. For display only, because that clock may be set back.
     UnixMillis(i64)
 );
 whole_quantity!(
-    /// Start time of a process in clock ticks since boot (`/proc/PID/stat`, field 22). Together with the PID and the boot
-    /// id it identifies one process permanently.
+    /// Start time of a process in clock ticks since boot (`/proc/PID/stat`, field 22). Together with the PID and the
+    /// boot ID it identifies one process permanently.
     StartTicks(u64)
 );
 
 impl Percent {
-    /// Rounds to a tenth: more digits are noise and take space in every recording.
+    /// Rounds to a tenth. More digits are noise and take space in every recording.
     pub fn rounded(value: f64) -> Self {
         Self((value * 10.0).round() / 10.0)
     }
@@ -175,7 +175,7 @@ impl fmt::Display for Bytes {
 /// A printed sum must equal the sum of the printed parts. If each part is rounded separately, they differ by up to half
 /// a step per part. No part changes by a whole step or more, and a part of 0 stays 0.
 pub fn apportion(parts: &[Bytes], step: u64) -> Vec<Bytes> {
-    // Count in steps, with a type wide enough for implausible parts: a broken driver may return all bits set.
+    // Count in steps, with a type wide enough for implausible parts. A broken driver may return all bits set.
     let sum: u128 = parts.iter().map(|p| u128::from(p.0)).sum();
     let floors: Vec<u64> = parts.iter().map(|p| p.0 / step * step).collect();
     let whole: u128 = floors.iter().map(|&f| u128::from(f / step)).sum();

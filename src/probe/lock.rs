@@ -42,7 +42,7 @@ mod tests {
         assert!(lock(folder.path(), &one).is_err_and(|why| why.contains("is running")));
         lock(folder.path(), &two).expect("another GPU");
         drop(held);
-        // A child that another test is starting inherits our files until its exec.
+        // A child that another test is starting inherits these files until its exec.
         let start = std::time::Instant::now();
         while lock(folder.path(), &one).is_err() {
             assert!(start.elapsed().as_secs() < 20, "still locked");

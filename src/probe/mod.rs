@@ -40,13 +40,13 @@ pub const CHILD: &str = "probe-child";
 /// Timeout for loading the driver and creating a context: 0.2 s on an active GPU, seconds on eight suspended ones.
 pub const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Timeout for returning the memory. Returning 130 GiB takes 90 ms; a driver that needs much longer is stuck.
+/// Timeout for returning the memory. Returning 130 GiB takes 90 ms, so a driver that needs much longer is stuck.
 pub const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The signal with which the child's own alarm kills it.
 const ALARM_SIGNAL: i32 = nix::libc::SIGALRM;
 
-/// Maximum length of a result, which contains a few dozen bins for each of a handful of policies.
+/// Maximum length of a result, which contains a few dozen bins for each of several policies.
 const MAX_ANSWER_BYTES: u64 = 256 << 10;
 /// Maximum length of a request: half of a pipe's capacity, so that writing it never blocks.
 const MAX_REQUEST_BYTES: usize = 32 << 10;
@@ -55,7 +55,7 @@ const MAX_TEXT_CHARS: usize = 300;
 
 /// Runs a probe in a child of this binary. Returns when the child has exited and all memory has been returned.
 pub fn probe(request: &ChildRequest) -> Probe {
-    // The running executable, even if another file has its name now.
+    // Use the running executable, even if another file has its name now.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("gputop").arg(CHILD);
     probe_with(command, request, START_TIMEOUT)
@@ -106,7 +106,7 @@ fn answer(
             .map_err(|error| format!("cannot start the probe process: {error}"))?,
     );
     if let Some(mut input) = child.0.stdin.take() {
-        // If the child has already exited, the reason is determined below.
+        // If the child has already exited, the reason is determined later.
         let _ = input.write_all(line.as_bytes());
     }
     let Some(output) = child.0.stdout.take() else {

@@ -18,7 +18,7 @@ use crate::model::units::Bytes;
 pub struct PatternRequest(
     /// Bytes.
     pub u64,
-    /// The block is freed after this many further requests; 0 means that it is never freed.
+    /// Number of further requests after which the block is freed. 0 means that it is never freed.
     pub u32,
 );
 
@@ -34,7 +34,7 @@ pub struct Pattern {
 /// Maximum number of requests. A policy that calls the driver each time must finish within its share of the time limit.
 pub const MAX_REQUESTS: usize = 400;
 
-/// Pseudo-random numbers with a fixed seed, so that only the GPU can cause a difference between two probes of it.
+/// Pseudo-random numbers with a fixed seed, so that two probes of a GPU differ only because of the GPU.
 struct Random(u64);
 
 impl Random {
@@ -160,7 +160,7 @@ pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
 struct Life {
     size: u64,
     begin: u64,
-    /// `None` if it was not freed.
+    /// `None` if the block was not freed.
     end: Option<u64>,
 }
 
@@ -221,7 +221,7 @@ pub fn of_maps(seen: &[TimedMap], source: &str, arena: Bytes) -> Option<Pattern>
     }
     let mut lives: Vec<Life> = Vec::new();
     let mut open: HashMap<(u64, u64), usize> = HashMap::new();
-    // Request count at the previous map. Between the two maps, new blocks were allocated and missing ones were freed.
+    // Request count at the previous map. Between two maps, new blocks were allocated and missing blocks were freed.
     let mut before: Option<u64> = None;
     for TimedMap { requests, map } in seen {
         let now = requests - first;
@@ -320,7 +320,7 @@ fn max_live(lives: &[Life]) -> u64 {
         .iter()
         .filter_map(|life| Some((life.end?, false, life.size)));
     let mut changes: Vec<_> = begins.chain(ends).collect();
-    // At the same point, allocations count before frees.
+    // Within one request, allocations count before frees.
     changes.sort_unstable_by_key(|(at, begins, _)| (*at, !begins));
     let (mut now, mut max) = (0_u64, 0);
     for (_, begins, size) in changes {

@@ -29,7 +29,7 @@ pub struct ChildRequest {
     pub look: bool,
     pub arena: Bytes,
     pub pattern: Pattern,
-    /// Folder for the lock files of probes; `None` if this user has no such folder.
+    /// Folder for the lock files of probes, or `None` if this user has no such folder.
     pub locks: Option<PathBuf>,
     /// PID of the requesting process. The child exits when that process does.
     pub parent: u32,

@@ -76,7 +76,7 @@ fn the_answer_of_a_child_is_sanitized() {
     assert_eq!(fill.histogram.len(), MAX_BINS);
 }
 
-/// A simulated GPU of a given size, whose memory is never scattered.
+/// A simulated GPU of a given size, whose memory is never fragmented.
 #[derive(Default)]
 struct SimulatedGpu {
     size: u64,
@@ -248,7 +248,7 @@ fn native_rules_split_merge_and_release() {
         1 << 30,
     );
     assert_eq!(merged.largest_free_block, Bytes::mib(20));
-    // A completely free segment is released if there is no room for the next request.
+    // A completely free segment is released if the next request does not fit.
     let released = run(Policy::Native, &[(30 * MIB, 1), (40 * MIB, 0)], 64 * MIB);
     assert_eq!(
         (released.failures, released.reserved_bytes),
@@ -342,7 +342,7 @@ fn a_history_determines_sizes_and_lifetimes() {
             .map(|w| (w.0 / MIB, w.1))
             .collect::<Vec<_>>()
     };
-    // A block larger than half of the arena is omitted and does not count towards lifetimes.
+    // A block larger than half of the arena is omitted and does not count as a request in lifetimes.
     assert_eq!(
         lives(&trace, Bytes::gib(1)),
         [(7, 4), (10, 2), (20, 0), (30, 0)]

@@ -30,7 +30,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Creates the figures from `pool` and `gpu`, which are from the last frame.
+    /// Creates the values from `pool` and `gpu`, which are from the last frame.
     pub fn new(
         process: ProcessKey,
         rose: &OomsRose,
@@ -110,13 +110,13 @@ impl Figures {
         }
     }
 
-    /// Returns a lower bound of the request: a smaller one would have succeeded.
+    /// Returns a lower bound of the request: a smaller request would have succeeded.
     pub fn request_over(&self) -> Option<Bytes> {
         let largest = self.largest_free_block.unwrap_or_default();
         self.free.map(|free| free.max(largest))
     }
 
-    /// Returns the values under the field names of a message.
+    /// Returns the values, keyed by the field names of messages.
     pub fn found(&self, process: ProcessKey) -> FieldMap {
         let mut found = FieldMap::new();
         let mut put = |name: &str, value: Option<Bytes>| {

@@ -4,7 +4,7 @@
 //! OOMs rose ─► agent reads the blocks ─► FailureMap ─► Case ─► FreeBlockSummary ─► Measured ─► evidence of the causes
 //! ```
 //!
-//! Only the shared large pool counts. Requests up to 1 MiB and private pools do not use it.
+//! Only the shared large pool is included, because requests up to 1 MiB and private pools do not use it.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::model::units::Bytes;
 /// A segment is pinned if live blocks use less than its size divided by this number.
 const PINNED_DIVISOR: u64 = 10;
 
-/// Returns the summary, or `None` if the exception freed memory before the read, or the read was inconsistent.
+/// Returns the summary, or `None` if the exception freed memory before the read or the read was inconsistent.
 pub fn summary(failed: &FailureMap, figures: &Figures) -> Option<FreeBlockSummary> {
     let map = &failed.map;
     let is_unchanged = figures.matches_allocated(live(map));

@@ -1,4 +1,4 @@
-//! Groups processes that fail together: the ranks of a job, otherwise each process by itself.
+//! Groups processes that fail together: the ranks of one job, or else each process by itself.
 
 use super::process_info::ProcessInfo;
 use crate::model::event::Event;
@@ -7,12 +7,12 @@ use crate::model::units::{GpuUuid, Pid};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Group {
-    /// Job id of the batch system.
+    /// Job ID of the batch system.
     Job(String),
     /// PID of the launcher of the ranks.
     Launcher(Pid),
     Process(ProcessKey),
-    /// A failure of a GPU without a process.
+    /// A GPU failure without a process.
     Gpu(GpuUuid),
     Host,
 }

@@ -46,21 +46,21 @@ const SAME_FAILURE_WINDOW: Millis = Millis(5_000);
 /// If a process exits within this time after its last observation, that observation is taken as the cause. Interpreters
 /// exit slowly.
 const EXIT_WINDOW: Millis = Millis(30_000);
-/// Time after which the other ranks have failed too. The default timeout of collectives is at most half an hour.
+/// Time after which all other ranks have failed as well. Default timeouts of collectives are at most half an hour.
 const OTHER_RANKS_TIMEOUT: Millis = Millis(45 * 60_000);
 /// A repetition of a failure within this time is counted and not reported again.
 const REPEAT_WINDOW: Millis = Millis(10 * 60_000);
 /// Maximum number of open cases.
 const MAX_CASES: usize = 200;
 
-/// Detects incidents in one stream.
+/// Detects the incidents in one stream.
 #[derive(Debug, Default)]
 pub struct Observer {
     hello: Arc<Hello>,
     history: RecentHistory,
-    /// Processes as last seen, including exited ones.
+    /// The last known state of each process, including exited ones.
     known: HashMap<ProcessKey, ProcessInfo>,
-    /// Index of the GPU of each process that the driver lists on only one GPU.
+    /// Index of the GPU of each process that the driver lists on exactly one GPU.
     gpu_indices: HashMap<ProcessKey, u32>,
     cases: Vec<Case>,
     now: Mono,
@@ -74,7 +74,7 @@ impl Observer {
         self.hello = hello;
     }
 
-    /// Drops all state, because a recording jumped to another position.
+    /// Drops all state after a recording jumped to another position.
     pub fn forget(&mut self) {
         *self = Self {
             hello: Arc::clone(&self.hello),
@@ -111,8 +111,8 @@ impl Observer {
         revisions
     }
 
-    /// Updates the GPU of each process. A program has its own device numbers, but if the driver lists it on one GPU
-    /// only, that is the GPU it uses.
+    /// Updates the GPU of each process. Programs have their own device numbers, but a process that the driver lists on
+    /// only one GPU uses that GPU.
     fn update_gpu_indices(&mut self, frame: &Frame) {
         let mut on: HashMap<ProcessKey, Vec<u32>> = HashMap::new();
         for gpu in &frame.gpus {
@@ -200,7 +200,7 @@ impl Observer {
                 }
                 self.case_of_exit(event)
             }
-            // Replaying a long trace takes time. A replay alone does not open a case.
+            // Replaying a long trace takes time. A replay result alone does not open a case.
             Observation::TraceReplay(_) => self.case_with(event),
             _ => None,
         };
@@ -265,7 +265,7 @@ impl Observer {
         scene::take(case.scene(), frame, event.process, &reported);
     }
 
-    /// Returns the case of a process that exited. A kill by the host opens a new case.
+    /// Returns the case for the exit of a process. A kill by the host opens a new case.
     fn case_of_exit(&mut self, event: &Event) -> Option<usize> {
         match self.case_with(event) {
             Some(index) => Some(index),
@@ -305,7 +305,7 @@ impl Observer {
         Some(self.counted(index, revision))
     }
 
-    /// Counts repetitions: a program that catches the same failure at every step has one incident with a count.
+    /// Counts repetitions, so that a program that catches the same failure at every step has one incident with a count.
     fn counted(&mut self, index: usize, mut revision: Record) -> Record {
         let (before, rest) = self.cases.split_at_mut(index);
         let this = &mut rest[0];

@@ -8,7 +8,7 @@ use crate::model::units::Pid;
 pub struct ProcessInfo {
     pub command: Option<String>,
     pub rank: Option<u32>,
-    /// Job id of the batch system.
+    /// Job ID of the batch system.
     pub job: Option<String>,
     /// PID of the parent process.
     pub parent: Option<Pid>,

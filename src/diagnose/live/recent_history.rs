@@ -19,7 +19,7 @@ const USAGE_RETENTION: Millis = Millis(70_000);
 const USAGE_INTERVAL: Millis = Millis(5_000);
 /// Retention of objects that no longer occur in frames.
 const RETENTION: Millis = Millis(60_000);
-/// A process first seen at this age or below counts as watched from its start.
+/// A process that is at most this old when it is first seen counts as watched from its start.
 const MAX_AGE_AT_START: Millis = Millis(10_000);
 
 /// Memory of each process on a GPU at one time.

@@ -1,5 +1,4 @@
-//! Extracts the scene of an incident from the newest frame: the GPUs of the incident and their most important
-//! processes.
+//! Extracts the scene of an incident from the newest frame: the incident's GPUs and their most important processes.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -16,13 +15,13 @@ use crate::model::units::{GpuUuid, Mono};
 
 /// Maximum number of GPUs in a scene. A rank has one.
 const MAX_GPUS: usize = 16;
-/// Maximum number of own processes, such as the ranks of a job.
+/// Maximum number of the incident's own processes, such as the ranks of a job.
 const MAX_OWN: usize = 64;
-/// Maximum number of processes per GPU, those with the most memory.
+/// Maximum number of processes per GPU. Those with the most memory are kept.
 const MAX_PROCESSES: usize = 16;
 
-/// Adds a process and its GPUs from `frame` to the scene. `reported` are GPUs that the event names. Existing parts are
-/// kept as they were first seen.
+/// Adds a process and its GPUs from `frame` to the scene. `reported` contains the GPUs that the event names. Existing
+/// parts stay as they were first seen.
 pub fn take(scene: &mut Scene, frame: &Frame, process: Option<ProcessKey>, reported: &[GpuUuid]) {
     if scene.frame.mono == Mono(0) {
         scene.frame = Frame {

@@ -1,4 +1,4 @@
-//! Feeds streams like those of the agent to the observer and checks the incidents.
+//! Feeds streams like those of the agent to the observer, and checks the resulting incidents.
 
 use std::sync::Arc;
 
@@ -159,7 +159,7 @@ impl SimulatedRun {
         }
     }
 
-    /// Simulates `seconds` with the pool state that `pool_at` returns.
+    /// Simulates `seconds` seconds with the pool state that `pool_at` returns.
     fn run(&mut self, seconds: u64, pool_at: impl Fn(f64) -> (f64, f64, f64)) {
         for second in 0..seconds {
             let at = second as f64;
@@ -384,7 +384,7 @@ fn blocks_at_the_failure_are_evidence_and_later_ones_are_not() {
             "{expected}: {says:?}"
         );
     }
-    // A third of the allocated memory was freed, so the blocks are not those at the failure.
+    // A third of the allocated memory was freed, so the blocks differ from those at the failure.
     let says = evidence(9.0);
     let of_blocks = |text: &&String| text.contains("free blocks") || text.contains("segments");
     assert_eq!(says.iter().find(of_blocks), None);
@@ -406,7 +406,7 @@ fn detects_a_leak_with_steps_too_short_to_see() {
     let mut sim = SimulatedRun::new();
     sim.run(110, |second| {
         let base = 1.0 + second * 0.18;
-        // Only the first step was slow enough for a sample.
+        // Only the first step was slow enough to be sampled.
         let peak = if second == 2.0 {
             base + 2.0
         } else {
@@ -756,7 +756,7 @@ fn the_scene_contains_nothing_older_or_newer_than_the_failure() {
         .map(|s| s.threads[0].frames[0].file.clone())
         .collect();
     assert_eq!(files, ["train.py"]);
-    // A stack read one minute later belongs to other work.
+    // A stack that was read one minute later does not explain the failure.
     sim.train(60);
     let late = PythonStack {
         process: key(418),
@@ -882,7 +882,7 @@ fn a_late_replay_is_added_to_its_failure() {
             ..TraceReplay::default()
         }))
     };
-    // Longer than the window of one failure, shorter than a real replay.
+    // Longer than the time window of one failure, and shorter than a real replay.
     sim.run(8, |_| (6.0, 14.0, 22.5));
     let effect = |revisions: &[Record]| {
         revisions[0].incident.fixes[0]

@@ -1,8 +1,8 @@
 //! Xids without a process. For some faults the driver writes several lines, and only the last one names the process.
 //!
 //! Such a line waits for its owner: a process with an Xid of the same number, or a process on the same GPU whose
-//! kernels failed. If no owner appears within [`OWNER_TIMEOUT`], the incident is about the GPU alone. Xids that are not
-//! caused by programs do not wait.
+//! kernels failed. If no owner appears within [`OWNER_TIMEOUT`], the incident concerns the GPU alone. Xids that
+//! programs do not cause are reported without waiting.
 
 use super::Observer;
 use super::case::Case;
@@ -35,7 +35,7 @@ impl Observer {
         self.cases.iter().rposition(is_match)
     }
 
-    /// Moves waiting Xids to the case at `index`. Returns the new index of the case, and whether there were any Xids.
+    /// Moves waiting Xids to the case at `index`. Returns the case's new index, and whether there were any Xids.
     pub(super) fn claim(&mut self, index: usize) -> (usize, bool) {
         let case = &self.cases[index];
         if !case.is_fault() {

@@ -122,7 +122,7 @@ fn prefers_the_later_conclusion_of_one_observer() {
     assert_eq!(first().merge(of_another).incident.id, "oom-capacity");
 }
 
-/// Returns the record of an observer that read all or only the beginning of one message.
+/// Returns the record of an observer that has read all of one message, or only its beginning.
 fn read(id: &str, agent: Option<&str>, events: u64, fields: Fields) -> Record {
     let mut record = record(DetectedBy::Log, Severity::Fatal, 0.9, 0);
     record.incident.id = id.into();

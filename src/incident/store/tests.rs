@@ -86,7 +86,10 @@ fn an_incident_that_gets_worse_becomes_unread() {
     let mut more = record(418, 1);
     more.command = Some("python".into());
     put(&store, more);
-    assert!(is_read(), "more evidence does not make it unread");
+    assert!(
+        is_read(),
+        "new evidence must not mark a read incident as unread"
+    );
     let mut died = record(418, 3);
     died.incident.severity = Severity::Fatal;
     put(&store, died);

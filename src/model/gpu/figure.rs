@@ -1,4 +1,4 @@
-//! The definition of a figure of a GPU: everything that lists, formats or exports figures reads it.
+//! The definition of a GPU figure. Everything that lists, formats or exports figures reads it.
 
 use super::{Gpu, Throttle};
 use crate::model::reading::{Missing, Reading};

@@ -17,7 +17,7 @@ pub struct GpuProcess {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessKey>,
     pub kind: ContextKind,
-    /// Device memory of this process as counted by the driver; NVML under-reports managed memory.
+    /// Device memory of this process as counted by the driver. NVML under-reports managed memory.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub vram: Reading<Bytes>,
     /// Share of the GPU's SM time since the last sample.
@@ -69,7 +69,7 @@ pub enum UnattributedCause {
     HeldOpen,
     /// The MPS server is running, and not all of its clients are listed.
     MpsServer,
-    /// Not examined yet; the next frame has the result.
+    /// Not examined yet. The next frame contains the result.
     NotRead,
     /// No observation explains this memory.
     #[default]

@@ -57,7 +57,7 @@ impl Throttle {
         }
     }
 
-    /// Returns true if the user should act, because heat or the power supply slows the card down.
+    /// Returns true if the user should act, because heat or the power supply slows down the card.
     pub fn is_trouble(self) -> bool {
         matches!(
             self,

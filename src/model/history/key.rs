@@ -81,7 +81,7 @@ impl fmt::Display for SeriesKey {
     }
 }
 
-/// A series of a later version, or a damaged key. Such a series is skipped.
+/// A series of a later version, or a damaged key. The series is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownSeries;
 

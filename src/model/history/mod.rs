@@ -56,7 +56,7 @@ pub enum Reach {
     Outline,
 }
 
-/// Maximum number of series, enough for 16 GPUs and 1,000 processes. Further series are not recorded.
+/// Maximum number of series, enough for 16 GPUs and 1,000 processes. Series beyond the maximum are not recorded.
 const MAX_SERIES: usize = 8_192;
 
 /// Interval between retention checks. Between two checks, each series grows by at most one chunk.
@@ -149,7 +149,7 @@ impl History {
         }
     }
 
-    /// Returns the series for this key, creating it if needed; `None` if there are too many series.
+    /// Returns the series for this key, creating it if needed, or `None` if there are too many series.
     fn room_for(&mut self, key: SeriesKey) -> Option<&mut Series> {
         let is_full = self.series.len() >= MAX_SERIES;
         match self.series.entry(key) {
@@ -183,7 +183,7 @@ impl History {
         list
     }
 
-    /// Returns the heap size in bytes; copies share most of it.
+    /// Returns the heap size in bytes, most of which copies share.
     pub fn bytes(&self) -> usize {
         let entry = size_of::<(SeriesKey, Series)>();
         let series: usize = self.series.values().map(Series::bytes).sum();

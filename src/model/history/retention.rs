@@ -23,7 +23,7 @@ const OUTLINE_LENGTH: Millis = Millis(3_600_000);
 /// Maximum number of exited processes whose series are retained.
 const MAX_EXITED: usize = 256;
 
-/// A process without data for this long is considered to have exited or left the GPU.
+/// A process without data for this long has probably exited or left the GPU.
 const SILENT: Millis = Millis(60_000);
 
 /// Returns the worth of retaining an exited process: its peak VRAM divided by the time since its exit. Of two processes
@@ -163,7 +163,7 @@ mod tests {
         let (small, large) = (Bytes::gib(1), Bytes::gib(80));
         assert!(worth(small, hour) < worth(large, hour));
         assert!(worth(small, hour) < worth(small, Millis(0)));
-        // A day later, a large process is worth as much as a small one after a quarter of an hour.
+        // After a day, a large process is worth as much as a small one after a quarter of an hour.
         assert!(worth(large, DAY) > worth(small, hour));
     }
 }

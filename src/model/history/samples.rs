@@ -7,7 +7,7 @@ use crate::model::gpu::HealthState;
 use crate::model::pool::Sampled;
 use crate::model::units::{Millis, Mono};
 
-/// Maximum age of a section compared with its frame. An older one is ignored because its collector hangs.
+/// Maximum age of a section relative to its frame. An older section is ignored, because its collector hangs.
 const STALE: Millis = Millis(15_000);
 
 /// Returns true if a section read at `at` is recent. A section without a time is accepted.

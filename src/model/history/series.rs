@@ -37,7 +37,7 @@ impl Series {
         self.last = Some((at, value.1));
     }
 
-    /// Adds a value for the whole time since `before`, the time of the last value, because frames may arrive rarely.
+    /// Adds a value for the whole time since `before`, the time of the last value, because frames may be rare.
     pub(super) fn put_since(&mut self, before: Mono, at: Mono, value: Span) {
         for (tier, (width, most)) in self.tiers.iter_mut().zip(TIERS) {
             let first = (before.0 / width + 1).max((at.0 / width).saturating_sub(most * 60));
@@ -95,7 +95,7 @@ impl Series {
         self.tiers.iter().all(Tier::is_empty)
     }
 
-    /// Returns the heap size in bytes; copies share most of it.
+    /// Returns the heap size in bytes, most of which copies share.
     pub fn bytes(&self) -> usize {
         self.tiers.iter().map(Tier::bytes).sum()
     }
@@ -106,7 +106,7 @@ impl Series {
         all.map_or(0.0, |span| span.1)
     }
 
-    /// Returns `columns` spans over the `length` before `end`, oldest first; `None` where there is no data.
+    /// Returns `columns` spans that cover the `length` before `end`, oldest first. A span without data is `None`.
     pub fn window(&self, end: Mono, length: Millis, columns: usize) -> Vec<Option<Span>> {
         let step = (length.0 / columns.max(1) as u64).max(1);
         // Columns are aligned to the step, so that a chart moves by whole columns and does not flicker.
@@ -287,7 +287,7 @@ mod tests {
     }
 
     proptest! {
-        /// Includes gaps, and a past that was filled in as values, as summaries, or as both.
+        /// Includes gaps, and a past that is filled in as values, as summaries, or as both.
         #[test]
         fn columns_have_the_minimum_and_maximum_of_the_raw_values(
             steps in proptest::collection::vec((1_u64..40, -50_i16..50), 1..400),

@@ -13,8 +13,7 @@ use serde::{Deserialize, Serialize};
 /// Number of buckets in a chunk: ten minutes in the coarse tier.
 const CHUNK: u64 = 60;
 
-/// A bucket without a value.
-/// Minimum and maximum within a time window.
+/// A bucket without a value, or the minimum and maximum of a time window.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Span(pub f32, pub f32);
 
@@ -45,7 +44,7 @@ impl Chunk {
     /// A chunk without data.
     const EMPTY: Self = Self::Alike(ABSENT, 0);
 
-    /// Compresses a chunk that is not expected to change any more.
+    /// Compresses a chunk that is unlikely to change any more.
     fn seal(&mut self) {
         let Self::Each(buckets) = self else { return };
         let present = || {

@@ -2,7 +2,7 @@
 
 /// Parts of names, in lower case, and the purpose of the tensors with such a name.
 const PURPOSES: &[(&[&str], &str)] = &[
-    // PEFT: peft/tuners/lora/layer.py, peft/utils/other.py
+    // PEFT.
     (
         &[
             "lora_a",
@@ -14,9 +14,9 @@ const PURPOSES: &[(&[&str], &str)] = &[
         ],
         "PEFT adapter",
     ),
-    // FSDP1: torch/distributed/fsdp/_flat_param.py
+    // FSDP1.
     (&["_flat_param", "flat_param"], "flattened FSDP parameter"),
-    // Transformers: src/transformers/cache_utils.py; vLLM: vllm/attention/layer.py
+    // Transformers and vLLM.
     (
         &[
             "past_key_values",
@@ -29,7 +29,7 @@ const PURPOSES: &[(&[&str], &str)] = &[
         ],
         "KV cache",
     ),
-    // bitsandbytes: bitsandbytes/nn/modules.py, bitsandbytes/functional.py; torchao: torchao/quantization
+    // bitsandbytes and torchao.
     (
         &[
             "quant_state",
@@ -42,7 +42,7 @@ const PURPOSES: &[(&[&str], &str)] = &[
         ],
         "quantized tensor",
     ),
-    // torch/optim/swa_utils.py; torch_ema; timm
+    // torch.optim.swa_utils, torch_ema and timm.
     (
         &[
             "ema",

@@ -206,7 +206,7 @@ impl CudaDevice {
         self.has(MEMORY_POOLS)
     }
 
-    /// Returns true if the device has the attribute. An attribute unknown to the driver counts as missing.
+    /// Returns true if the device has the attribute. An attribute that the driver does not know counts as missing.
     fn has(&self, attribute: c_int) -> bool {
         let mut has = 0;
         call!("cuDeviceGetAttribute", &mut has => *mut c_int, attribute => c_int, self.ordinal => Ordinal)

@@ -15,7 +15,7 @@ use crate::probe::device::{Device, DeviceError};
 
 pub struct Torch<'d, D: Device> {
     model: Model<Arena<'d, D>>,
-    /// Ids of live blocks, by address.
+    /// IDs of live blocks, by address.
     names: HashMap<u64, BlockId>,
     next: BlockId,
 }
