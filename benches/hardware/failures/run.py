@@ -54,8 +54,8 @@ CASES = {
     "internal_assert": (("internal-assert-torch",), None, None),
     "invalid_device": (("cuda-invalid-device-101",), None, None),
     "key_error": (NOTHING, None, None),
-    "wrong_shapes": (NOTHING, None, None),
-    "two_devices": ("torch-device-mismatch", "on-cpu", None),
+    "wrong_shapes": (("torch-shape-mismatch",), "own-code", None),
+    "two_devices": (("torch-device-mismatch",), "on-cpu", None),
     "exit_code_3": (NOTHING, None, None),
     "trains_well": (NOTHING, None, None),
 }
