@@ -37,13 +37,13 @@ const CONTEXT: usize = 6 * 1024;
 /// A match of a signature in a log.
 #[derive(Debug, Clone)]
 pub struct Sighting {
-    /// Index of the card of the signature.
+    /// Index of the signature's card.
     pub card: usize,
     pub weak: bool,
     /// Number of messages with the same wording as the first, apart from block, thread and time. Messages with a
     /// different wording report the same event again and are not counted: Slurm prints three lines for one kill.
     pub count: u32,
-    /// Wording of the first message, to compare with others.
+    /// Wording of the first message, for comparison with later ones.
     pub wording: String,
     pub found: FieldMap,
     /// Card from the table of assertions or from the table of Xids.
@@ -119,7 +119,7 @@ fn overlap(text: &str, next: &str) -> usize {
     let Some(head) = next.get(..MIN_OVERLAP) else {
         return 0;
     };
-    // The longest overlap begins earliest. It cannot be longer than `next`.
+    // The longest overlap begins earliest, and cannot be longer than `next`.
     let from = text.len().saturating_sub(next.len());
     let from = (from..=text.len()).find(|at| text.is_char_boundary(*at));
     let tail = &text[from.unwrap_or(text.len())..];
@@ -137,7 +137,7 @@ pub struct LogReader<'a> {
     findings: LogFindings,
     /// Index of the newest sighting for each [`repeat_key`].
     newest: HashMap<String, usize>,
-    /// The first bytes, at most [`MAX_START`].
+    /// The first bytes of the log, at most [`MAX_START`].
     beginning: Vec<u8>,
     /// Current maximum number of sightings.
     max_sightings: usize,
@@ -146,7 +146,7 @@ pub struct LogReader<'a> {
 }
 
 impl<'a> LogReader<'a> {
-    /// Creates a reader. `file` is the log name in incidents.
+    /// Creates a reader. `file` is the name of the log as shown in incidents.
     #[must_use]
     pub fn new(catalogue: &'a Catalogue, file: &str) -> Self {
         Self {
@@ -228,8 +228,8 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// Reads an excerpt. After a panic it reads the halves separately, so that a defect in one line does not affect
-    /// others.
+    /// Reads an excerpt. After a panic, reads its halves separately, so that a defect in one line does not affect other
+    /// lines.
     fn read(&mut self, excerpt: &Excerpt) {
         let (sightings, tracebacks) = (
             self.findings.sightings.len(),

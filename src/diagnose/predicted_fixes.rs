@@ -55,8 +55,8 @@ pub fn add_predictions(incident: &mut Incident, replayed: &TraceReplay) {
     }
 }
 
-/// Returns the setting of a fix: `expandable_segments:True` for
-/// `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py`.
+/// Returns the setting in a fix: `expandable_segments:True` for `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+/// python train.py`.
 fn conf_of(fix: &Fix) -> Option<&str> {
     if fix.kind != FixKind::Env {
         return None;

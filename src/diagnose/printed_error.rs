@@ -59,7 +59,7 @@ const HYPOTHETICAL: &[&str] = &[
     "error like ",
 ];
 
-/// Words in a cell of a table that show a failed state, so that the row is a report and not documentation.
+/// Words in a table cell that indicate a failed state. A row with such a word is a report, not documentation.
 const FAILED_STATES: &[&str] = &[
     "UNAVAILABLE",
     "INTERNAL",
@@ -73,10 +73,10 @@ const FAILED_STATES: &[&str] = &[
     "failed |",
 ];
 
-/// Beginnings of lines in documents, patches and lists.
+/// Prefixes of lines in documents, patches and lists.
 const LISTED: &[&str] = &["- ", "* ", "+ ", "@@ ", "diff ", "commit ", "* [", "1. "];
 
-/// Bytes that are read on each side of a match. Lines can be very long and contain thousands of matches.
+/// Number of bytes to read on each side of a match. Lines can be very long and contain thousands of matches.
 const MAX_BESIDE: usize = 4096;
 
 /// Returns true if the match `at`, on the line that begins at `line`, was printed as an error.
@@ -153,7 +153,8 @@ fn is_hypothetical(before: &str) -> bool {
     {
         before = rest.trim_end();
     }
-    // A report begins after a colon at the latest: `When you see the traceback: RuntimeError: …`.
+    // Only words after the last colon or period count, because a report can follow a colon: `When you see the
+    // traceback: RuntimeError: …`.
     let sentence = before.rsplit([':', '.']).next().unwrap_or_default();
     let sentence = sentence.to_ascii_lowercase() + " ";
     HYPOTHETICAL.iter().any(|words| sentence.contains(words))
@@ -174,13 +175,13 @@ fn is_quoted(before: &str, after: &str) -> bool {
     !whole && after.contains(close)
 }
 
-/// Returns true if words precede the match without a colon, bracket or other end of a prefix.
+/// Returns true if words precede the match without a colon, bracket or other separator between them.
 fn is_sentence(before: &str) -> bool {
     let tail = before
         .rsplit([':', ']', '|', '>', ';', '=', '!'])
         .next()
         .unwrap_or_default();
-    // A progress bar or the line of another rank can precede the match without a line break.
+    // A progress bar or another rank's line can precede the match without a line break.
     let words = tail.split_whitespace().filter(|w| {
         w.chars()
             .all(|c| c.is_ascii_lowercase() || "',-".contains(c))

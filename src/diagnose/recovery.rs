@@ -68,7 +68,7 @@ pub fn add_failures(failures: impl IntoIterator<Item = String>) {
     });
 }
 
-/// Returns the code location at the end of a [`sentence`]: `src/diagnose/log.rs:53:10`.
+/// Returns the code location from the end of a [`sentence`]: `src/diagnose/log.rs:53:10`.
 fn location_of(sentence: &str) -> Option<&str> {
     let (_, location) = sentence.strip_suffix(')')?.rsplit_once(" (src/")?;
     Some(location)

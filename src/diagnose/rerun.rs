@@ -27,7 +27,7 @@ pub fn with_command(incident: &mut Incident, command: &str) {
         let Some((before, after)) = around(&fix.change) else {
             continue;
         };
-        // A launcher can take environment variables, but cannot be the argument of a debugger or another tool.
+        // A launcher accepts environment variables, but cannot be the argument of a debugger or another tool.
         if is_python || before.split_whitespace().all(is_assignment) {
             fix.change = format!("{before}{command}{after}");
         }

@@ -384,7 +384,7 @@ impl Excerpt {
 /// Reads a log in pieces and returns its excerpts.
 #[derive(Debug)]
 pub struct Scanner {
-    /// Bytes that can still become part of an excerpt, and the newest piece.
+    /// Bytes that may still become part of an excerpt, and the newest piece.
     buffer: Vec<u8>,
     /// Number of the first line in the buffer.
     line: u64,
@@ -435,7 +435,7 @@ impl Scanner {
         done
     }
 
-    /// Returns true if there is text of an open excerpt.
+    /// Returns true if an open excerpt contains text.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.open
@@ -513,7 +513,7 @@ impl Scanner {
         self.returned = end;
     }
 
-    /// Drops bytes that no excerpt needs.
+    /// Drops bytes that are no longer needed for any excerpt.
     fn drop_unneeded(&mut self) {
         let keep = self.open.map_or_else(
             || {

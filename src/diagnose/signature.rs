@@ -98,7 +98,7 @@ struct Filter {
     search: Option<AhoCorasick>,
     /// Index of the rule for each literal.
     rules: Vec<usize>,
-    /// Rules without a literal.
+    /// Rules without a required literal.
     always: Vec<usize>,
 }
 
@@ -135,7 +135,7 @@ impl Filter {
         filter
     }
 
-    /// Returns the rules that can match, in the order of the cards.
+    /// Returns the rules that can match, in card order.
     fn candidates(&self, text: &[u8]) -> BTreeSet<usize> {
         let mut candidates: BTreeSet<usize> = self.always.iter().copied().collect();
         if let Some(search) = &self.search {
@@ -151,7 +151,7 @@ impl Filter {
 pub struct Match {
     pub card: usize,
     pub weak: bool,
-    /// Byte offset in the text of the flow.
+    /// Byte offset in the text of its flow.
     pub start: usize,
     pub end: usize,
     pub found: FieldMap,
@@ -253,7 +253,7 @@ impl Signatures {
         let starts: Vec<usize> = matches.iter().map(|m| m.start).collect();
         let mut around: HashMap<(usize, usize), NearbyFields> = HashMap::new();
         for (i, one) in matches.iter_mut().enumerate() {
-            // Lines of other threads add nothing.
+            // Lines from other threads contain no new fields, so the message ends at the next match.
             let next_start = starts[i + 1..].first().copied().unwrap_or(usize::MAX);
             let line = flow.line_start(one.start);
             for (index, (pattern, reach)) in self.extracts[one.card].iter().enumerate() {
@@ -299,7 +299,7 @@ struct NearbyFields {
 }
 
 impl NearbyFields {
-    /// Reads `text`, which begins at byte `from` of its flow. The first occurrence of each field counts.
+    /// Reads `text`, which begins at byte `from` of its flow. Keeps the first occurrence of each field.
     fn read(pattern: &Pattern, text: &str, from: usize) -> Self {
         let mut nearby = Self::default();
         let Some(regex) = pattern.regex() else {
@@ -348,7 +348,7 @@ impl Match {
     }
 }
 
-/// Returns the process that the groups `other_pid` and `other_bytes` describe.
+/// Returns the process described by the groups `other_pid` and `other_bytes`.
 fn other_process(found: &FieldMap) -> Option<serde_json::Value> {
     let pid = fields::read("pid", found.get("other_pid")?.as_str()?)?;
     let bytes = found.get("other_bytes")?.as_u64()?;

@@ -24,7 +24,7 @@ pub struct Assertion {
     pub meaning: String,
     /// Usual cause, as a phrase.
     pub mistake: String,
-    /// A line of Python to insert before the failing one.
+    /// Line of Python code to insert before the failing line.
     pub check: String,
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::fields::FieldMap;
 use crate::model::units::Bytes;
 
-/// Returns `template` with its fields filled in, or `None` if one is unknown.
+/// Returns `template` with its fields filled in, or `None` if a field is unknown.
 #[must_use]
 pub fn fill(template: &str, found: &FieldMap) -> Option<String> {
     let mut out = String::with_capacity(template.len() + 16);

@@ -24,7 +24,7 @@ pub struct Frame {
     pub function: String,
     /// Source line, if it was printed.
     pub code: Option<String>,
-    /// The function up to a few lines after this one, read from the user's file.
+    /// Source of the function up to a few lines after this frame's line, read from the user's file.
     pub source: Option<Arc<str>>,
 }
 
@@ -39,7 +39,7 @@ impl Frame {
 /// An exception with its frames.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Traceback {
-    /// Type of the exception: `KeyError`, `torch.OutOfMemoryError`. Empty if the log ends before it.
+    /// Type of the exception: `KeyError`, `torch.OutOfMemoryError`. Empty if the log ends before the exception.
     pub exception: String,
     pub message: String,
     /// Outermost first.
@@ -49,12 +49,12 @@ pub struct Traceback {
     pub rank: Option<u32>,
     pub writer: String,
     pub time: Option<String>,
-    /// Byte range of the line with the exception, in the flow.
+    /// Byte range of the exception's line in the flow.
     pub exception_range: std::ops::Range<usize>,
 }
 
 impl Traceback {
-    /// Returns the innermost frame of the user's program, or else the innermost frame of all.
+    /// Returns the innermost frame in the user's program, or the innermost frame overall if there is none.
     #[must_use]
     pub fn place(&self) -> Option<&Frame> {
         let users = self.frames.iter().rev().find(|frame| frame.is_users());
@@ -80,7 +80,7 @@ pub fn frames_before(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<Frame> {
         } else if line.text.starts_with("Traceback (most recent") {
             break;
         } else if !line.is_code {
-            // The message, device-side assertions and progress bars can be between the frames.
+            // The message, device-side assertions and progress bars can be printed between the frames.
             others += 1;
             if others > if frames.is_empty() { 60 } else { 6 } {
                 break;
@@ -104,7 +104,7 @@ pub fn all(flow: &Flow, lines: &[LogLine]) -> Vec<Traceback> {
             .trim_start()
             .starts_with("Traceback (most recent call last)")
         {
-            // The exception that ended the program comes first. Exceptions in destructors or at exit follow it.
+            // The exception that terminated the program comes first. Exceptions in destructors or at exit follow.
             let before = n.checked_sub(1).and_then(|n| lines.get(places[n].0));
             if before
                 .is_some_and(|before| before.text.trim_start().starts_with("Exception ignored in"))
@@ -160,7 +160,7 @@ fn frame(line: &str) -> Option<Frame> {
     })
 }
 
-/// Parses `KeyError: 'labels'`: an unindented dotted name with an ending that is usual for exceptions.
+/// Parses `KeyError: 'labels'`: an unindented dotted name with an ending that is typical of exceptions.
 fn exception(line: &str) -> Option<(&str, &str)> {
     let (name, message) = line
         .split_once(": ")

@@ -1,15 +1,15 @@
-//! Values for fixes, computed from the figures in a log. Cards refer to them by name.
+//! Computes values for fixes from the numbers in a log. Cards refer to these values by name.
 
 use super::fields::{self, FieldMap};
 use super::signature::Pattern;
 use crate::model::units::Bytes;
 
-/// Free memory that a server leaves for the context and for other programs.
+/// Free memory to reserve for the context and for other programs.
 const MARGIN: u64 = 512 << 20;
 /// Share of GPU memory that vLLM and SGLang reserve by default.
 const DEFAULT_SHARE: f64 = 0.9;
 
-/// A value with the formula and the figures behind it.
+/// A value, with the formula and the numbers from which it was computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
     pub text: String,
@@ -19,7 +19,7 @@ pub struct Value {
 /// The input of a formula.
 struct Input<'a> {
     found: &'a FieldMap,
-    /// The text around the error, and the start of the log.
+    /// Text around the error, and the start of the log.
     texts: [&'a str; 2],
 }
 
@@ -37,7 +37,7 @@ const FORMULAS: &[(&str, Formula)] = &[
     ("library-wheel", library_wheel),
 ];
 
-/// Returns the value `name`, or `None` if the log does not contain its figures.
+/// Returns the value `name`, or `None` if the log does not contain the required numbers.
 #[must_use]
 pub fn value(name: &str, found: &FieldMap, text: &str, start: &str) -> Option<Value> {
     let input = Input {
@@ -59,7 +59,7 @@ impl Input<'_> {
         if let Some(value) = self.found.get(name) {
             return value.as_u64().or_else(|| value.as_str()?.parse().ok());
         }
-        // Some messages print the unit once for several figures.
+        // Some messages print the unit once for several numbers.
         let gib = self
             .found
             .get(&format!("{}_gib", name.strip_suffix("_bytes")?))?;
@@ -74,7 +74,7 @@ impl Input<'_> {
         groups.find_map(|groups| groups.get("value")?.as_str()?.parse().ok())
     }
 
-    /// Returns the share of GPU memory that the server was told to reserve.
+    /// Returns the share of GPU memory that the server was configured to reserve.
     fn share(&self) -> Option<f64> {
         let written = self.found.get("utilization");
         let written = written.and_then(|v| v.as_f64().or_else(|| v.as_str()?.parse().ok()));
@@ -87,7 +87,7 @@ impl Input<'_> {
     }
 }
 
-/// Rounds a share down to two decimals, so that it still fits.
+/// Rounds a share down to two decimals, so that the reservation still fits.
 fn rounded_down(share: f64) -> Option<String> {
     let share = (share * 100.0).floor() / 100.0;
     (0.05..=0.99)
@@ -110,7 +110,7 @@ fn free_share(input: &Input<'_>) -> Option<Value> {
     })
 }
 
-/// The reserved share, lowered by what was missing.
+/// Returns the current reserved share, lowered by the missing memory.
 fn smaller_share(input: &Input<'_>) -> Option<Value> {
     let (requested, total) = (
         input.figure("requested_bytes")?,
@@ -129,7 +129,7 @@ fn smaller_share(input: &Input<'_>) -> Option<Value> {
     })
 }
 
-/// The reserved share, raised to leave only a small margin.
+/// Returns a larger reserved share that leaves only a small margin.
 fn larger_share(input: &Input<'_>) -> Option<Value> {
     let now = input.share().filter(|share| *share < 0.92)?;
     let text = "0.95".to_owned();
@@ -147,7 +147,7 @@ fn raised_share(input: &Input<'_>) -> Option<Value> {
     Some(Value { text, formula })
 }
 
-/// The context length that the log says would fit, or the one that follows from its figures.
+/// Returns the context length that fits, either as estimated in the log or computed from its numbers.
 fn fitting_length(input: &Input<'_>) -> Option<Value> {
     let rounded = |length: u64| {
         if length > 1000 {
@@ -183,7 +183,8 @@ fn fitting_length(input: &Input<'_>) -> Option<Value> {
     })
 }
 
-/// The number of layers on the GPU, lowered by as many as free the size of the failed request.
+/// Returns the number of layers to keep on the GPU, so that the removed layers free enough memory for the failed
+/// request.
 #[allow(clippy::cast_precision_loss)]
 fn fitting_layers(input: &Input<'_>) -> Option<Value> {
     let requested = input.figure("requested_bytes")? as f64;
@@ -204,7 +205,7 @@ fn fitting_layers(input: &Input<'_>) -> Option<Value> {
     })
 }
 
-/// Half of the batch size or sequence number that the log shows.
+/// Returns half of the batch size or maximum number of sequences in the log.
 fn half_of_setting(input: &Input<'_>) -> Option<Value> {
     let now = input.number(concat!(
         r"(?:max_num_seqs|max[-_]running[-_]requests|per_device_train_batch_size|micro_batch_size(?:_per_gpu)?",
@@ -216,7 +217,7 @@ fn half_of_setting(input: &Input<'_>) -> Option<Value> {
     })
 }
 
-/// The largest power of two below the number of GPUs that divides the attention heads.
+/// Returns the largest power of two that is below the current parallel size and divides the number of attention heads.
 fn dividing_size(input: &Input<'_>) -> Option<Value> {
     let divided = input
         .figure("heads")

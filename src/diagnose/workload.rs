@@ -1,8 +1,8 @@
-//! Workloads: the kinds of programs that fail, and what each calls a generic remedy.
+//! Workloads: the kinds of programs that fail, and each program's own form of a generic remedy.
 //!
-//! A workload is a file in `assets/workloads`. A card names remedies (`assets/remedies.toml`); the workload turns them
-//! into the flags or the code of its program. A remedy that it does not name is not offered. Platforms and schedulers
-//! (ROCm, Slurm) are workloads too; they add their actions to those of the program.
+//! A workload is a file in `assets/workloads`. A card names remedies (`assets/remedies.toml`), and the workload
+//! translates them to flags or code for its program. Remedies that the workload does not name are not offered.
+//! Platforms and schedulers (ROCm, Slurm) are also workloads, and their actions are added to those of the program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -20,9 +20,9 @@ use crate::model::incident::{Fix, FixKind};
 const EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/workloads.rs"));
 /// `assets/remedies.toml` as JSON.
 const REMEDIES: &str = include!(concat!(env!("OUT_DIR"), "/remedies.rs"));
-/// Command in cards, which stands for the command of the failed program.
+/// Command in cards, to be replaced with the command of the failed program.
 pub(super) const SCRIPT: &str = "python train.py";
-/// Value in an action that cannot be computed from the log.
+/// Placeholder in an action for a value that cannot be computed from the log.
 const UNKNOWN_VALUE: &str = "VALUE";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -41,12 +41,12 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns true for the surroundings of a program.
+    /// Returns true for platforms and schedulers.
     fn is_around(self) -> bool {
         matches!(self, Self::Platform | Self::Scheduler)
     }
 
-    /// Returns true if users write the program themselves, so that advice can be code.
+    /// Returns true if users write such programs themselves, so that advice can be code.
     fn is_own_code(self) -> bool {
         matches!(
             self,
@@ -77,27 +77,27 @@ pub struct Workload {
     pub id: String,
     pub name: String,
     pub kind: Kind,
-    /// Expressions, one of which is in the text of such a program.
+    /// Expressions that recognize the program. At least one matches its text.
     pub recognise: Vec<String>,
-    /// Expressions that show a different program.
+    /// Expressions that indicate a different program.
     #[serde(default)]
     unless: Vec<Pattern>,
-    /// Priority among the recognized programs. The lowest wins.
+    /// Priority among the recognized programs. The lowest value wins.
     #[serde(default)]
     order: u32,
-    /// Workload whose actions also apply.
+    /// ID of a workload whose actions also apply to this one.
     #[serde(default)]
     base: Option<String>,
     /// Command that starts the program.
     #[serde(default)]
     command: Option<String>,
-    /// True if users write the program themselves, although the kind says otherwise.
+    /// True if users write the program themselves, although its kind suggests otherwise.
     #[serde(default)]
     own_code: bool,
-    /// Expressions for advice that makes no sense for this program.
+    /// Expressions that match advice unsuitable for this program.
     #[serde(default)]
     exclude: Vec<Pattern>,
-    /// Texts in advice and their replacements.
+    /// Pairs of text in advice and its replacement for this program.
     #[serde(default)]
     replace: Vec<(String, String)>,
     #[serde(default)]
@@ -130,8 +130,8 @@ struct Remedy {
     kind: FixKind,
     #[serde(default)]
     choose: Option<String>,
-    /// The text to copy for workloads without their own text for the remedy. Without it, those workloads do not offer
-    /// the remedy.
+    /// The text to copy for workloads that have no text of their own for the remedy. If absent, those workloads do not
+    /// offer the remedy.
     #[serde(default)]
     change: Option<String>,
 }
@@ -140,7 +140,8 @@ struct Remedy {
 #[serde(deny_unknown_fields)]
 struct RemedyFile {
     remedy: BTreeMap<String, Remedy>,
-    /// How to choose the value of each placeholder: a word in capitals for a value that the log does not contain.
+    /// Explains how to choose the value of each placeholder. A placeholder is a word in capitals for a value that the
+    /// log does not contain.
     placeholders: BTreeMap<String, String>,
     exclude: BTreeMap<Kind, Vec<Pattern>>,
 }
@@ -203,7 +204,7 @@ impl Workloads {
         self.remedies.remedy.contains_key(name)
     }
 
-    /// Returns the title of a remedy for programs that do not have their own.
+    /// Returns the title of a remedy, for programs without a title of their own.
     #[must_use]
     pub fn title(&self, remedy: &str) -> &str {
         self.remedies
@@ -227,7 +228,7 @@ impl Workloads {
             .filter_map(|word| Some(format!("{word}: {}", self.placeholders().get(&word)?)))
     }
 
-    /// Returns the placeholders that fixes may contain, with a text that says how to choose their values.
+    /// Returns the placeholders that fixes may contain, each with an explanation of how to choose its value.
     #[must_use]
     pub fn placeholders(&self) -> &BTreeMap<String, String> {
         &self.remedies.placeholders
@@ -244,7 +245,7 @@ impl Workloads {
         self.all.iter().find(|workload| workload.id == id)
     }
 
-    /// Recognizes the program from the text around an error. `start` is the start of its log, which decides if the text
+    /// Recognizes the program from the text around an error. `start` is the start of its log, which is used if the text
     /// shows nothing specific.
     #[must_use]
     pub fn recognise<'a>(&'a self, text: &str, start: &'a str) -> Setting<'a> {
@@ -274,7 +275,7 @@ impl Workloads {
         }
     }
 
-    /// Recognizes the program as [`Self::recognise`] does. `usual` is the workload that prints such errors.
+    /// Recognizes the program as [`Self::recognise`] does. `usual` is the workload that usually prints such errors.
     #[must_use]
     pub fn recognise_or<'a>(
         &'a self,
@@ -300,7 +301,7 @@ impl Workloads {
         found.filter(|w| !is_other(w)).collect()
     }
 
-    /// Returns the errors in the files.
+    /// Returns the errors in the workload and remedy files.
     #[must_use]
     pub fn errors(&self) -> Vec<String> {
         let (_, mut errors) = Self::read();
@@ -325,7 +326,7 @@ impl Workloads {
     }
 }
 
-/// Programs with this order or a higher one are recognized by what most logs contain.
+/// Programs with this order or a higher one are recognized by text that occurs in most logs.
 const GENERIC_ORDER: u32 = 80;
 
 impl Action {
@@ -338,7 +339,7 @@ impl Action {
     }
 }
 
-/// The program that failed and its surroundings.
+/// The failed program with its platform and scheduler.
 #[derive(Debug, Clone)]
 pub struct Setting<'a> {
     workloads: &'a Workloads,
@@ -376,7 +377,7 @@ impl<'a> Setting<'a> {
         server.map(|w| w.name.as_str())
     }
 
-    /// Returns true if users write the program themselves. Unknown programs count.
+    /// Returns true if users write the program themselves. Unknown programs are included.
     fn is_own_code(&self) -> bool {
         self.program
             .is_none_or(|w| w.kind.is_own_code() || w.own_code)
@@ -408,14 +409,14 @@ impl<'a> Setting<'a> {
         is_included && !is_excluded
     }
 
-    /// Returns true if the surroundings of the program, such as its scheduler, have an action for the fix.
+    /// Returns true if the platform or scheduler of the program has an action for the fix.
     #[must_use]
     pub fn is_of_surroundings(&self, rule: &FixRule) -> bool {
         let remedy = rule.remedy.as_ref();
         remedy.is_some_and(|name| self.around.iter().any(|w| w.actions.contains_key(name)))
     }
 
-    /// Returns a sentence in the terms of the program, or `None` if it makes no sense for it.
+    /// Returns a sentence adapted to the program, or `None` if it makes no sense for that program.
     #[must_use]
     pub fn adapted(&self, text: &str) -> Option<String> {
         let of_kind = self.program.map(|w| w.kind);
@@ -436,7 +437,7 @@ impl<'a> Setting<'a> {
         (!is_excluded).then_some(adapted)
     }
 
-    /// Returns the fix for a rule of a card, or `None` if it does not apply to this program.
+    /// Returns the fix for a card's rule, or `None` if the rule does not apply to this program.
     #[must_use]
     pub fn fix(&self, rule: &FixRule, found: &FieldMap) -> Option<Fix> {
         if !self.is_for(&rule.only) {
@@ -471,12 +472,12 @@ impl<'a> Setting<'a> {
         })
     }
 
-    /// Returns the action of the program or its surroundings for a remedy, with its computed value.
+    /// Returns the action for a remedy, from the program or its platform or scheduler, with the computed value.
     fn remedy(&self, name: &str, rule: &FixRule, found: &FieldMap) -> Option<Fix> {
         let remedy = self.workloads.remedies.remedy.get(name)?;
         let base = self.program.and_then(|w| w.base.as_ref());
         let base = base.and_then(|id| self.workloads.get(id));
-        // Without a known program the advice is for the most common one.
+        // If the program is unknown, the advice is for the most common one.
         let unknown = self
             .program
             .is_none()

@@ -1,4 +1,4 @@
-//! A frame as CSV (RFC 4180), one line for each process on each GPU. A GPU without processes has one line. The
+//! Formats a frame as CSV (RFC 4180), one line for each process on each GPU. A GPU without processes has one line. The
 //! headings state the units; a missing value is an empty field.
 
 use crate::model::frame::Frame;
@@ -10,7 +10,7 @@ use crate::model::units::Bytes;
 /// Function that computes the value of a column.
 type Field = fn(&CsvRow<'_>) -> String;
 
-/// Columns before the figures of the GPU.
+/// Columns before the GPU's values.
 const GPU_COLUMNS: &[(&str, Field)] = &[
     ("time_unix_ms", |r| r.frame.time.0.to_string()),
     ("gpu_index", |r| r.gpu.index.to_string()),
@@ -57,7 +57,7 @@ fn fact(row: &CsvRow<'_>, of: impl FnOnce(&Process) -> String) -> String {
     row.facts.map(of).unwrap_or_default()
 }
 
-/// Returns the figures that one sample has: no screen is open while it is taken.
+/// Returns the values that a single sample contains. Values that are read only while a screen shows them are omitted.
 fn figures() -> impl Iterator<Item = &'static GpuFigure> {
     let is_read = |figure: &&GpuFigure| figure.period != Period::WhileShown;
     GPU_FIGURES.iter().filter(is_read)

@@ -10,12 +10,12 @@ use crate::model::units::Bytes;
 
 /// Maximum number of holders in the sentence.
 const MAX_NAMED: usize = 3;
-/// Minimum share in percent of a group that the sentence names instead of its class.
+/// Minimum share, in percent, at which the sentence names a group instead of its class.
 const MIN_NAMED_PERCENT: f64 = 5.0;
-/// Minimum rate of a group that the sentence and the advice name.
+/// Minimum growth rate at which the sentence and the advice name a group.
 const MIN_NAMED_RATE: Bytes = Bytes::mib(1);
 
-/// A part of the sentence: one class, or one named group of it.
+/// Part of the sentence: a class, or a named group of that class.
 struct Part {
     words: String,
     bytes: Bytes,
@@ -48,8 +48,8 @@ pub fn sentence(holders: &Holders, growth: &HolderGrowth) -> String {
     capitalized(&words.collect::<Vec<_>>().join(", ")) + "."
 }
 
-/// Returns the parts of the sentence, largest first. Large or growing groups that a variable holds are parts of their
-/// own; everything else is joined by class.
+/// Returns the parts of the sentence, largest first. Large or growing groups that a variable keeps alive get their own
+/// part; all others are joined by class.
 fn parts(holders: &Holders, growth: &HolderGrowth) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for group in &holders.groups {
@@ -79,13 +79,13 @@ fn parts(holders: &Holders, growth: &HolderGrowth) -> Vec<Part> {
     parts
 }
 
-/// Returns the rate of a group that grows fast enough to be named.
+/// Returns the growth rate of a group, if it grows fast enough to be named.
 fn named_rate(group: &HolderGroup, growth: &HolderGrowth) -> Option<GrowthRate> {
     let rate = growth.of(group)?.rate?;
     (rate.bytes_per_minute >= MIN_NAMED_RATE).then_some(rate)
 }
 
-/// Returns what keeps each growing group alive, fastest first: one sentence each, without a period.
+/// Returns one sentence for each growing group about what keeps it alive, fastest growth first and without a period.
 pub fn advice_lines(holders: &Holders, growth: &HolderGrowth) -> Vec<String> {
     let growing = holders.groups.iter();
     let growing = growing.filter_map(|group| Some((group, named_rate(group, growth)?)));

@@ -1,4 +1,4 @@
-//! A probe as text: three histograms side by side, a sentence about each, and the cost of the probe.
+//! Formats a probe as text: three histograms side by side, a sentence about each, and the cost of the probe.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ const BAR: usize = 7;
 /// Rounding step: 0.01 GiB, as in all tables.
 const STEP: u64 = Bytes::gib(1).0 / 100;
 
-/// Returns the full report for 80 columns. `name` is the name of the GPU: `GPU 0 NVIDIA H200`.
+/// Returns the full report, 80 columns wide. `name` is the name of the GPU: `GPU 0 NVIDIA H200`.
 pub fn text(probe: &Probe, name: &str) -> String {
     let mut text = format!("{name}  {}\n", probe.gpu);
     if let Some(why) = &probe.reason {
@@ -62,7 +62,7 @@ pub fn text(probe: &Probe, name: &str) -> String {
     text
 }
 
-/// Returns the phrase with a capital first letter.
+/// Returns the phrase with its first letter in upper case.
 pub fn sentence(clause: &str) -> String {
     let mut chars = clause.chars();
     let first = chars.next().map(char::to_uppercase);
@@ -171,7 +171,7 @@ fn write_histograms(text: &mut String, probe: &Probe) {
     }
 }
 
-/// Returns a bar for the bytes, the count and the size.
+/// Returns the cell for a size: a bar, the number of blocks and their total size.
 fn cell(bins: &[Bin], size: Bytes) -> String {
     let sizes: Vec<Bytes> = bins.iter().map(|bin| bin.bytes).collect();
     let printed = apportion(&sizes, STEP);

@@ -1,5 +1,5 @@
 //! The output of `gputop whatif`: an allocation history replayed under several allocator settings, as a table and as
-//! JSON. The dashboard screen shows the same data.
+//! JSON. The dashboard shows the same data.
 
 use std::fmt::Write as _;
 
@@ -24,7 +24,7 @@ pub struct Document {
 pub struct Device {
     pub ordinal: u32,
     pub recording: Recording,
-    /// Version whose allocator rules are used; the newest known version if absent.
+    /// PyTorch version whose allocator rules are used. If absent, the newest known version is used.
     #[serde(serialize_with = "torch")]
     pub torch: Option<Torch>,
     #[serde(rename = "card_bytes")]
@@ -40,11 +40,11 @@ pub struct Device {
 #[derive(Debug, Serialize)]
 pub struct Recording {
     pub operations: usize,
-    /// Blocks that were live before the first operation. For a running process these are all blocks.
+    /// Number of blocks that were live before the first operation. For a running process, this includes all blocks.
     pub blocks_before: usize,
     /// True if the memory cached before the recording is unknown.
     pub begins_late: bool,
-    /// Peak of the recorded program. For a running process, the memory reserved now.
+    /// Peak reserved memory of the recorded program. For a running process, the memory reserved now.
     #[serde(rename = "peak_reserved_bytes")]
     pub peak_reserved: Option<Bytes>,
 }
@@ -58,10 +58,10 @@ pub struct Played {
     pub conf: String,
     #[serde(flatten)]
     pub outlook: WhatifResult,
-    /// Largest request that would succeed at the end, if the memory size of the GPU is known.
+    /// Largest request that would succeed at the end of the replay, if the GPU's memory size is known.
     #[serde(rename = "fits_bytes")]
     pub fits: Option<Bytes>,
-    /// True if the requested size would fit at the end.
+    /// True if the requested size would fit at the end of the replay.
     #[serde(rename = "wanted_fits", skip_serializing_if = "Option::is_none")]
     pub wanted: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,7 +121,7 @@ impl Device {
         }
     }
 
-    /// Compares the best setting with the present one, or with the default.
+    /// Returns a comparison of the best setting with the present one, or with the default.
     pub fn verdict(&self) -> Option<String> {
         let first = self.settings.first()?;
         let order = |played: &&Played| (!played.outlook.fits(), played.outlook.peak_reserved);

@@ -23,7 +23,7 @@ pub struct Figures {
     pub process: Option<Bytes>,
     pub allocated: Bytes,
     pub reserved: Bytes,
-    /// Set only if the tensors that existed at the failure still existed in the sample.
+    /// Set only if the tensors that existed at the failure still existed when the sample was taken.
     pub largest_free_block: Option<Bytes>,
     /// Memory of every other process on the GPU, by PID.
     pub others: Vec<(u32, Bytes)>,

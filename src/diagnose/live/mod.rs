@@ -43,12 +43,12 @@ use crate::model::units::{GpuUuid, Millis, Mono};
 
 /// Events from the same process within this time are treated as one failure.
 const SAME_FAILURE_WINDOW: Millis = Millis(5_000);
-/// If a process exits within this time after its last observation, that observation is taken as the cause. Interpreters
+/// If a process exits within this time after its last observation, that observation counts as the cause. Interpreters
 /// exit slowly.
 const EXIT_WINDOW: Millis = Millis(30_000);
 /// Time after which all other ranks have failed as well. Default timeouts of collectives are at most half an hour.
 const OTHER_RANKS_TIMEOUT: Millis = Millis(45 * 60_000);
-/// A repetition of a failure within this time is counted and not reported again.
+/// A repetition of a failure within this time is counted, but not reported again.
 const REPEAT_WINDOW: Millis = Millis(10 * 60_000);
 /// Maximum number of open cases.
 const MAX_CASES: usize = 200;
@@ -82,7 +82,7 @@ impl Observer {
         };
     }
 
-    /// Adds a frame. Returns new revisions of cases whose diagnosis depends on the elapsed time.
+    /// Adds a frame. Returns new revisions of the cases whose diagnosis depends on the elapsed time.
     pub fn frame(&mut self, frame: &Arc<Frame>) -> Vec<Record> {
         self.now = frame.mono;
         self.history.push(frame, self.hello.ticks_per_second);

@@ -10,7 +10,7 @@ use crate::diagnose::catalogue::Catalogue;
 use crate::model::event::{Event, Xid};
 use crate::model::units::{GpuUuid, Millis};
 
-/// Lines of one fault are milliseconds apart; messages of the program come later.
+/// Lines of one fault are milliseconds apart. Messages from the program come later.
 pub const OWNER_TIMEOUT: Millis = Millis(2_000);
 
 /// Returns true if programs cause this Xid, according to the table of Xids.

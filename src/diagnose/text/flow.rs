@@ -1,4 +1,5 @@
-//! Joins the lines of one writer into a text, undoes line wrapping where it is certain, and maps offsets back to lines.
+//! Joins the lines of one writer into a text, undoes line wrapping where it can be detected reliably, and maps offsets
+//! back to lines.
 
 use std::collections::HashMap;
 
@@ -7,10 +8,10 @@ use super::LogLine;
 /// Widths at which terminals and e-mail programs wrap, even inside words.
 const USUAL_WIDTHS: &[usize] = &[76, 78, 79, 80, 100, 120, 132, 160, 200, 238, 240];
 
-/// Minimum length of a line that a terminal has wrapped.
+/// Minimum length of a line that counts as wrapped by a terminal.
 const MIN_WIDTH: usize = 60;
 
-/// Text that one writer printed in an excerpt.
+/// The text that one writer printed within an excerpt.
 #[derive(Debug, Clone, Default)]
 pub struct Flow {
     pub text: String,
@@ -63,7 +64,7 @@ pub fn flows(lines: &[LogLine]) -> Vec<Flow> {
         if !line.is_code {
             flow.text.push_str(&line.text);
         }
-        // The text of code lines is dropped, but the line is kept.
+        // The text of source code lines is dropped, but their line entries remain.
         let next = nexts[index].map(|next| &lines[next]);
         let continues = !line.is_code && next.is_some_and(|next| continues(line, next, width));
         if !continues {
@@ -91,7 +92,7 @@ fn writers(lines: &[LogLine], width: Option<usize>) -> Vec<&str> {
     writers
 }
 
-/// Returns for each line the next line of the same writer or of an unknown writer.
+/// Returns, for each line, the next line of the same writer or of an unknown writer.
 fn nexts(lines: &[LogLine], writers: &[&str]) -> Vec<Option<usize>> {
     let mut nexts = vec![None; lines.len()];
     let mut next_of: HashMap<&str, usize> = HashMap::new();
@@ -104,7 +105,7 @@ fn nexts(lines: &[LogLine], writers: &[&str]) -> Vec<Option<usize>> {
     nexts
 }
 
-/// Returns the width at which the excerpt was wrapped, if it was.
+/// Returns the width at which the excerpt was wrapped, or `None` if it was not wrapped.
 fn wrap_width(lines: &[LogLine]) -> Option<usize> {
     let widest = lines.iter().map(|line| line.width).max()?;
     let full = lines.iter().filter(|line| line.width == widest).count();
@@ -117,7 +118,7 @@ fn continues(line: &LogLine, next: &LogLine, width: Option<usize>) -> bool {
         && !line.text.is_empty()
         && !next.text.is_empty()
         && !line.is_padded
-        // Rows of a table and lines of many threads have the same length and the same start.
+        // Table rows and lines from many threads have equal lengths and the same beginning.
         && line.text.get(..6) != next.text.get(..6)
 }
 

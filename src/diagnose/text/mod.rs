@@ -2,7 +2,7 @@
 //! programs add. The original line numbers are kept.
 //!
 //! The bytes of an excerpt become [`LogLine`]s without escapes, carriage returns and prefixes. The lines of one writer
-//! become a [`Flow`], which signatures are matched against. This module does not depend on any specific error.
+//! become a [`Flow`], in which signatures are searched. This module is independent of specific errors.
 
 mod flow;
 mod own_output;
@@ -25,11 +25,11 @@ pub struct LogLine {
     pub time: Option<String>,
     /// Width in the log including prefixes, in characters.
     pub width: usize,
-    /// True if the line ends with one blank. If it was wrapped there, the next line continues after the blank.
+    /// True if the line ends with one blank. If the line was wrapped at that blank, the next line continues after it.
     pub cut_at_blank: bool,
-    /// True if blanks or the side of a box fill the line, so that it was not wrapped.
+    /// True if the line is padded with blanks or ends with the side of a box, and therefore was not wrapped.
     pub is_padded: bool,
-    /// Number of dropped lines after this one that differ only in numbers. A failing kernel prints a line for each
+    /// Number of dropped lines after this one that differed only in numbers. A failing kernel prints a line for each
     /// thread.
     pub repeats: u32,
     /// Line number of the last dropped line.

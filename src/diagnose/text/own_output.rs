@@ -14,7 +14,7 @@
 
 /// Column where the text of a section begins.
 const INDENT: usize = 6;
-/// Words that begin a section. The second line has the names that older versions printed, which saved logs still
+/// Words that begin a section. The second line lists the names printed by older versions, which saved logs still
 /// contain.
 const SECTIONS: [&str; 12] = [
     "FIX", "AVOID", "WHY", "CHECK", "LOG", "WHERE", "THEN", //
@@ -64,8 +64,8 @@ fn length(lines: &[Numbered<'_>]) -> Option<usize> {
     Some(lines.len())
 }
 
-/// Returns true if the first line is the heading of a log excerpt. `LOG` may begin a line of any program, so an
-/// indented line must follow.
+/// Returns true if the first line is the heading of a log excerpt. Any program may print a line that begins with `LOG`,
+/// so an indented line must follow.
 fn begins_excerpt(lines: &[Numbered<'_>]) -> bool {
     let [(_, first), (_, second), ..] = lines else {
         return false;
@@ -78,16 +78,16 @@ fn is_gap(before: Numbered<'_>, line: Numbered<'_>) -> bool {
     line.0 > before.0 + 1
 }
 
-/// Returns the name of a section: `WHY` of `WHY   likely     …`.
+/// Returns the name of the section: `WHY` for `WHY   likely     …`.
 fn section(text: &str) -> Option<&str> {
     let (word, rest) = text.split_at_checked(INDENT)?;
     let word = word.trim_end();
     let is_one = SECTIONS.contains(&word) && !word.starts_with(' ');
-    // A blank follows the name, and text begins at the column of the section.
+    // A blank follows the name, and the text begins at the section's column.
     (is_one && text[word.len()..].starts_with(' ') && !rest.starts_with("    ")).then_some(word)
 }
 
-/// Returns true for a line with capitals on the left and the id of a card on the right.
+/// Returns true for a line with an upper-case headline on the left and a card ID on the right.
 fn is_headline(text: &str) -> bool {
     let Some((left, card)) = text.trim_end().rsplit_once("  ") else {
         return false;

@@ -49,7 +49,7 @@ fn remove_rank_labels(lines: &mut [LogLine]) {
     }
 }
 
-/// Keeps the first of the lines that the threads of a failing kernel print, and counts the others.
+/// Keeps the first of the lines printed by the threads of a failing kernel, and counts the others.
 fn merge_thread_lines(lines: &mut Vec<LogLine>) {
     lines.dedup_by(|line, first| {
         let is_again = line.text.contains("thread: [")
@@ -84,7 +84,7 @@ fn mark_code(lines: &mut [LogLine]) {
     }
 }
 
-/// Returns text without control sequences and encodings. It can contain line breaks.
+/// Returns the text without control sequences and encodings. The result can contain line breaks.
 fn clean(raw: &[u8]) -> String {
     let text = String::from_utf8_lossy(raw);
     let text = json_message(&text).map_or_else(|| unescaped(&text), Into::into);
@@ -115,7 +115,7 @@ fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
         Some('[') => {
             chars.next();
             while let Some(&c) = chars.peek() {
-                // Invalid characters end the sequence, so that a damaged one does not swallow other text.
+                // Invalid characters end the sequence, so that a damaged sequence does not swallow the text after it.
                 if !c.is_ascii() || c.is_control() {
                     return;
                 }
@@ -142,7 +142,7 @@ fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     }
 }
 
-/// Returns the message in a JSON object: `{"log": …}` of Docker, `{"message": …}` of structured loggers.
+/// Returns the message from a JSON object: `{"log": …}` for Docker, `{"message": …}` for structured loggers.
 fn json_message(text: &str) -> Option<String> {
     let object = text.trim();
     if !object.starts_with('{') || !object.ends_with('}') {
@@ -157,7 +157,7 @@ fn json_message(text: &str) -> Option<String> {
     (!messages.is_empty()).then(|| messages.join("\n"))
 }
 
-/// Replaces escape sequences of JSON and Python reprs by the characters they stand for.
+/// Replaces escape sequences from JSON and Python reprs with the characters that they represent.
 fn unescaped(text: &str) -> std::borrow::Cow<'_, str> {
     let is_json = text.contains("\\\"") || text.contains("\":") || text.contains("\": ");
     let colours = ["\\u001b[", "\\x1b[", "\\033[", "#033["];
@@ -199,7 +199,7 @@ fn without_escapes(text: &str) -> String {
     out
 }
 
-/// Returns the characters that encoders escape without need.
+/// Returns the character that an encoder escaped unnecessarily, and the number of characters after the backslash.
 fn unicode(digits: &str) -> (&'static str, usize) {
     match digits.to_ascii_lowercase().as_str() {
         "003c" => ("<", 5),

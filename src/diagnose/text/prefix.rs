@@ -7,12 +7,12 @@ use regex::{Regex, RegexBuilder};
 
 use super::LogLine;
 
-/// Maximum number of prefixes of a line: docker, time, launcher, rank, box.
+/// Maximum number of prefixes on a line: docker, time, launcher, rank, box.
 const MAX_PREFIXES: usize = 6;
 
 /// Expressions for prefixes. The groups `rank` and `writer` identify the writer, `time` the time.
 const PREFIXES: &[&str] = &[
-    // torch >= 2.3 `[rank3]:`, also without its bracket; torchrun `[default3]:`, `[trainer3]:`.
+    // torch >= 2.3 `[rank3]:`, also without the opening bracket; torchrun `[default3]:`, `[trainer3]:`.
     r"^\[?(?:rank|Rank |default|trainer|worker)(?<rank>\d{1,6})\]: ?",
     // Open MPI `[1,3]<stderr>:`.
     r"^(?<writer>\[\d+,(?<rank>\d{1,6})\]<std)(?:out|err)>: ?",
@@ -31,7 +31,7 @@ const PREFIXES: &[&str] = &[
     r"^\[(?<time>\d\d:\d\d:\d\d[.,]\d{1,6})\]:? ",
     // Python modules of torch: `W1024 12:00:00.123000 140404233111360 torch/_dynamo/convert_frame.py:1009] [0/1] `.
     r"^[EWIF]\d{4} \d\d:\d\d:\d\d\.\d{3,9} (?:\d{1,20} )?torch/_dynamo/[a-z_/]{1,80}\.py:\d{1,6}\] ",
-    // Python's logging and loguru after the time: ` - ERROR - name - `, ` | INFO     | name:f:3 - `.
+    // Python's logging and loguru print this after the time: ` - ERROR - name - `, ` | INFO     | name:f:3 - `.
     r"^ ?[-|] (?:DEBUG|INFO|SUCCESS|WARNING|WARN|ERROR|CRITICAL|FATAL|EXCEPTION) {0,8} [-|] (?:[\w.:/<>-]{1,100} [-|] )?",
     r"^ ?- [\w.:/-]{1,80} - (?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL) - ",
     // pytest's `E   `.
@@ -66,7 +66,7 @@ pub(super) fn without_prefixes(raw: &str, number: u64) -> LogLine {
     if text.chars().all(|c| "─━═╭╮╰╯┏┓┗┛+-=".contains(c)) {
         text = "";
     }
-    // A whole line in backticks is a message quoted in a report.
+    // A whole line in backticks is a message quoted in a bug report.
     let bare = text.trim();
     if bare.len() > 2
         && bare.matches('`').count() == 2
@@ -79,8 +79,8 @@ pub(super) fn without_prefixes(raw: &str, number: u64) -> LogLine {
     line
 }
 
-/// Returns the time of a line in the format of glog, which PyTorch and TensorFlow use: month, day and time of
-/// `[E626 05:06:30.929096625 ProcessGroupNCCL.cpp:632]` as `0626 05:06:30.929096625`.
+/// Returns the time of a line in glog format, which PyTorch and TensorFlow use: `0626 05:06:30.929096625` (month, day
+/// and time) for `[E626 05:06:30.929096625 ProcessGroupNCCL.cpp:632]`.
 fn glog_time(text: &str) -> Option<String> {
     let text = text.strip_prefix('[').unwrap_or(text);
     let rest = text.strip_prefix(['E', 'W', 'I', 'F'])?;
@@ -134,7 +134,7 @@ fn remove_one<'a>(text: &'a str, line: &mut LogLine) -> Option<&'a str> {
     None
 }
 
-/// Removes the quote marker of mail: `> text`. `>>> ` is Python's prompt and is kept.
+/// Removes the e-mail quote marker: `> text`. `>>> ` is Python's prompt and remains.
 fn unquoted(text: &str) -> Option<&str> {
     (!text.starts_with(">>>")).then(|| text[1..].strip_prefix(' ').unwrap_or(&text[1..]))
 }
@@ -149,7 +149,7 @@ pub(super) fn label(text: &str) -> Option<(u32, &str)> {
 fn compiled() -> &'static [Regex] {
     static COMPILED: OnceLock<Vec<Regex>> = OnceLock::new();
     COMPILED.get_or_init(|| {
-        // The test below finds patterns that do not compile. They must not crash the program.
+        // Patterns that do not compile must not crash the program. The test below finds them.
         let ascii = |p: &str| RegexBuilder::new(p).unicode(false).build().ok();
         PREFIXES.iter().filter_map(|p| ascii(p)).collect()
     })

@@ -1,4 +1,4 @@
-//! Error cards as text: the index, search results and one card in full.
+//! Formats error cards as text: the index, search results and single cards in full.
 
 mod prose;
 mod search;
@@ -12,7 +12,7 @@ use crate::diagnose::Catalogue;
 use crate::diagnose::card::Card;
 use crate::diagnose::workload::Workloads;
 
-/// Returns all cards by family, one line each.
+/// Returns all cards grouped by family, one line each.
 #[must_use]
 pub fn index(catalogue: &Catalogue) -> String {
     let mut families: Vec<&str> = Vec::new();
@@ -50,12 +50,12 @@ pub fn list(cards: &[&Card]) -> String {
         .collect()
 }
 
-/// Returns the last title, which contains no field.
+/// Returns the last title, which contains no placeholder.
 fn title(card: &Card) -> &str {
     card.titles.last().map_or("", String::as_str)
 }
 
-/// Returns the card with that id or Xid number, else the cards that fit the words best.
+/// Returns the card with the given ID or Xid number, or the cards that best match the query.
 #[must_use]
 pub fn find<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
     let wanted = query.trim().to_lowercase();

@@ -1,4 +1,4 @@
-//! Renders the Markdown of a card for a terminal. Paragraphs and lists are wrapped; code and tables stay as they are.
+//! Renders the Markdown of a card for a terminal. Paragraphs and lists are wrapped; code and tables are left unchanged.
 
 use std::fmt::Write as _;
 

@@ -9,12 +9,12 @@ use crate::diagnose::card::Card;
 
 /// Maximum number of results.
 const MAX_RESULTS: usize = 8;
-/// Maximum number of words of a query. A longer text is not a question.
+/// Maximum number of words in a query. Longer text is unlikely to be a question.
 const MAX_WORDS: usize = 120;
-/// Results with a smaller share of the best score are omitted.
+/// Results with a lower share of the best score are omitted.
 const MIN_SHARE: f64 = 0.45;
 
-/// Words that say nothing about an error.
+/// Words without information about an error.
 const STOP_WORDS: &[&str] = &[
     "a", "after", "all", "an", "and", "are", "as", "at", "be", "but", "by", "can", "could", "did",
     "do", "does", "for", "from", "get", "got", "has", "have", "help", "how", "i", "if", "in", "is",
@@ -47,12 +47,12 @@ pub fn search<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
         .iter()
         .flat_map(|document| document.weights.keys().map(String::as_str))
         .collect();
-    // A misspelt word stands for the similar words of the cards, at a lower weight.
+    // A misspelt word matches similar words in the cards, at a lower weight.
     let meant: Vec<Vec<(&str, f64)>> = wanted
         .iter()
         .map(|word| similar(word, &vocabulary))
         .collect();
-    // Half of the words must be known, or the query is about something else.
+    // Half of the query's words must be known. Otherwise, the query is about something else.
     let similarity = |words: &Vec<(&str, f64)>| words.iter().map(|w| w.1).fold(0.0, f64::max);
     let known: f64 = meant.iter().map(similarity).sum();
     if known * 2.0 < wanted.len() as f64 {
@@ -130,7 +130,7 @@ fn words(text: &str) -> impl Iterator<Item = String> {
         .map(str::to_lowercase)
 }
 
-/// Returns the words of the cards that `word` can mean, with their similarity.
+/// Returns the words in the cards that `word` may stand for, with their similarity to it.
 fn similar<'v>(word: &str, vocabulary: &HashSet<&'v str>) -> Vec<(&'v str, f64)> {
     if let Some(same) = vocabulary.get(word) {
         return vec![(same, 1.0)];

@@ -2,7 +2,7 @@
 
 use unicode_width::UnicodeWidthStr;
 
-/// Wraps `text` to `width`. A word that is wider gets a line of its own.
+/// Wraps `text` to `width`. Words wider than that get a line of their own.
 #[must_use]
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();

@@ -25,7 +25,7 @@ struct Document<'a> {
     incidents: &'a [Incident],
 }
 
-/// Returns the output of `explain --json`. The first incident is the most important one.
+/// Returns the output of `explain --json`. The most important incident comes first.
 pub fn json(incidents: &[Incident]) -> serde_json::Result<String> {
     let document = Document {
         schema: SCHEMA,
@@ -56,7 +56,7 @@ pub fn severity(severity: Severity) -> &'static str {
     }
 }
 
-/// Returns the script and the PID, as far as they are known: `train.py 418`, `PID 418`.
+/// Returns the script and the PID, if known: `train.py 418`, `PID 418`.
 #[must_use]
 pub fn program(incident: &Incident) -> Option<String> {
     let fields = &incident.fields;

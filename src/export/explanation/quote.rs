@@ -1,14 +1,14 @@
-//! A log message with annotations under its parts, as compilers print a line of source.
+//! Shows a log message with annotations under its parts, as compilers do with a source line.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::model::incident::Quote;
 
-/// Longest text without a label that is shown whole. The middle of longer text is omitted.
+/// Maximum length of unlabelled text that is shown in full. Longer text is shortened in the middle.
 const MAX_UNLABELLED: usize = 90;
-/// Number of characters shown on each side of an omission.
+/// Number of characters to show on each side of an omission.
 const CONTEXT: usize = 34;
-/// Number of characters shown before the first label and after the last one.
+/// Number of characters to show before the first label and after the last one.
 const EDGE_CONTEXT: usize = 120;
 const OMISSION: &str = " [...] ";
 
@@ -32,7 +32,7 @@ pub(super) fn rows(quote: &Quote, width: usize) -> Vec<QuoteRow> {
     rows
 }
 
-/// The message as one line of characters. Labels count characters.
+/// The message as one line of characters. Label positions are character offsets.
 struct Flat {
     chars: Vec<char>,
     labels: Vec<(usize, usize, String)>,
@@ -109,7 +109,7 @@ impl Flat {
         self.chars.extend(&text[last..]);
     }
 
-    /// Returns the first and the end character of each line.
+    /// Returns the start and the end of each line, as character offsets.
     fn lines(&self, width: usize) -> Vec<(usize, usize)> {
         let mut lines = Vec::new();
         let (mut start, mut cells, mut blank) = (0, 0, None);
@@ -145,7 +145,7 @@ impl Flat {
             }
             let column: usize = cells(&self.chars[start..*first]);
             let carets = cells(&self.chars[*first..(*last).min(end)]).max(1);
-            // If there is not enough room to the right, the text goes before the carets.
+            // If there is not enough room on the right, the annotation goes before the carets.
             let after = format!("{} {annotation}", "^".repeat(carets));
             let (column, mark) =
                 if column + after.width() <= width || column < annotation.width() + 1 {
@@ -156,7 +156,7 @@ impl Flat {
                         format!("{annotation} {}", "^".repeat(carets)),
                     )
                 };
-            // Labels without a gap would read as one.
+            // Labels without a gap would look like a single label.
             let is_free = |row: &String| row.width() + 3 <= column || row.is_empty();
             let free = rows.iter().position(is_free);
             let free = free.unwrap_or_else(|| {

@@ -31,13 +31,13 @@ const BAR_WIDTH: u64 = 24;
 /// Amount of detail about other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
-    /// With command line and user, for readers who can see them anyway.
+    /// With command line and user, for readers who are allowed to see them anyway.
     Named,
-    /// The PID alone, for text that may be shared.
+    /// Only the PID, for text that may be shared.
     Numbered,
 }
 
-/// Returns the lines for `width` cells. Without observations there are no lines.
+/// Returns the lines, wrapped to `width` cells. Without observations there are no lines.
 #[must_use]
 pub fn scene(scene: &Scene, others: Others, width: usize) -> Vec<StyledLine> {
     let mut out = Vec::new();

@@ -10,10 +10,10 @@ use crate::model::text::Escaped;
 
 /// Column where the text of a section begins.
 pub(super) const INDENT: usize = 6;
-/// Width of the longest verdict and two blanks.
+/// Width of the longest verdict plus two blanks.
 const VERDICT_WIDTH: usize = 11;
 
-/// How much of an explanation is shown.
+/// Amount of detail in an explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
     /// The first incident, on one screen of 80 x 24.
@@ -24,19 +24,19 @@ pub enum Detail {
     All,
 }
 
-/// Maximum number of entries of each section.
+/// Maximum number of entries in each section.
 struct Limits {
     fixes: usize,
     avoid: usize,
     causes: usize,
     checks: usize,
     secondary: usize,
-    /// Rows of the quoted message. The others are omitted.
+    /// Rows of the quoted message. Further rows are omitted.
     quote: usize,
 }
 
 impl Limits {
-    /// After five failed attempts a sixth is unlikely to help. `--json` has all.
+    /// After five failed attempts, a sixth is unlikely to help. `--json` lists all of them.
     const FULL: Self = Self {
         fixes: 5,
         avoid: 4,
@@ -58,7 +58,7 @@ impl Limits {
 /// Lines of a short explanation.
 const MAX_SHORT_LINES: usize = 24;
 
-/// Maximum number of lines for further incidents below a short explanation.
+/// Maximum number of lines about further incidents below a short explanation.
 const MAX_SHORT_OTHERS: usize = 4;
 
 /// Output width and colour.
@@ -79,7 +79,7 @@ pub enum Tone {
     Dim,
     /// Text to copy.
     Change,
-    /// Annotations under a log excerpt.
+    /// An annotation under a log excerpt.
     Mark,
 }
 
@@ -92,7 +92,7 @@ impl StyledLine {
         Self(vec![(Tone::Plain, text.into())])
     }
 
-    /// Returns the line for a terminal. Text is escaped before colours are added.
+    /// Returns the line formatted for a terminal. Text is escaped before colours are added.
     #[must_use]
     pub fn printed(&self, colour: bool) -> String {
         let piece = |(tone, text): &(Tone, String)| match tone.code().filter(|_| colour) {
@@ -104,7 +104,7 @@ impl StyledLine {
 }
 
 impl Tone {
-    /// Returns the SGR code of a terminal.
+    /// Returns the SGR code for a terminal.
     fn code(self) -> Option<&'static str> {
         match self {
             Self::Plain => None,
@@ -119,7 +119,7 @@ impl Tone {
     }
 }
 
-/// Returns the first incident and one line for each other, or all in full.
+/// Returns the first incident in full and one line for each other incident, or all incidents in full.
 #[must_use]
 pub fn text(incidents: &[Incident], detail: Detail, style: &Style) -> String {
     let mut lines = Vec::new();
@@ -129,7 +129,7 @@ pub fn text(incidents: &[Incident], detail: Detail, style: &Style) -> String {
         1
     };
     let rest = incidents.get(full..).unwrap_or_default();
-    // The heading of the others and a blank line, and some of them.
+    // Reserves lines for the heading of the other incidents, a blank line and some of these incidents.
     let reserved = if rest.is_empty() {
         0
     } else {
@@ -161,7 +161,7 @@ pub fn text(incidents: &[Incident], detail: Detail, style: &Style) -> String {
     out
 }
 
-/// Returns a heading with the number of incidents in `rest`, and one line for each of the first `max`.
+/// Returns a heading with the number of incidents in `rest`, and one line for each of the first `max` incidents.
 fn others(rest: &[Incident], all: &[Incident], max: usize) -> Vec<StyledLine> {
     let log = |incident: &Incident| incident.log.as_ref().map(|log| log.file.clone());
     let is_same_log = rest.iter().all(|one| log(one) == log(&all[0]));
@@ -176,7 +176,7 @@ fn others(rest: &[Incident], all: &[Incident], max: usize) -> Vec<StyledLine> {
     lines
 }
 
-/// Returns the number of lines on a terminal. Text to copy can have several.
+/// Returns the number of lines printed on a terminal. Text to copy can have several.
 fn printed_lines(lines: &[StyledLine]) -> usize {
     let pieces = lines.iter().flat_map(|line| &line.0);
     let breaks: usize = pieces.map(|(_, text)| text.matches('\n').count()).sum();
@@ -193,7 +193,7 @@ pub fn lines(incident: &Incident, width: usize) -> Vec<StyledLine> {
 /// Returns an incident in at most `max_lines` lines if possible. The least important parts are shortened first.
 fn short(incident: &Incident, width: usize, max_lines: usize) -> Vec<StyledLine> {
     let mut limits = Limits::SHORT;
-    // Without a cause, the check is what remains to be done.
+    // If there is no cause, running the check is the next step.
     limits.checks = usize::from(incident.causes.is_empty());
     loop {
         let lines = limited(incident, width, &limits);
@@ -232,7 +232,7 @@ fn limited(incident: &Incident, width: usize, limits: &Limits) -> Vec<StyledLine
     out
 }
 
-/// Appends the lines of [`labelled`].
+/// Appends the lines returned by [`labelled`].
 pub(super) fn label(
     out: &mut Vec<StyledLine>,
     label: &str,
@@ -251,7 +251,8 @@ fn head(incident: &Incident, width: usize) -> StyledLine {
     let mut rest = subject(incident);
     rest.extend(times(incident));
     for part in rest {
-        // The id is right-aligned. Parts that do not fit before it are omitted; the incident's fields contain them.
+        // The ID is right-aligned. Parts that do not fit before it are omitted, because the fields of the incident
+        // contain them.
         if left.len() + 2 + part.len() + 2 + incident.id.len() <= width {
             left = format!("{left}  {part}");
         }
@@ -313,8 +314,8 @@ fn causes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, limits: 
     }
 }
 
-/// Returns the evidence below a cause: `8.02 GiB cached in fragments, 2.00 GiB requested`. Without evidence, returns
-/// the check that would provide some.
+/// Returns the evidence for a cause: `8.02 GiB cached in fragments, 2.00 GiB requested`. Without evidence, returns a
+/// check that would provide it.
 fn evidence(cause: &Cause) -> Option<String> {
     let speaks_for = match cause.verdict {
         Verdict::RuledOut => String::new(),

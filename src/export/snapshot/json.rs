@@ -16,9 +16,9 @@ use crate::snapshot::history::ByStack;
 use crate::snapshot::stacks::Stacks;
 use crate::snapshot::{Event, Setting, Snapshot, StackId};
 
-/// Maximum number of stacks in each list. The remaining stacks hold almost nothing.
+/// Maximum number of stacks in each list. The remaining stacks hold hardly any memory.
 const MAX_STACKS: usize = 200;
-/// Maximum total bytes of the stacks in a list.
+/// Maximum total size of the stacks in a list.
 const MAX_STACK_BYTES: usize = 4 << 20;
 
 #[derive(Serialize)]
@@ -191,12 +191,12 @@ fn holders(stacks: &Stacks, list: Vec<ByStack>) -> Vec<Holder<'_>> {
     .collect()
 }
 
-/// Returns a function that checks whether the next stack still fits into a list.
+/// Returns a function that checks whether the next stack still fits in a list.
 pub(super) fn fitting(stacks: &Stacks) -> impl FnMut(StackId) -> bool {
     let mut bytes = 0;
     move |stack| {
         let frames = stacks.frames(stack);
-        // The size includes field names and indentation.
+        // The added 100 bytes are for field names and indentation.
         let lengths = frames.map(|frame| frame.file.len() + frame.function.len() + 100);
         bytes += lengths.sum::<usize>();
         bytes <= MAX_STACK_BYTES

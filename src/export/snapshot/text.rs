@@ -30,13 +30,14 @@ pub fn text(shown: &SnapshotOutput<'_>) -> String {
     out
 }
 
-/// Returns the allocator options and their values. Tables with only zeros, which change nothing, are omitted.
+/// Returns the allocator options and their values. Tables that contain only zeros, and therefore change nothing, are
+/// omitted.
 pub fn settings(snapshot: &Snapshot) -> Vec<(&str, String)> {
     let shown = snapshot.settings.iter().filter_map(|(name, value)| {
         let words = match value {
             Setting::Text(text) if text.is_empty() => "not set".to_owned(),
             Setting::Text(text) => text.clone(),
-            // "No limit" is the largest unsigned number, which was converted through a signed one.
+            // "No limit" is the largest unsigned number, converted through a signed one.
             Setting::Number(n) if name.starts_with("max_") && !(0.0..1e15).contains(n) => {
                 "no limit".to_owned()
             }
@@ -137,7 +138,7 @@ fn write_trace(out: &mut String, studied: &AnalysedDevice<'_>, stacks: &Stacks) 
 
 /// Printed in place of a stack that was not recorded.
 pub const UNKNOWN: &str = "no stack recorded";
-/// Printed for memory that was allocated before the first event.
+/// Printed for memory allocated before the first event.
 pub const BEFORE: &str = "allocated before the trace, or without a stack";
 
 fn write_list(out: &mut String, stacks: &Stacks, list: &[ByStack], unknown: &str) {
