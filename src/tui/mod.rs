@@ -57,6 +57,7 @@ pub mod widgets;
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use crossterm::event::{Event, KeyEventKind};
@@ -166,148 +167,197 @@ pub async fn show(
     .await
 }
 
+/// The open dashboard: the terminal, its input, and the hosts.
+struct Dashboard {
+    terminal: Terminal,
+    /// `None` while another program reads the terminal.
+    keys: Option<Input>,
+    signals: Signals,
+    jobs: BackgroundJobs,
+    environment: Environment,
+    sessions: Sessions,
+    /// Receives the IDs of incidents that the user has opened.
+    opened: mpsc::Sender<String>,
+    redraw: Redraw,
+}
+
+/// When to draw next.
+struct Redraw {
+    last: Instant,
+    interval: Duration,
+    is_due: bool,
+}
+
 async fn run_sessions(
     lead: Option<Session>,
     hosts: Vec<Host>,
     environment: Environment,
     inbox: IncidentInbox,
 ) -> io::Result<CloseReason> {
-    let mut signals = Signals::listen()?;
+    let signals = Signals::listen()?;
     let mut apps = lead.iter().map(|session| &session.app);
-    let has_mouse = apps.next().or(hosts.first().map(|host| &host.app));
-    let has_mouse = has_mouse.is_some_and(|app| app.mouse);
-    let mut terminal = Terminal::enter(has_mouse)?;
-    let mut keys = Some(Input::start()?);
-    let mut jobs = BackgroundJobs::default();
-    let mut last_draw = Instant::now() - MIN_DRAW_INTERVAL;
-    let (mut interval, mut dirty) = (MIN_DRAW_INTERVAL, true);
-    let mut inbox_open = true;
+    let first = apps.next().or(hosts.first().map(|host| &host.app));
+    let terminal = Terminal::enter(first.is_some_and(|app| app.mouse))?;
+    let keys = Some(Input::start()?);
     let IncidentInbox {
         mut incoming,
         opened,
         sink,
     } = inbox;
-    let mut sessions = Sessions::open(lead, hosts, sink.as_ref());
-    sessions.follow();
+    let mut inbox_open = true;
+    let mut dashboard = Dashboard {
+        terminal,
+        keys,
+        signals,
+        jobs: BackgroundJobs::default(),
+        environment,
+        sessions: Sessions::open(lead, hosts, sink.as_ref()),
+        opened,
+        redraw: Redraw {
+            last: Instant::now() - MIN_DRAW_INTERVAL,
+            interval: MIN_DRAW_INTERVAL,
+            is_due: true,
+        },
+    };
+    dashboard.sessions.follow();
     loop {
-        let due = last_draw + interval;
+        let due = dashboard.redraw.last + dashboard.redraw.interval;
         let wake = tokio::select! {
             biased;
-            signal = signals.next() => Wake::Signal(signal),
-            event = next_key(&keys) => Wake::Terminal(event),
-            message = jobs.next() => Wake::JobDone(message),
-            arrival = sessions.next() => Wake::Host(arrival),
+            signal = dashboard.signals.next() => Wake::Signal(signal),
+            event = next_key(&dashboard.keys) => Wake::Terminal(event),
+            message = dashboard.jobs.next() => Wake::JobDone(message),
+            arrival = dashboard.sessions.next() => Wake::Host(arrival),
             known = incoming.recv(), if inbox_open => Wake::Incidents(known),
-            () = sleep_until(due), if dirty => Wake::Draw,
+            () = sleep_until(due), if dashboard.redraw.is_due => Wake::Draw,
         };
-        sessions.on_screen().view.resize(terminal.area());
+        let area = dashboard.terminal.area();
+        dashboard.sessions.on_screen().view.resize(area);
+        inbox_open &= !matches!(wake, Wake::Incidents(None));
+        if let Some(reason) = dashboard.handle(wake).await? {
+            return Ok(reason);
+        }
+    }
+}
+
+impl Dashboard {
+    /// Handles one event. Returns a reason if the dashboard must close.
+    async fn handle(&mut self, wake: Wake) -> io::Result<Option<CloseReason>> {
         match wake {
             Wake::Draw => {
-                let session = sessions.on_screen();
-                let drawn =
-                    terminal.draw(|area, buffer| session.view.draw(&session.app, area, buffer));
+                let session = self.sessions.on_screen();
+                let drawn = self
+                    .terminal
+                    .draw(|area, buffer| session.view.draw(&session.app, area, buffer));
                 if drawn.is_err() {
-                    return Ok(CloseReason::TerminalClosed);
+                    return Ok(Some(CloseReason::TerminalClosed));
                 }
-                (last_draw, interval, dirty) = (Instant::now(), MIN_DRAW_INTERVAL, false);
-            }
-            Wake::Incidents(None) => inbox_open = false,
-            Wake::Incidents(Some(known)) => {
-                sessions.take_stored(&known);
-                sessions.follow();
-                dirty = true;
+                self.redraw = Redraw {
+                    last: Instant::now(),
+                    interval: MIN_DRAW_INTERVAL,
+                    is_due: false,
+                };
+                return Ok(None);
             }
             Wake::Host(arrival) => {
-                sessions.take(arrival);
-                while let Some(arrival) = sessions.try_next() {
-                    sessions.take(arrival);
-                }
-                // With a hundred hosts, an update arrives every few milliseconds, faster than anyone can read the
-                // screen.
-                if sessions.follow() && !dirty {
-                    dirty = true;
-                    interval = if sessions.shows_fleet() {
-                        HOST_LIST_DRAW_INTERVAL
-                    } else {
-                        interval
-                    };
-                }
+                self.take_updates(arrival);
+                return Ok(None);
             }
-            Wake::JobDone(message) => {
-                sessions.on_screen().app.message = Some(message);
-                dirty = true;
+            Wake::Incidents(None) => return Ok(None),
+            Wake::Incidents(Some(known)) => {
+                self.sessions.take_stored(&known);
+                self.sessions.follow();
             }
+            Wake::JobDone(message) => self.sessions.on_screen().app.message = Some(message),
             // The next draw uses the new size.
-            Wake::Signal(Signal::SIGWINCH) => dirty = true,
-            Wake::Signal(Signal::SIGTSTP) => {
-                suspend(&mut terminal)?;
-                dirty = true;
-            }
-            Wake::Signal(signal) => return Ok(CloseReason::Signal(signal as i32)),
-            Wake::Terminal(None | Some(Err(_))) => return Ok(CloseReason::TerminalClosed),
+            Wake::Signal(Signal::SIGWINCH) => {}
+            Wake::Signal(Signal::SIGTSTP) => suspend(&mut self.terminal)?,
+            Wake::Signal(signal) => return Ok(Some(CloseReason::Signal(signal as i32))),
+            Wake::Terminal(None | Some(Err(_))) => return Ok(Some(CloseReason::TerminalClosed)),
             Wake::Terminal(Some(Ok(event))) => {
                 if matches!(event, Event::Key(_) | Event::Mouse(_)) {
-                    interval = INPUT_DRAW_INTERVAL;
+                    self.redraw.interval = INPUT_DRAW_INTERVAL;
                 }
-                let effect = react(event, terminal.area(), sessions.on_screen());
-                let app = &mut sessions.on_screen().app;
-                match effect {
-                    Effect::Quit => return Ok(CloseReason::User),
-                    Effect::Leave => {
-                        if !sessions.show_fleet() {
-                            return Ok(CloseReason::User);
-                        }
-                    }
-                    Effect::Suspend => suspend(&mut terminal)?,
-                    Effect::Redraw => terminal.redraw()?,
-                    Effect::Copy(copied) => {
-                        app.message = copy(copied, &environment, &mut terminal, &mut jobs)?;
-                    }
-                    Effect::Write(document) => {
-                        app.message = write(*document, app, &environment, &mut jobs);
-                    }
-                    Effect::SaveTheme(name) => {
-                        app.message = save_theme(name, &environment, &mut jobs);
-                    }
-                    Effect::Connect(row) => {
-                        if let Some(login) = sessions.login(row) {
-                            let left = interactive_login::run(
-                                login,
-                                &mut terminal,
-                                &mut keys,
-                                &mut signals,
-                            );
-                            if let Some(left) = left.await? {
-                                return Ok(left);
-                            }
-                        }
-                        sessions.connect(row);
-                    }
-                    Effect::Host(number) => sessions.show(number),
-                    Effect::Hosts => {
-                        if !sessions.show_fleet() {
-                            let app = &mut sessions.on_screen().app;
-                            app.message = Some("no other hosts".into());
-                        }
-                    }
-                    // Already performed by the view.
-                    Effect::Done
-                    | Effect::Ignored
-                    | Effect::Open(_)
-                    | Effect::Overlay(_)
-                    | Effect::Close
-                    | Effect::Explain(_)
-                    | Effect::Fold(_)
-                    | Effect::Message(_)
-                    | Effect::Request(_) => {}
+                let effect = react(event, self.terminal.area(), self.sessions.on_screen());
+                if let Some(reason) = self.perform(effect).await? {
+                    return Ok(Some(reason));
                 }
-                // Without a store, nothing receives these IDs.
-                for uid in sessions.take_opened() {
-                    let _ = opened.send(uid);
+                for uid in self.sessions.take_opened() {
+                    // Without an incident store, nothing receives the IDs.
+                    let _ = self.opened.send(uid);
                 }
-                dirty = true;
             }
         }
+        self.redraw.is_due = true;
+        Ok(None)
+    }
+
+    /// Takes all updates that hosts have sent so far.
+    fn take_updates(&mut self, first: (usize, Arrival)) {
+        self.sessions.take(first);
+        while let Some(arrival) = self.sessions.try_next() {
+            self.sessions.take(arrival);
+        }
+        if self.sessions.follow() && !self.redraw.is_due {
+            self.redraw.is_due = true;
+            // With a hundred hosts, an update arrives every few milliseconds, faster than anyone can read the screen.
+            if self.sessions.shows_fleet() {
+                self.redraw.interval = HOST_LIST_DRAW_INTERVAL;
+            }
+        }
+    }
+
+    /// Performs the effects that need the terminal, a background job or another host. Returns a reason if the dashboard
+    /// must close.
+    async fn perform(&mut self, effect: Effect) -> io::Result<Option<CloseReason>> {
+        let app = &mut self.sessions.on_screen().app;
+        let environment = &self.environment;
+        match effect {
+            Effect::Quit => return Ok(Some(CloseReason::User)),
+            Effect::Leave => {
+                if !self.sessions.show_fleet() {
+                    return Ok(Some(CloseReason::User));
+                }
+            }
+            Effect::Suspend => suspend(&mut self.terminal)?,
+            Effect::Redraw => self.terminal.redraw()?,
+            Effect::Copy(copied) => {
+                app.message = copy(copied, environment, &mut self.terminal, &mut self.jobs)?;
+            }
+            Effect::Write(document) => {
+                app.message = write(*document, app, environment, &mut self.jobs);
+            }
+            Effect::SaveTheme(name) => {
+                app.message = save_theme(name, environment, &mut self.jobs);
+            }
+            Effect::Connect(row) => {
+                if let Some(login) = self.sessions.login(row) {
+                    let (keys, signals) = (&mut self.keys, &mut self.signals);
+                    let closed = interactive_login::run(login, &mut self.terminal, keys, signals);
+                    if let Some(reason) = closed.await? {
+                        return Ok(Some(reason));
+                    }
+                }
+                self.sessions.connect(row);
+            }
+            Effect::Host(number) => self.sessions.show(number),
+            Effect::Hosts => {
+                if !self.sessions.show_fleet() {
+                    self.sessions.on_screen().app.message = Some("no other hosts".into());
+                }
+            }
+            // Already performed by the view.
+            Effect::Done
+            | Effect::Ignored
+            | Effect::Open(_)
+            | Effect::Overlay(_)
+            | Effect::Close
+            | Effect::Explain(_)
+            | Effect::Fold(_)
+            | Effect::Message(_)
+            | Effect::Request(_) => {}
+        }
+        Ok(None)
     }
 }
 

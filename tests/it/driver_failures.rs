@@ -377,7 +377,10 @@ fn screen_opens_and_reports_a_driver_that_hangs_at_start() {
     terminal.send("?");
     terminal.wait_text("Help: Overview");
     terminal.send("\x1b");
-    terminal.wait_for(|screen| !screen.contents().contains("Help: Overview"), "no help");
+    terminal.wait_for(
+        |screen| !screen.contents().contains("Help: Overview"),
+        "no help",
+    );
     // The driver call returns after all.
     fake.replace("[[gpu]]\nsm = 10\n");
     wait_gpu(&terminal, "0", &[("SM%", "10")]);
