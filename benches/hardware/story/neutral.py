@@ -1,7 +1,9 @@
-"""Takes a machine out of a finished recording: neutral.py FROM TO OLD=NEW…
+"""Removes what identifies a machine from a finished recording: neutral.py FROM TO [OLD=NEW…] [--user SCRIPT=NAME:UID…]
 
-Serial numbers are left out, with that as their reason; in all text OLD becomes NEW (folders, for the most part). The
-file keeps its shape (src/source/layout.rs): a greeting, minutes with their notes, an index. Needs zstd.
+Serial numbers are removed, with that as their reason. OLD is replaced by NEW in all text; most of these are directories.
+Processes whose command contains SCRIPT are given to the user NAME, because programs on a borrowed machine all run as
+root. The layout of the file is that of src/source/layout.rs: a greeting, minutes with their notes, and an index. Needs
+zstd.
 """
 
 import json
@@ -18,11 +20,15 @@ def zstd(data, *words):
     return subprocess.run(["zstd", "-q", *words], input=data, capture_output=True, check=True).stdout
 
 
-def without_serials(value):
-    if isinstance(value, dict):
-        return {k: LEFT_OUT if k == "serial" and isinstance(v, str) else without_serials(v) for k, v in value.items()}
+def anonymous(value, users):
     if isinstance(value, list):
-        return [without_serials(one) for one in value]
+        return [anonymous(one, users) for one in value]
+    if not isinstance(value, dict):
+        return value
+    value = {k: LEFT_OUT if k == "serial" and isinstance(v, str) else anonymous(v, users) for k, v in value.items()}
+    for script, (name, uid) in users.items():
+        if "user" in value and script in str(value.get("command")):
+            value.update(user=name, uid=uid)
     return value
 
 
@@ -36,6 +42,14 @@ def skippable(magic, payload):
 
 def main():
     source, to, *pairs = sys.argv[1:]
+    users = {}
+    if "--user" in pairs:
+        at = pairs.index("--user")
+        for given in pairs[at + 1 :]:
+            script, user = given.split("=", 1)
+            name, uid = user.split(":")
+            users[script] = (name, int(uid))
+        pairs = pairs[:at]
     with open(source, "rb") as file:
         data = file.read()
 
@@ -44,7 +58,7 @@ def main():
         for pair in pairs:
             old, new = pair.split("=", 1)
             text = text.replace(old, new)
-        return b"".join(dumped(without_serials(json.loads(line))) for line in text.splitlines())
+        return b"".join(dumped(anonymous(json.loads(line), users)) for line in text.splitlines())
 
     def packed(compressed):
         text = neutral(zstd(compressed, "-dc"))
