@@ -19,7 +19,7 @@ use gputop::model::signal::{Signal, Signalled};
 use gputop::model::stack::PythonStack;
 use gputop::model::units::{Millis, Mono};
 use gputop::protocol::Update;
-use gputop::source::remote::serve::serve;
+use gputop::source::remote::serve::{IncidentRequests, serve};
 use gputop::source::remote::{self, Connection, Target};
 use gputop::source::stream::stream;
 use proptest::prelude::*;
@@ -41,6 +41,13 @@ fn runtime() -> tokio::runtime::Runtime {
 
 /// Returns the bytes that an agent writes for these updates, in order.
 pub fn encode_updates(updates: impl IntoIterator<Item = Update>) -> Vec<u8> {
+    encode_with_incidents(updates, None)
+}
+
+fn encode_with_incidents(
+    updates: impl IntoIterator<Item = Update>,
+    incidents: Option<IncidentRequests>,
+) -> Vec<u8> {
     let (feed, _requests, source) = stream();
     let mut output = Vec::new();
     let feeding = async {
@@ -54,11 +61,33 @@ pub fn encode_updates(updates: impl IntoIterator<Item = Update>) -> Vec<u8> {
         drop(feed);
     };
     let input = BufReader::new(Cursor::new(ALL_ARRIVED));
-    let serving = serve(source, None, input, &mut output, || {});
+    let serving = serve(source, incidents, input, &mut output, || {});
     runtime()
         .block_on(async { tokio::join!(feeding, serving).1 })
         .unwrap();
     output
+}
+
+#[test]
+fn incidents_follow_the_hello() {
+    let (replies, stored) = tokio::sync::mpsc::unbounded_channel();
+    replies.send(Update::IncidentList(Vec::new())).unwrap();
+    let (asked, _requests) = std::sync::mpsc::channel();
+    let incidents = IncidentRequests {
+        asked,
+        replies: stored,
+    };
+    let hello = Update::Hello(Arc::new(training_day::hello()));
+    let frame = Update::Frame(Arc::new(Day::new().next().clone()));
+    let output = encode_with_incidents([hello, frame], Some(incidents));
+    let greeting = output.iter().position(|byte| *byte == b'\n').unwrap();
+    let lines = zstd::decode_all(&output[greeting + 1..]).unwrap();
+    let kinds: Vec<_> = String::from_utf8(lines)
+        .unwrap()
+        .lines()
+        .map(|line| line.split('"').nth(1).unwrap().to_owned())
+        .collect();
+    assert_eq!(kinds, ["hello", "reply", "frame"]);
 }
 
 #[test]

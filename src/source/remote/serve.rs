@@ -70,6 +70,8 @@ pub async fn serve(
         })?;
     let mut output = CompressedLines::new(output)?;
     let mut frames = Frames::default();
+    // Clients may ignore updates before the hello, so incidents are sent after it.
+    let mut has_sent_hello = false;
     loop {
         let update = tokio::select! {
             update = source.next() => match update {
@@ -77,7 +79,7 @@ pub async fn serve(
                 update => update,
             },
             () = acknowledged.grew.notified() => None,
-            reply = next_reply(&mut stored_replies) => {
+            reply = next_reply(&mut stored_replies), if has_sent_hello => {
                 output.line(&reply)?;
                 output.flush()?;
                 continue;
@@ -92,6 +94,7 @@ pub async fn serve(
                 // If the reader has room, write the newest frame before this update, because the frame is older.
                 frames.write(&mut output, &acknowledged)?;
                 output.line(&update)?;
+                has_sent_hello |= matches!(update, Update::Hello(_));
                 wrote = true;
             }
         }
