@@ -152,6 +152,9 @@ pub struct Signature {
     /// Literals of which every match contains at least one. Computed by the build script.
     #[serde(default)]
     pub needles: Option<Vec<String>>,
+    /// Further sets of literals. Every match contains one literal of each set. Computed by the build script.
+    #[serde(default)]
+    pub further_needles: Vec<Vec<String>>,
 }
 
 /// A field near the match. A repeated group uses all its occurrences, and any other group only the first.
